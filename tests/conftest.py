@@ -1,0 +1,92 @@
+"""What every test stands on: annotations checked at run time, fixed seeds, and the tables at the end of the run."""
+
+import os
+import random
+import sys
+from collections.abc import Iterator
+
+import hypothesis
+import numpy
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+from tests import report
+
+if "kinformer" in sys.modules:
+    raise pytest.UsageError("kinformer was imported before tests/conftest.py: its annotations would go unchecked")
+install_import_hook("kinformer", "beartype.beartype")
+
+PROVE = os.environ.get("KINFORMER_PROVE") == "1"
+SEED = 0
+
+# Nothing about time decides a test, and every run draws the same examples.
+hypothesis.settings.register_profile(
+    "kinformer",
+    deadline=None,
+    derandomize=True,
+    max_examples=200 if PROVE else 30,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("kinformer")
+
+
+@pytest.fixture(scope="session")
+def prove() -> bool:
+    """Whether this is the long run (make prove)."""
+    return PROVE
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """Parts and tensors made in this test are float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(before)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slow = [] if PROVE else [item for item in items if item.get_closest_marker("prove")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    random.seed(SEED)
+    numpy.random.seed(SEED)
+    torch.manual_seed(SEED)
+    for mark in item.iter_markers("golden"):
+        note_golden(item, *mark.args)
+
+
+def note_golden(item: pytest.Item, mechanism: str, name: str | None) -> None:
+    """Records which golden a test checks. Where the folder is absent the test is not run; in CI that is a failure."""
+    item.user_properties.append(("golden", f"{mechanism}/{name}" if name else mechanism))
+    if name:
+        return
+    absent = f"no goldens of {mechanism}: set KINFORMER_GOLDENS to the folder that holds {mechanism}/*.json"
+    if os.environ.get("CI") == "true":
+        pytest.fail(absent, pytrace=False)
+    pytest.skip(absent)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [r for group in terminalreporter.stats.values() for r in group if isinstance(r, report.Report)]
+    write = terminalreporter.write_line
+    laws = report.law_rows(reports)
+    terminalreporter.section("laws")
+    for line in report.table(("law", "parts", "checks", "passed", "breaks", "failed"), laws):
+        write(line)
+    write(report.law_line(laws))
+    terminalreporter.section("BREAKS: laws that a part does not keep, by its paper's own definition")
+    try:
+        breaks = report.break_rows()
+    except ImportError as error:
+        write(f"not read: {error}")
+    else:
+        for line in report.table(("kind", "part", "law", "reason"), breaks):
+            write(line)
+    write(report.golden_line(reports))
