@@ -4,7 +4,6 @@ Choose `modules` and `examples` to go over every part, `member` to declare a nam
 `parse_keywords` to get from text to a model. Nothing is cached here, and nothing here imports torch.
 """
 
-import difflib
 import functools
 import hashlib
 import importlib
@@ -13,12 +12,13 @@ import inspect
 import pkgutil
 import sys
 import types
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypeVar, Union
+from typing import Any, ParamSpec, TypeVar
+
+from kinformer.keywords import check_keywords, name_of, nearest, parse_keywords, signature
 
 KINDS = (
     "patterns",
@@ -40,8 +40,17 @@ KINDS = (
 
 P = ParamSpec("P")
 M = TypeVar("M")
-_SCALARS: tuple[Any, ...] = (int, float, bool, str, types.NoneType)
-_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+__all__ = [
+    "KINDS",
+    "Origin",
+    "Record",
+    "examples",
+    "find_member",
+    "member",
+    "members",
+    "modules",
+    "parse_keywords",
+]
 
 
 # What a folder holds -------------------------------------------------------------------------------------------------
@@ -89,169 +98,6 @@ def examples(kind: str) -> Iterator[tuple[str, Any]]:
             yield name, example
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error's sentence: the nearest of the names there are, or all of them where none is near."""
-    names = sorted(names)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f"; the nearest is {close[0]!r}"
-    return f"; there are {', '.join(names)}" if names else "; there are none"
-
-
-# Keywords: the signature is the config -------------------------------------------------------------------------------
-
-
-def _options(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union; of anything else, itself."""
-    union = typing.get_origin(annotation) in (Union, types.UnionType)
-    return typing.get_args(annotation) if union else (annotation,)
-
-
-def _known(annotation: Any) -> bool:
-    if annotation in _SCALARS or typing.get_origin(annotation) is Literal:
-        return True
-    arguments = typing.get_args(annotation)
-    if typing.get_origin(annotation) is tuple:
-        return len(arguments) == 2 and arguments[1] is Ellipsis and all(_flat(a) for a in _options(arguments[0]))
-    options = _options(annotation)
-    return len(options) > 1 and all(_known(option) for option in options)
-
-
-def _flat(annotation: Any) -> bool:
-    return typing.get_origin(annotation) is not tuple and _known(annotation)
-
-
-def _fits(value: Any, annotation: Any) -> bool:
-    if typing.get_origin(annotation) is Literal:
-        return any(type(value) is type(option) and value == option for option in typing.get_args(annotation))
-    if typing.get_origin(annotation) is tuple:
-        return isinstance(value, tuple) and all(_fits(item, typing.get_args(annotation)[0]) for item in value)
-    if len(_options(annotation)) > 1:
-        return any(_fits(value, option) for option in _options(annotation))
-    if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool))
-
-
-def describe(annotation: Any) -> str:
-    """An annotation as a reader would write it: `int | None`, `"a" | "b"`, `tuple[int, ...]`."""
-    if typing.get_origin(annotation) is Literal:
-        return " | ".join(repr(option) for option in typing.get_args(annotation))
-    if len(_options(annotation)) > 1:
-        return " | ".join(describe(option) for option in _options(annotation))
-    if annotation is types.NoneType:
-        return "None"
-    return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
-
-
-def signature(function: Callable[..., Any]) -> inspect.Signature:
-    """The signature of a member function, its annotations evaluated; TypeError where it cannot be a config."""
-    try:
-        found = inspect.signature(function, eval_str=True)
-    except NameError as error:
-        raise TypeError(f"an annotation of the member {_name(function)!r} cannot be read: {error}") from error
-    for name, parameter in found.parameters.items():
-        place = f"the keyword {name!r} of the member {_name(function)!r}"
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise TypeError(f"{place} must be named: *args, **kwargs and positional-only ones say nothing of a config")
-        if parameter.default is parameter.empty:
-            raise TypeError(f"{place} has no default; every keyword of a member needs one")
-        if not _known(parameter.annotation):
-            wanted = "int, float, bool, str, Literal, tuple[T, ...], X | None, or a union of these"
-            came = "no annotation" if parameter.annotation is parameter.empty else describe(parameter.annotation)
-            raise TypeError(f"{place} has {came}; it must have {wanted}")
-        if not _fits(parameter.default, parameter.annotation):
-            raise TypeError(f"{place} is {describe(parameter.annotation)}, and its default is {parameter.default!r}")
-    return found
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", repr(function))
-
-
-def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
-    """TypeError, in one line, where a keyword is not in the signature or its value is not of its annotation."""
-    parameters = signature(function).parameters
-    for name, value in keywords.items():
-        if name not in parameters:
-            raise TypeError(f"the member {_name(function)!r} has no keyword {name!r}{nearest(name, parameters)}")
-        if not _fits(value, parameters[name].annotation):
-            wanted = describe(parameters[name].annotation)
-            raise TypeError(f"the keyword {name!r} of {_name(function)!r} is {wanted}, and {value!r} came")
-
-
-def split(text: str, at: str = ",") -> list[str]:
-    """The pieces of a text between separators that stand outside brackets: "f(1, 2), 3" is "f(1, 2)" and "3"."""
-    pieces, deep, start = [], 0, 0
-    for place, letter in enumerate(text):
-        deep += (letter in "([{") - (letter in ")]}")
-        if letter == at and deep == 0:
-            pieces.append(text[start:place])
-            start = place + 1
-    return [piece.strip() for piece in (*pieces, text[start:])]
-
-
-def _tuple(text: str, annotation: Any) -> tuple[Any, ...]:
-    inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
-    pieces = split(inner)
-    pieces = pieces[:-1] if pieces[-1] == "" else pieces
-    return tuple(_convert(piece, typing.get_args(annotation)[0]) for piece in pieces)
-
-
-def _single(text: str, annotation: Any) -> Any:
-    """A text as one plain annotation; ValueError or KeyError where it is none."""
-    if annotation is types.NoneType:
-        return {"none": None}[text.lower()]
-    if annotation is bool:
-        return _WORDS[text.lower()]
-    if typing.get_origin(annotation) is Literal:
-        return {str(option): option for option in typing.get_args(annotation)}[text]
-    if typing.get_origin(annotation) is tuple:
-        return _tuple(text, annotation)
-    return annotation(text)
-
-
-def _convert(text: str, annotation: Any) -> Any:
-    """A text as the first option of the annotation that takes it: None, bool, int, float, Literal, tuple, str.
-
-    A tuple goes before str only where the text has a comma outside brackets: "Band(4, 4)" stays one pattern.
-    """
-    order = [types.NoneType, bool, int, float, Literal, tuple, str]
-    if len(split(text)) == 1 and not text.startswith("("):
-        order = [types.NoneType, bool, int, float, Literal, str, tuple]
-    options = sorted(_options(annotation), key=lambda option: order.index(typing.get_origin(option) or option))
-    for option in options:
-        try:
-            return _single(text, option)
-        except (ValueError, KeyError):
-            continue
-    raise ValueError(text)
-
-
-def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[str, Any]:
-    """The keywords that texts like "window=128" give a member, each converted by its annotation.
-
-    A bool is true, yes, on, false, no or off; a tuple is 1,2,3 (brackets may stand around it); None is none. TypeError,
-    in one line, for an unknown name (with the nearest), a text that its annotation does not take, a name given twice.
-    """
-    parameters = signature(function).parameters
-    keywords: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = (piece.strip() for piece in text.partition("="))
-        if not equals or not name:
-            raise TypeError(f"{text!r} is no keyword; write name=value")
-        if name not in parameters:
-            raise TypeError(f"the member {_name(function)!r} has no keyword {name!r}{nearest(name, parameters)}")
-        if name in keywords:
-            raise TypeError(f"the keyword {name!r} is given twice")
-        try:
-            keywords[name] = _convert(value, parameters[name].annotation)
-        except ValueError:
-            wanted = describe(parameters[name].annotation)
-            raise TypeError(f"the keyword {name!r} of {_name(function)!r} is {wanted}, and {value!r} came") from None
-    return keywords
-
-
 # Members -------------------------------------------------------------------------------------------------------------
 
 
@@ -294,7 +140,7 @@ def member(function: Callable[P, M]) -> Callable[P, M]:
     @functools.wraps(function)
     def build(*args: P.args, **keywords: P.kwargs) -> M:
         if len(args) > len(found.parameters):
-            raise TypeError(f"{_name(function)!r} has {len(found.parameters)} keywords, and {len(args)} values came")
+            raise TypeError(f"{name_of(function)!r} has {len(found.parameters)} keywords, and {len(args)} values came")
         given = dict(zip(found.parameters, args, strict=False))
         twice = [name for name in keywords if name in given]
         if twice:
@@ -303,7 +149,7 @@ def member(function: Callable[P, M]) -> Callable[P, M]:
         check_keywords(function, given)
         resolved = {name: parameter.default for name, parameter in found.parameters.items()} | given
         model = function(**resolved)  # type: ignore[call-arg]
-        model.member = Record(_name(function), resolved, origin.file, origin.sha256)  # type: ignore[attr-defined]
+        model.member = Record(name_of(function), resolved, origin.file, origin.sha256)  # type: ignore[attr-defined]
         return model
 
     build.origin = origin  # type: ignore[attr-defined]

@@ -1,0 +1,179 @@
+"""The keywords of a member: which annotations a config may have, whether a value is of one, and a text as a value.
+
+Choose `parse_keywords` to turn the words of a command line into keywords, `check_keywords` before anything is built.
+"""
+
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, Union
+
+_SCALARS: tuple[Any, ...] = (int, float, bool, str, types.NoneType)
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of an error's sentence: the nearest of the names there are, or all of them where none is near."""
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if close:
+        return f"; the nearest is {close[0]!r}"
+    return f"; there are {', '.join(names)}" if names else "; there are none"
+
+
+def _options(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union; of anything else, itself."""
+    union = typing.get_origin(annotation) in (Union, types.UnionType)
+    return typing.get_args(annotation) if union else (annotation,)
+
+
+def _known(annotation: Any) -> bool:
+    if annotation in _SCALARS or typing.get_origin(annotation) is Literal:
+        return True
+    arguments = typing.get_args(annotation)
+    if typing.get_origin(annotation) is tuple:
+        return len(arguments) == 2 and arguments[1] is Ellipsis and all(_flat(a) for a in _options(arguments[0]))
+    options = _options(annotation)
+    return len(options) > 1 and all(_known(option) for option in options)
+
+
+def _flat(annotation: Any) -> bool:
+    return typing.get_origin(annotation) is not tuple and _known(annotation)
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    if typing.get_origin(annotation) is Literal:
+        return any(type(value) is type(option) and value == option for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, typing.get_args(annotation)[0]) for item in value)
+    if len(_options(annotation)) > 1:
+        return any(_fits(value, option) for option in _options(annotation))
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, annotation) and (annotation is bool or not isinstance(value, bool))
+
+
+def describe(annotation: Any) -> str:
+    """An annotation as a reader would write it: `int | None`, `"a" | "b"`, `tuple[int, ...]`."""
+    if typing.get_origin(annotation) is Literal:
+        return " | ".join(repr(option) for option in typing.get_args(annotation))
+    if len(_options(annotation)) > 1:
+        return " | ".join(describe(option) for option in _options(annotation))
+    if annotation is types.NoneType:
+        return "None"
+    return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)
+
+
+def signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a member function, its annotations evaluated; TypeError where it cannot be a config."""
+    try:
+        found = inspect.signature(function, eval_str=True)
+    except NameError as error:
+        raise TypeError(f"an annotation of the member {name_of(function)!r} cannot be read: {error}") from error
+    for name, parameter in found.parameters.items():
+        place = f"the keyword {name!r} of the member {name_of(function)!r}"
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise TypeError(f"{place} must be named: *args, **kwargs and positional-only ones say nothing of a config")
+        if parameter.default is parameter.empty:
+            raise TypeError(f"{place} has no default; every keyword of a member needs one")
+        if not _known(parameter.annotation):
+            wanted = "int, float, bool, str, Literal, tuple[T, ...], X | None, or a union of these"
+            came = "no annotation" if parameter.annotation is parameter.empty else describe(parameter.annotation)
+            raise TypeError(f"{place} has {came}; it must have {wanted}")
+        if not _fits(parameter.default, parameter.annotation):
+            raise TypeError(f"{place} is {describe(parameter.annotation)}, and its default is {parameter.default!r}")
+    return found
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """A function's name, or how it prints where it has none."""
+    return getattr(function, "__name__", repr(function))
+
+
+def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:
+    """TypeError, in one line, where a keyword is not in the signature or its value is not of its annotation."""
+    parameters = signature(function).parameters
+    for name, value in keywords.items():
+        if name not in parameters:
+            raise TypeError(f"the member {name_of(function)!r} has no keyword {name!r}{nearest(name, parameters)}")
+        if not _fits(value, parameters[name].annotation):
+            wanted = describe(parameters[name].annotation)
+            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} is {wanted}, and {value!r} came")
+
+
+def split(text: str, at: str = ",") -> list[str]:
+    """The pieces of a text between separators that stand outside brackets: "f(1, 2), 3" is "f(1, 2)" and "3"."""
+    pieces, deep, start = [], 0, 0
+    for place, letter in enumerate(text):
+        deep += (letter in "([{") - (letter in ")]}")
+        if letter == at and deep == 0:
+            pieces.append(text[start:place])
+            start = place + 1
+    return [piece.strip() for piece in (*pieces, text[start:])]
+
+
+def _tuple(text: str, annotation: Any) -> tuple[Any, ...]:
+    inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
+    pieces = split(inner)
+    pieces = pieces[:-1] if pieces[-1] == "" else pieces
+    return tuple(_convert(piece, typing.get_args(annotation)[0]) for piece in pieces)
+
+
+def _single(text: str, annotation: Any) -> Any:
+    """A text as one plain annotation; ValueError or KeyError where it is none."""
+    if annotation is types.NoneType:
+        return {"none": None}[text.lower()]
+    if annotation is bool:
+        return _WORDS[text.lower()]
+    if typing.get_origin(annotation) is Literal:
+        return {str(option): option for option in typing.get_args(annotation)}[text]
+    if typing.get_origin(annotation) is tuple:
+        return _tuple(text, annotation)
+    return annotation(text)
+
+
+def _kind(annotation: Any) -> Any:
+    origin = typing.get_origin(annotation)
+    return annotation if origin is None else origin
+
+
+def _convert(text: str, annotation: Any) -> Any:
+    """A text as the first option of the annotation that takes it: None, bool, int, float, Literal, tuple, str.
+
+    A tuple goes before str only where the text has a comma outside brackets: "Band(4, 4)" stays one pattern.
+    """
+    order: list[Any] = [types.NoneType, bool, int, float, Literal, tuple, str]
+    if len(split(text)) == 1 and not text.startswith("("):
+        order = [types.NoneType, bool, int, float, Literal, str, tuple]
+    for option in sorted(_options(annotation), key=lambda option: order.index(_kind(option))):
+        try:
+            return _single(text, option)
+        except (ValueError, KeyError):
+            continue
+    raise ValueError(text)
+
+
+def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[str, Any]:
+    """The keywords that texts like "window=128" give a member, each converted by its annotation.
+
+    A bool is true, yes, on, false, no or off; a tuple is 1,2,3 (brackets may stand around it); None is none. TypeError,
+    in one line, for an unknown name (with the nearest), a text that its annotation does not take, a name given twice.
+    """
+    parameters = signature(function).parameters
+    keywords: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (piece.strip() for piece in text.partition("="))
+        if not equals or not name:
+            raise TypeError(f"{text!r} is no keyword; write name=value")
+        if name not in parameters:
+            raise TypeError(f"the member {name_of(function)!r} has no keyword {name!r}{nearest(name, parameters)}")
+        if name in keywords:
+            raise TypeError(f"the keyword {name!r} is given twice")
+        try:
+            keywords[name] = _convert(value, parameters[name].annotation)
+        except ValueError:
+            wanted = describe(parameters[name].annotation)
+            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} is {wanted}, and {value!r} came") from None
+    return keywords
