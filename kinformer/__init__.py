@@ -90,7 +90,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Importing the file `generate.py` binds its module here under that name; the public name must stay the function."""
+    """Importing the file `generate.py` binds its module here under that name; here the name stays the function."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in _FILE_OF and isinstance(value, ModuleType):

@@ -11,11 +11,11 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
-from tests import report
+from tests import annotations, report
 
 if "kinformer" in sys.modules:
     raise pytest.UsageError("kinformer was imported before tests/conftest.py: its annotations would go unchecked")
-install_import_hook("kinformer", "beartype.beartype")
+install_import_hook("kinformer", f"{annotations.__name__}.{annotations.check.__name__}")
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 SEED = 0
@@ -78,7 +78,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     write = terminalreporter.write_line
     laws = report.law_rows(reports)
     terminalreporter.section("laws")
-    for line in report.table(("law", "parts", "checks", "passed", "breaks", "failed"), laws):
+    for line in report.table(("law", "parts", "checks", *report.ENDS), laws):
         write(line)
     write(report.law_line(laws))
     terminalreporter.section("BREAKS: laws that a part does not keep, by its paper's own definition")

@@ -1,5 +1,5 @@
-"""What every test run prints at its end: which parts break which laws, which laws ran over how many parts, which goldens
-were checked."""
+"""What every test run prints at its end: the laws that ran and over how many parts, the laws that parts break, and the
+goldens that were checked."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pytest import CollectReport, TestReport
 
 Report = TestReport | CollectReport
+ENDS = ("passed", "breaks", "failed")
 
 
 def properties(report: Report, key: str) -> list[str]:
@@ -20,7 +21,7 @@ def outcome(report: TestReport) -> str:
 
 
 def law_rows(reports: Iterable[Report]) -> list[tuple[str, ...]]:
-    """Per law: parts it ran over, checks made, and how these ended. A test says which by record_property law and part."""
+    """Per law: parts it ran over, checks made, and how these ended; a test records the properties law and part."""
     parts: dict[str, set[str]] = {}
     ends: dict[str, Counter[str]] = {}
     for report in reports:
@@ -29,15 +30,14 @@ def law_rows(reports: Iterable[Report]) -> list[tuple[str, ...]]:
         for law in properties(report, "law"):
             parts.setdefault(law, set()).update(properties(report, "part"))
             ends.setdefault(law, Counter())[outcome(report)] += 1
-    return [
-        (law, str(len(parts[law])), str(ends[law].total()), *(str(ends[law][end]) for end in ("passed", "breaks", "failed")))
-        for law in sorted(parts)
-    ]
+    counts = {law: (len(parts[law]), ends[law].total(), *(ends[law][end] for end in ENDS)) for law in sorted(parts)}
+    return [(law, *map(str, numbers)) for law, numbers in counts.items()]
 
 
 def law_line(rows: Sequence[tuple[str, ...]]) -> str:
     """The sum over all laws, in words."""
-    return f"{len(rows)} laws, {sum(int(row[1]) for row in rows)} pairs of law and part, {sum(int(row[2]) for row in rows)} checks"
+    pairs, checks = (sum(int(row[column]) for row in rows) for column in (1, 2))
+    return f"{len(rows)} laws, {pairs} pairs of law and part, {checks} checks"
 
 
 def break_rows() -> list[tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """Goldens: inputs, weights and outputs of other people's implementations, as float64 tensors.
 
-A golden is a pair of files, `$KINFORMER_GOLDENS/<mechanism>/NAME.json` and `NAME.safetensors`. A parity test takes every
-golden of its mechanism, reads sizes and flags from it, and compares what the part computes:
+A golden is a pair of files, `$KINFORMER_GOLDENS/<mechanism>/NAME.json` and `NAME.safetensors`. A parity test takes
+every golden of its mechanism, reads sizes and flags from it, and compares what the part computes:
 
     @goldens("rope")
     def test_rope(golden: Golden) -> None:
@@ -47,9 +47,8 @@ def load(mechanism: str) -> list[Golden]:
     described = {path.stem for path in here.glob("*.json")}
     stored = {path.stem for path in here.glob("*.safetensors")}
     if described != stored:
-        raise ValueError(
-            f"goldens in {here}: each needs NAME.json and NAME.safetensors, half is missing for {sorted(described ^ stored)}"
-        )
+        half = sorted(described ^ stored)
+        raise ValueError(f"goldens in {here}: each needs NAME.json and NAME.safetensors, half is missing for {half}")
     return [_read(here, name) for name in sorted(described)]
 
 
@@ -85,6 +84,6 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float = 1e-6) -> None:
     assert torch.equal(ours[infinite], theirs[infinite]), "infinities stand in different places"
     ours, theirs = ours[~infinite], theirs[~infinite]
     assert theirs.numel(), "nothing finite to compare"
-    scale = theirs.abs().max().item()
+    scale = theirs.abs().max().item() or 1.0
     error = (ours - theirs).abs().max().item()
-    assert error <= tolerance * (scale or 1.0), f"off by {error:.3e}; {tolerance:.0e} of the scale {scale:.3e} is allowed"
+    assert error <= tolerance * scale, f"off by {error:.3e}; {tolerance:.0e} of the scale {scale:.3e} is allowed"

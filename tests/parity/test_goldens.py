@@ -22,7 +22,8 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         x = torch.arange(size, dtype=torch.float32) / 3
         tensors = {"x": x, "y": 2 * x, "rows": torch.arange(size), "keep": torch.ones(size, dtype=torch.bool)}
         save_file(tensors, tmp_path / "twice" / f"{name}.safetensors")
-        (tmp_path / "twice" / f"{name}.json").write_text(json.dumps({"hyperparameters": {"size": size}, "formula": "2x"}))
+        record = {"hyperparameters": {"size": size}, "formula": "2x"}
+        (tmp_path / "twice" / f"{name}.json").write_text(json.dumps(record))
     return tmp_path
 
 
@@ -101,8 +102,9 @@ def test_thrice(golden: Golden) -> None:
 
 def run(file: Path, ci: str, *options: str) -> tuple[int, list[str]]:
     """A pytest of its own over one file: exit code, and the lines that matter."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", "pyproject.toml", *options, str(file)]
-    done = subprocess.run(command, cwd=CHECKOUT, env=os.environ | {"CI": ci}, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-c", "pyproject.toml"]
+    env = os.environ | {"CI": ci}
+    done = subprocess.run([*command, *options, str(file)], cwd=CHECKOUT, env=env, capture_output=True, text=True)
     return done.returncode, done.stdout.splitlines()
 
 

@@ -1,0 +1,39 @@
+# make setup   builds .venv once, and again when pyproject.toml or constraints.txt change
+# make run     trains two members side by side on text that every machine has, three minutes each
+# make test    at most 10 minutes on 2 cores
+# make prove   everything, at most 60 minutes
+#
+# PYTHON=python3.12   the interpreter that .venv is made from
+# PY=/path/to/python  an environment that has what pyproject.toml asks for; nothing is installed then
+# JOBS=8              tests at a time
+
+PYTHON ?= python3
+JOBS ?= 2
+
+ifndef PY
+PY := .venv/bin/python
+READY := .venv/ready
+endif
+
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) -q tests
+
+.PHONY: setup run test prove
+
+setup: $(READY)
+
+run: $(READY)
+	$(PY) -m kinformer.cli compare gpt transformer_xl --data text=stdlib --minutes 3 --out runs/first
+
+test: $(READY)
+	$(PYTEST)
+
+prove: $(READY)
+	KINFORMER_PROVE=1 $(PYTEST)
+
+# torch first and by its exact version: whichever build of it this machine's index offers is then the one that all else meets.
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kinformer needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install "$$(grep '^torch==' constraints.txt)"
+	.venv/bin/python -m pip install -c constraints.txt -e '.[dev,hf]'
+	touch $@

@@ -1,0 +1,128 @@
+"""What holds for every file of the project, those to come included."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kinformer
+from kinformer import discover
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "kinformer"
+FILES = sorted(PACKAGE.rglob("*.py"))
+MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "execute" / "__init__.py"}
+PART_FILES = [
+    file for kind in discover.KINDS for file in sorted((PACKAGE / kind).glob("*.py")) if file.name != "__init__.py"
+]
+EXECUTOR_FILES = [file for file in sorted((PACKAGE / "execute").rglob("*.py")) if file not in MORE_THAN_A_DOCSTRING]
+
+
+def short(file: Path) -> str:
+    return str(file.relative_to(ROOT))
+
+
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Dotted names of everything that a file imports, at any depth of its code, relative imports resolved."""
+    package = list(file.relative_to(ROOT).parts[:-1])
+    for node in ast.walk(tree(file)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            home = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{home}.{alias.name}" for alias in node.names)
+
+
+def executor(file: Path) -> str:
+    """The executor that a file of kinformer/execute belongs to: its own name, or its folder's."""
+    return file.relative_to(PACKAGE / "execute").parts[0].removesuffix(".py")
+
+
+def test_there_are_parts_to_look_at() -> None:
+    assert len(PART_FILES) > 20
+
+
+@pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=short)
+def test_a_folder_says_what_it_holds_and_no_more(folder: Path) -> None:
+    init = folder / "__init__.py"
+    body = tree(init).body
+    assert ast.get_docstring(ast.Module(body, [])), f"{short(init)} must say in a docstring what its folder holds"
+    assert len(body) == 1 or init in MORE_THAN_A_DOCSTRING, f"{short(init)} may hold nothing but its docstring"
+
+
+@pytest.mark.parametrize("file", PART_FILES, ids=short)
+def test_a_part_has_examples(file: Path) -> None:
+    module = discover.modules(file.parent.name)[file.stem]
+    assert module.EXAMPLES, f"{short(file)} must end with EXAMPLES: small instances that the laws run over"
+
+
+@pytest.mark.parametrize("file", PART_FILES, ids=short)
+def test_breaks_name_laws_that_exist(file: Path) -> None:
+    laws = {path.stem for path in (PACKAGE / "laws").glob("*.py")}
+    breaks = getattr(discover.modules(file.parent.name)[file.stem], "BREAKS", {})
+    assert breaks.keys() <= laws, f"{short(file)}: BREAKS names {sorted(breaks.keys() - laws)}, which are no laws"
+    assert all(len(reason.split()) > 3 for reason in breaks.values()), f"{short(file)}: each of BREAKS needs its reason"
+
+
+@pytest.mark.parametrize("file", EXECUTOR_FILES, ids=short)
+def test_executors_never_import_one_another(file: Path) -> None:
+    others = {executor(other) for other in EXECUTOR_FILES} - {executor(file)}
+    wrong = [name for name in imports(file) for other in others if f"{name}.".startswith(f"kinformer.execute.{other}.")]
+    assert not wrong, f"{short(file)} imports {wrong}; executors share core/ and nothing of one another"
+
+
+@pytest.mark.parametrize("file", FILES, ids=short)
+def test_a_file_can_be_read_in_one_sitting(file: Path) -> None:
+    lines = file.read_text(encoding="utf-8").count("\n")
+    assert lines < 400, f"{short(file)} has {lines} lines; split it"
+
+
+@pytest.mark.parametrize("file", FILES, ids=short)
+def test_annotations_are_real(file: Path) -> None:
+    assert "__future__.annotations" not in imports(file), f"{short(file)}: as strings annotations are not checked"
+
+
+def python(code: str) -> None:
+    """Runs code in a fresh interpreter, which this one's imports cannot help."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["kinformer", "kinformer.discover", "kinformer.cli.__main__"])
+def test_importing_it_does_not_import_torch(module: str) -> None:
+    python(f"import sys, {module}; assert 'torch' not in sys.modules and 'numpy' not in sys.modules")
+
+
+def test_public_names_are_there() -> None:
+    assert set(kinformer.__all__) == set(dir(kinformer))
+    for name in kinformer.__all__:
+        assert getattr(kinformer, name) is not None
+    with pytest.raises(AttributeError, match="no public name 'attent'"):
+        kinformer.attent  # noqa: B018
+
+
+def test_generate_is_the_function_however_it_is_reached() -> None:
+    python("from kinformer import generate; import kinformer.generate; assert callable(generate)")
+    python("import kinformer.generate; assert callable(kinformer.generate)")
+    python("import kinformer.generate; from kinformer import generate; assert callable(generate)")
+    python("from kinformer.generate import generate; import kinformer; assert kinformer.generate is generate")
+
+
+def test_every_requirement_is_pinned_exactly() -> None:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if not line.startswith("#")]
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][0-9a-z.]*", pin) for pin in pins)
+    pinned = {re.sub(r"[-_.]+", "-", pin.split("==")[0]).lower() for pin in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = project["dependencies"] + sum(project["optional-dependencies"].values(), [])
+    assert {re.split(r"[<>=]", line)[0] for line in wanted} <= pinned
