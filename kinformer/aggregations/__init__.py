@@ -1,0 +1,1 @@
+"""Aggregations: how heads become one vector."""

@@ -1,0 +1,1 @@
+"""Blocks: how sublayers and norms meet the residual stream."""

@@ -1,0 +1,39 @@
+"""PreNorm: x + f(norm(x))."""
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.attention import Attention
+from kinformer.core.block import Block, Join
+from kinformer.core.layer import Layer, Out
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+
+
+class NormFirst(Join):
+    """x + dropout(f(norm(x)))."""
+
+    def __init__(self, dropout: float = 0.0):
+        super().__init__()
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
+        out = f(norm(x))
+        return out._replace(y=x + F.dropout(out.y, self.dropout, self.training))
+
+
+class PreNorm(Block):
+    """A block of sublayers, each x + f(norm(x)): trains without warm-up at any depth; its stack wants one more norm at the end.
+
+    `PreNorm(Attention(d, heads, mechanism), MLP(d))`. Source: Xiong et al., 2020, arXiv:2002.04745.
+    """
+
+    def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
+        super().__init__(layers, [NormFirst(dropout) for _ in layers], [norm(layer.d) for layer in layers])
+
+
+EXAMPLES = (lambda: PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)),)

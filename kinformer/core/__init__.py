@@ -1,0 +1,1 @@
+"""The contracts: what a layer, pattern, bias, mechanism, memory and state are, and how reads of disjoint keys merge into one."""

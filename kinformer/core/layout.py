@@ -1,0 +1,137 @@
+"""Layouts: sets of (query, key) pairs that are cheap to read together, named by how an executor gathers them."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+INF = math.inf
+
+
+@dataclass(frozen=True)
+class Layout(ABC):
+    """A set of pairs, given by what is gathered and a window: key j is within [i - back, i + ahead] of query i."""
+
+    @abstractmethod
+    def reads(self, q: Int[Tensor, "..."], k: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+        """Does an executor of this layout touch the pair (q, k)?"""
+
+    @abstractmethod
+    def keys_per_query(self, length: int) -> float:
+        """About how many keys one query of a row of `length` tokens touches: the cost by which parts choose."""
+
+    def pairs(self, length: int) -> int:
+        """Exactly how many pairs a row of `length` tokens touches. Quadratic: for tests and drawings."""
+        at = torch.arange(length)
+        return int(self.reads(at[:, None], at[None, :]).expand(length, length).sum())
+
+    def within(self, back: float, ahead: float) -> "Layout":
+        """The same layout, its window cut to [i - back, i + ahead]."""
+        return replace(self, back=min(self.back, back), ahead=min(self.ahead, ahead))  # type: ignore[attr-defined,call-arg]
+
+
+def _window(layout: Layout, q: Tensor, k: Tensor) -> Tensor:
+    distance = q - k
+    return (distance <= layout.back) & (distance >= -layout.ahead)  # type: ignore[attr-defined]
+
+
+def _window_size(layout: Layout, length: int) -> float:
+    # a side without an end counts half the row: the mean over all queries
+    return 1 + sum(length / 2 if side == INF else min(side, length) for side in (layout.back, layout.ahead))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Near(Layout):
+    """Keys near their query: chunk the row, read each chunk with its neighbours."""
+
+    back: float
+    ahead: float
+
+    def reads(self, q: Tensor, k: Tensor) -> Tensor:
+        return _window(self, q, k)
+
+    def keys_per_query(self, length: int) -> float:
+        return min(length, _window_size(self, length))
+
+
+@dataclass(frozen=True)
+class Residue(Layout):
+    """Keys at a multiple of n from their query: regroup the row by residue mod n, which makes them neighbours."""
+
+    n: int
+    back: float = INF
+    ahead: float = INF
+
+    def reads(self, q: Tensor, k: Tensor) -> Tensor:
+        return ((q - k) % self.n == 0) & _window(self, q, k)
+
+    def keys_per_query(self, length: int) -> float:
+        return min(length, _window_size(self, length)) / self.n
+
+
+@dataclass(frozen=True)
+class Keys(Layout):
+    """A few keys for every query: gather positions p, repeated every `period` positions where a period is given."""
+
+    p: tuple[int, ...]
+    period: int | None = None
+    back: float = INF
+    ahead: float = INF
+
+    def reads(self, q: Tensor, k: Tensor) -> Tensor:
+        return _among(k, self.p, self.period) & _window(self, q, k)
+
+    def keys_per_query(self, length: int) -> float:
+        gathered = len(self.p) * (length / self.period if self.period else 1)
+        return min(gathered, gathered * _window_size(self, length) / length)
+
+
+@dataclass(frozen=True)
+class Rows(Layout):
+    """Every key for a few queries: gather the queries at positions p."""
+
+    p: tuple[int, ...]
+    back: float = INF
+    ahead: float = INF
+
+    def reads(self, q: Tensor, k: Tensor) -> Tensor:
+        return _among(q, self.p, None) & _window(self, q, k)
+
+    def keys_per_query(self, length: int) -> float:
+        return len(self.p) * min(length, _window_size(self, length)) / length
+
+
+@dataclass(frozen=True)
+class Dense(Layout):
+    """Every key for every query, within a window that may be endless; exact for every pattern, block by block."""
+
+    back: float = INF
+    ahead: float = INF
+
+    def reads(self, q: Tensor, k: Tensor) -> Tensor:
+        return _window(self, q, k)
+
+    def keys_per_query(self, length: int) -> float:
+        return min(length, _window_size(self, length))
+
+
+def _among(x: Tensor, p: tuple[int, ...], period: int | None) -> Tensor:
+    x = x % period if period else x
+    found = torch.zeros_like(x, dtype=torch.bool)
+    for position in p:
+        found = found | (x == position)
+    return found
+
+
+def meet(a: Layout, b: Layout, length: int) -> Layout:
+    """A layout that holds every pair of both: windows and residues intersect; otherwise the one with fewer keys per query, in both windows."""
+    if isinstance(a, Near | Residue) and isinstance(b, Near | Residue):
+        n = math.lcm(getattr(a, "n", 1), getattr(b, "n", 1))
+        back, ahead = min(a.back, b.back), min(a.ahead, b.ahead)
+        return Near(back, ahead) if n == 1 else Residue(n, back, ahead)
+    few, many = sorted((a, b), key=lambda layout: (isinstance(layout, Dense), layout.keys_per_query(length)))
+    return few.within(many.back, many.ahead)  # type: ignore[attr-defined]
+

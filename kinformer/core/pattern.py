@@ -1,0 +1,221 @@
+"""Pattern: which positions may read which. A predicate over absolute positions, composed with & | ~."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from kinformer.core.layout import Dense, Layout
+
+Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
+
+
+@dataclass(frozen=True)
+class Pattern(ABC):
+    """S_i, the set of keys that query i may read, as a predicate over absolute positions.
+
+    A frozen dataclass of numbers and tuples, so it hashes, and prints as the expression that makes it again (`core.expression.parse`).
+    `__call__` is the only method that must be written; every other one has a default that is true of any pattern, and an override only
+    makes it sharper. Positions are always >= 0 here: padding is
+    excluded by `attend`. Choose one from `kinformer.patterns`, or write a file with one method.
+    """
+
+    @abstractmethod
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Bool[Tensor, "..."]:
+        """May query position q read key position k, in batch row b and head h? All four broadcast."""
+
+    @property
+    def expression(self) -> "Pattern":
+        """The same set written with & | ~ of simpler patterns, where there is such a form: `parts` reads it."""
+        return self
+
+    @property
+    def layout(self) -> Layout:
+        """A set of pairs that is cheap to read and holds all of this one."""
+        return Dense()
+
+    def reach(self) -> tuple[float, float]:
+        """How far back and how far ahead of its query a key can be, in positions."""
+        return math.inf, math.inf
+
+    def live(self, k: Int[Tensor, "B C"], now: Int[Tensor, "B 1"]) -> Bool[Tensor, "B C"]:
+        """May any query at position `now` or later still read key k?"""
+        return torch.ones_like(k, dtype=torch.bool)
+
+    def capacity(self, length: int) -> int:
+        """An upper bound of the slots that a cache needs for rows of `length` tokens."""
+        return length
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included: may any be allowed, and is every one surely allowed."""
+        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
+        return some, ~some
+
+    def matrix(self, length: int, *, b: int = 0, h: int = 0) -> Bool[Tensor, "L L"]:
+        """The pattern over positions 0..length-1 as a mask, queries down, keys across."""
+        at = torch.arange(length)
+        return torch.as_tensor(self(b, h, at[:, None], at[None, :])).expand(length, length)
+
+    def show(self, length: int = 24, *, h: int = 0) -> str:
+        """A drawing for a terminal: one line a query, one character a key."""
+        return "\n".join("".join("█" if read else "·" for read in row) for row in self.matrix(length, h=h).tolist())
+
+    def __and__(self, other: "Pattern") -> "Pattern":
+        return And(self, other)
+
+    def __or__(self, other: "Pattern") -> "Pattern":
+        return Or(self, other)
+
+    def __invert__(self) -> "Pattern":
+        return Not(self)
+
+
+@dataclass(frozen=True)
+class Spelled(Pattern):
+    """A pattern that is only a name for an expression: write `expression`, and everything else follows from it."""
+
+    @property
+    @abstractmethod
+    def expression(self) -> Pattern: ...
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return self.expression(b, h, q, k)
+
+    @property
+    def layout(self) -> Layout:
+        return self.expression.layout
+
+    def reach(self) -> tuple[float, float]:
+        return self.expression.reach()
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return self.expression.live(k, now)
+
+    def capacity(self, length: int) -> int:
+        return self.expression.capacity(length)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        return self.expression.cover(q_lo, q_hi, k_lo, k_hi)
+
+
+@dataclass(frozen=True, repr=False)
+class And(Pattern):
+    """Pairs that both patterns allow."""
+
+    left: Pattern
+    right: Pattern
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return self.left(b, h, q, k) & self.right(b, h, q, k)
+
+    def __repr__(self) -> str:
+        return f"({self.left} & {self.right})"
+
+    def reach(self) -> tuple[float, float]:
+        (back, ahead), (back2, ahead2) = self.left.reach(), self.right.reach()
+        return min(back, back2), min(ahead, ahead2)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return self.left.live(k, now) & self.right.live(k, now)
+
+    def capacity(self, length: int) -> int:
+        return min(self.left.capacity(length), self.right.capacity(length))
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        (some, every), (some2, every2) = (p.cover(q_lo, q_hi, k_lo, k_hi) for p in (self.left, self.right))
+        return some & some2, every & every2
+
+
+@dataclass(frozen=True, repr=False)
+class Or(Pattern):
+    """Pairs that either pattern allows."""
+
+    left: Pattern
+    right: Pattern
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return self.left(b, h, q, k) | self.right(b, h, q, k)
+
+    def __repr__(self) -> str:
+        return f"({self.left} | {self.right})"
+
+    def reach(self) -> tuple[float, float]:
+        (back, ahead), (back2, ahead2) = self.left.reach(), self.right.reach()
+        return max(back, back2), max(ahead, ahead2)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return self.left.live(k, now) | self.right.live(k, now)
+
+    def capacity(self, length: int) -> int:
+        return min(length, self.left.capacity(length) + self.right.capacity(length))
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        (some, every), (some2, every2) = (p.cover(q_lo, q_hi, k_lo, k_hi) for p in (self.left, self.right))
+        return some | some2, every | every2
+
+
+@dataclass(frozen=True, repr=False)
+class Not(Pattern):
+    """Pairs that a pattern does not allow. Nothing sharper than the defaults is known of reach, live and capacity."""
+
+    pattern: Pattern
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        allowed = self.pattern(b, h, q, k)
+        return not allowed if isinstance(allowed, bool) else ~allowed
+
+    def __repr__(self) -> str:
+        return f"~{self.pattern}"
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some, every = self.pattern.cover(q_lo, q_hi, k_lo, k_hi)
+        return ~every, ~some
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Heads(Pattern):
+    """A pattern for each head: head h reads under patterns[h mod n]. `Heads(Causal() & Band(4), Causal())`."""
+
+    patterns: tuple[Pattern, ...]
+
+    def __init__(self, *patterns: Pattern):
+        if not patterns:
+            raise ValueError("Heads got no pattern; give one for each head, or a few that the heads take in turn")
+        object.__setattr__(self, "patterns", patterns)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        turn = h % len(self.patterns)
+        allowed = self.patterns[0](b, h, q, k) & (turn == 0)
+        for n, pattern in enumerate(self.patterns[1:], start=1):
+            allowed = allowed | (pattern(b, h, q, k) & (turn == n))
+        return allowed
+
+    def __repr__(self) -> str:
+        return f"Heads({', '.join(map(repr, self.patterns))})"
+
+    def reach(self) -> tuple[float, float]:
+        backs, aheads = zip(*(pattern.reach() for pattern in self.patterns), strict=True)
+        return max(backs), max(aheads)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        alive = torch.zeros_like(k, dtype=torch.bool)
+        for pattern in self.patterns:
+            alive = alive | pattern.live(k, now)
+        return alive
+
+    def capacity(self, length: int) -> int:
+        return min(length, sum(pattern.capacity(length) for pattern in self.patterns))
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some, every = zip(*(pattern.cover(q_lo, q_hi, k_lo, k_hi) for pattern in self.patterns), strict=True)
+        return torch.stack(some).any(0), torch.stack(every).all(0)
+
+
+def narrowed(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pattern:
+    """`(pattern | also) & only`: the set that a batch with limits and additions of its own reads."""
+    pattern = pattern if also is None else pattern | also
+    return pattern if only is None else pattern & only
+

@@ -1,0 +1,1 @@
+"""Depth: how blocks follow one another."""

@@ -1,0 +1,1 @@
+"""Feed-forward layers: what each token computes alone."""

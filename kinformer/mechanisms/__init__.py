@@ -1,0 +1,1 @@
+"""Mechanisms: how queries read keys."""

@@ -1,0 +1,1 @@
+"""Members: one file per named system, composed from parts."""

@@ -1,0 +1,1 @@
+"""Models: a body between an input and a loss."""

@@ -1,0 +1,1 @@
+"""Norms: what keeps the scale of hidden states."""

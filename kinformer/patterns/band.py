@@ -1,0 +1,49 @@
+"""Band: a sliding window."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layout import Layout, Near
+from kinformer.core.pattern import Index, Pattern
+
+
+@dataclass(frozen=True)
+class Band(Pattern):
+    """i - left <= j <= i + right; right is left where it is not given. Local context at linear cost.
+
+    A window of w keys on each side is `Band(w)`; a decoder's window of the last w keys, itself included, is `Causal() & Band(w - 1)`.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    """
+
+    left: int
+    right: int | None = None
+
+    @property
+    def ahead(self) -> int:
+        return self.left if self.right is None else self.right
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return torch.as_tensor((q - k <= self.left) & (k - q <= self.ahead))
+
+    @property
+    def layout(self) -> Layout:
+        return Near(self.left, self.ahead)
+
+    def reach(self) -> tuple[float, float]:
+        return self.left, self.ahead
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return k >= now - self.left
+
+    def capacity(self, length: int) -> int:
+        return min(length, max(0, self.left + 1))
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        some = (k_hi >= q_lo - self.left + at) & (k_lo <= q_hi + self.ahead + at)
+        return some, (k_lo >= q_hi - self.left + at) & (k_hi <= q_lo + self.ahead + at)
+
+
+EXAMPLES = (Band(3), Band(2, 0), Band(1, 4))

@@ -1,0 +1,51 @@
+"""Block: the own block, and some blocks before and after it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layout import Layout, Near
+from kinformer.core.pattern import Index, Pattern
+
+
+@dataclass(frozen=True)
+class Block(Pattern):
+    """i // size - back <= j // size <= i // size + ahead: local attention by blocks, the cheapest window.
+
+    Source: block-local attention in the survey of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+    """
+
+    size: int
+    back: int = 0
+    ahead: int = 0
+
+    def __post_init__(self):
+        if self.size < 1:
+            raise ValueError(f"{self}: the size must be at least 1")
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        distance = q // self.size - k // self.size
+        return torch.as_tensor((distance <= self.back) & (distance >= -self.ahead))
+
+    @property
+    def layout(self) -> Layout:
+        return Near(*self.reach())
+
+    def reach(self) -> tuple[float, float]:
+        return self.back * self.size + self.size - 1, self.ahead * self.size + self.size - 1
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return k // self.size >= now // self.size - self.back
+
+    def capacity(self, length: int) -> int:
+        return min(length, max(0, self.back + 1) * self.size)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        q_lo, q_hi, k_lo, k_hi = ((end + at) // self.size for end in (q_lo, q_hi, k_lo, k_hi))
+        some = (k_hi >= q_lo - self.back) & (k_lo <= q_hi + self.ahead)
+        return some, (k_lo >= q_hi - self.back) & (k_hi <= q_lo + self.ahead)
+
+
+EXAMPLES = (Block(4), Block(3, 1), Block(2, 1, 1))

@@ -1,0 +1,53 @@
+"""Columns: the last few positions of every block, read by all."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layout import Keys, Layout
+from kinformer.core.pattern import Index, Pattern
+
+
+@dataclass(frozen=True)
+class Columns(Pattern):
+    """block - offset - summary <= j mod block < block - offset: summary positions that every query reads.
+
+    A head of its own offset takes another sub-block. Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    """
+
+    block: int
+    summary: int
+    offset: int = 0
+
+    def __post_init__(self):
+        if not (0 < self.summary and 0 <= self.offset and self.summary + self.offset <= self.block):
+            raise ValueError(f"{self}: summary must be at least 1, and summary + offset at most block")
+
+    @property
+    def first(self) -> int:
+        return self.block - self.offset - self.summary
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        place = k % self.block
+        return torch.as_tensor((place >= self.first) & (place < self.block - self.offset))
+
+    @property
+    def layout(self) -> Layout:
+        return Keys(tuple(range(self.first, self.block - self.offset)), period=self.block)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return self(0, 0, now, k)
+
+    def capacity(self, length: int) -> int:
+        return min(length, -(-length // self.block) * self.summary)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        # shifted so that each summary is the first `summary` places of its block
+        lo, hi = k_lo - self.first + at, k_hi - self.first + at
+        place, same = lo % self.block, torch.div(lo, self.block, rounding_mode="floor") == torch.div(hi, self.block, rounding_mode="floor")
+        return (place < self.summary) | ~same, same & (hi % self.block < self.summary)
+
+
+EXAMPLES = (Columns(4, 1), Columns(5, 2, 1))

@@ -1,0 +1,53 @@
+"""Marked: tokens of this batch that all read, or that read all."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from kinformer.core.pattern import Index, Pattern, Spelled
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedKeys(Pattern):
+    """Key j is marked in its row: global tokens chosen per example. Pass it as `Context(also=...)`; beyond the mask nothing is marked."""
+
+    mask: Bool[Tensor, "B P"]
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return marks(self.mask, b, k)
+
+
+@dataclass(frozen=True, eq=False)
+class MarkedRows(Pattern):
+    """Query i is marked in its row, and so reads every key. Pass it as `Context(also=...)`; beyond the mask nothing is marked."""
+
+    mask: Bool[Tensor, "B P"]
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return marks(self.mask, b, q)
+
+
+@dataclass(frozen=True, eq=False)
+class Marked(Spelled):
+    """Query or key is marked: Longformer's global tokens of a batch, `Context(also=Marked(mask))`.
+
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    """
+
+    mask: Bool[Tensor, "B P"]
+
+    @property
+    def expression(self) -> Pattern:
+        return MarkedKeys(self.mask) | MarkedRows(self.mask)
+
+
+def marks(mask: Tensor, b: Index, x: Index) -> Tensor:
+    """mask[b, x], False beyond the mask."""
+    last = mask.shape[1] - 1
+    return mask[b, torch.as_tensor(x).clamp(max=last)] & torch.as_tensor(x <= last)
+
+
+_MASK = torch.tensor([[True, False, False, False, True] + [False] * 59] * 8)
+EXAMPLES = (MarkedKeys(_MASK), MarkedRows(_MASK), Marked(_MASK))

@@ -1,0 +1,23 @@
+"""Prefix: keys of a prefix, read by all."""
+
+from dataclasses import dataclass
+
+from kinformer.core.pattern import Pattern, Spelled
+from kinformer.patterns.tokens import Tokens
+
+
+@dataclass(frozen=True)
+class Prefix(Spelled):
+    """j < n: with `Causal() | Prefix(n)` a prefix language model, whose first n tokens read each other in both directions.
+
+    Source: Raffel et al., 2020, arXiv:1910.10683, section 3.2.1.
+    """
+
+    n: int
+
+    @property
+    def expression(self) -> Pattern:
+        return Tokens(self.n)
+
+
+EXAMPLES = (Prefix(3),)

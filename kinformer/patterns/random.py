@@ -1,0 +1,59 @@
+"""Random: a few random blocks of the past for each query block."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.pattern import Index, Pattern
+
+_MASK = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Random(Pattern):
+    """Block j // block is among `keys` blocks drawn without repetition from 0 .. i // block: BigBird's random blocks.
+
+    The draw is keyed by (seed, head, query block, number of the draw) in integer arithmetic, so it is the same on every machine, for
+    every length and every chunk. A query block with no more than `keys` blocks to draw from reads them all. `symmetric` also lets each
+    key block read the query blocks that drew it, for encoders. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
+    """
+
+    keys: int
+    block: int = 1
+    seed: int = 0
+    symmetric: bool = False
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        row, column = q // self.block, k // self.block
+        drawn = self._drawn(h, row, column)
+        return drawn | self._drawn(h, column, row) if self.symmetric else drawn
+
+    def _drawn(self, h: Index, row: Index, column: Index) -> Tensor:
+        # Floyd's draw of `keys` numbers from 0..row: number n is uniform in 0..top; one that is taken already is replaced by top itself
+        chosen: list = []
+        found = torch.as_tensor((column <= row) & (row < self.keys))
+        for n in range(self.keys):
+            top = row - self.keys + 1 + n
+            number = _mix(self.seed, h, row, n) % (top * (top > 0) + 1)
+            for earlier in chosen:
+                number = torch.where(torch.as_tensor(number == earlier), top, number)
+            chosen.append(number)
+            found = found | ((column == number) & (row >= self.keys))
+        return found
+
+    def reach(self) -> tuple[float, float]:
+        return torch.inf, torch.inf if self.symmetric else self.block - 1
+
+
+def _mix(seed: int, head: Index, row: Index, draw: int) -> Index:
+    """A 32-bit number from four, by a multiply and xor-shift chain whose every product fits 64 bits."""
+    x = (seed * 0x9E3779B1 + draw * 0x85EBCA6B + 0x165667B1) & _MASK
+    for value in (head, row):
+        x = ((x ^ (value + 0x27D4EB2F)) * 0x45D9F3B) & _MASK
+        x = ((x ^ (x >> 16)) * 0x45D9F3B) & _MASK
+        x = x ^ (x >> 16)
+    return x
+
+
+EXAMPLES = (Random(2), Random(2, block=3, seed=5), Random(1, block=2, symmetric=True))

@@ -1,0 +1,51 @@
+"""Segment: the own segment, and a memory of what was before it."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layout import Layout, Near
+from kinformer.core.pattern import Index, Pattern
+
+
+@dataclass(frozen=True)
+class Segment(Pattern):
+    """j >= (i // length) * length - memory. `Causal() & Segment(length, memory)` is what a Transformer-XL reads in one layer.
+
+    Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
+    """
+
+    length: int
+    memory: int
+
+    def __post_init__(self):
+        if self.length < 1 or self.memory < 0:
+            raise ValueError(f"{self}: length must be at least 1 and memory at least 0")
+
+    def first(self, q: Index) -> Index:
+        """The earliest position that query q reads."""
+        return q // self.length * self.length - self.memory
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return torch.as_tensor(k >= self.first(q))
+
+    @property
+    def layout(self) -> Layout:
+        return Near(*self.reach())
+
+    def reach(self) -> tuple[float, float]:
+        return self.length - 1 + self.memory, torch.inf
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return k >= self.first(now)
+
+    def capacity(self, length: int) -> int:
+        return min(length, self.length + self.memory)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        return k_hi + at >= self.first(q_lo), k_lo + at >= self.first(q_hi)
+
+
+EXAMPLES = (Segment(4, 3), Segment(3, 0))

@@ -1,0 +1,40 @@
+"""Strided: every n-th position."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layout import Layout, Residue
+from kinformer.core.pattern import Index, Pattern
+
+
+@dataclass(frozen=True)
+class Strided(Pattern):
+    """(i - j) mod stride = 0: the second head of a strided Sparse Transformer, `Causal() & (Band(stride) | Strided(stride))`.
+
+    Suits data whose period is the stride, such as image rows. Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    """
+
+    stride: int
+
+    def __post_init__(self):
+        if self.stride < 1:
+            raise ValueError(f"Strided(stride={self.stride}): the stride must be at least 1")
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return torch.as_tensor((q - k) % self.stride == 0)
+
+    @property
+    def layout(self) -> Layout:
+        return Residue(self.stride)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        # differences of the block fill an interval: is a multiple of the stride in it
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        least, most = q_lo - k_hi + at, q_hi - k_lo + at
+        some = torch.div(most, self.stride, rounding_mode="floor") * self.stride >= least
+        return some, (least == most) & some if self.stride > 1 else some
+
+
+EXAMPLES = (Strided(3), Strided(1))

@@ -1,0 +1,1 @@
+"""Positions: encodings of absolute position, added to the input or turning queries and keys."""
