@@ -40,6 +40,15 @@ def test_other_annotations_stay_as_they_are(hint: object) -> None:
     assert plain(hint) is hint
 
 
+def test_an_int_will_do_for_a_float_and_not_the_other_way() -> None:
+    def half(value: float, places: int = 0) -> tuple[float, int]:
+        return value, 0
+
+    assert check(half)(3) == (3, 0)
+    with pytest.raises(BeartypeCallHintViolation):
+        check(half)(3.0, 1.0)
+
+
 def test_the_library_is_checked() -> None:
     y, lse = torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 3)
     assert merge(Read(y, lse), Read(y, lse)).y.shape == y.shape

@@ -7,11 +7,15 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import kinformer
 from kinformer import discover
+from kinformer.execute import attend
+from kinformer.patterns.causal import Causal
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "kinformer"
@@ -126,3 +130,17 @@ def test_every_requirement_is_pinned_exactly() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = project["dependencies"] + sum(project["optional-dependencies"].values(), [])
     assert {re.split(r"[<>=]", line)[0] for line in wanted} <= pinned
+
+
+def test_the_guide_s_examples_work() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    pattern, bias = (block for block in re.findall(r"^```python\n(.*?)^```", text, re.M | re.S) if "EXAMPLES" in block)
+    names: dict[str, Any] = {}
+    exec(pattern, names)
+    exec(bias, names)
+    chosen = names["Alternate"]() & Causal()
+    x, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None]
+    read = attend(x, x, x, q_pos=pos[:, None], k_pos=pos[:, None], pattern=chosen, bias=names["Decay"](2))
+    plain = attend(x, x, x, q_pos=pos[:, None], k_pos=pos[:, None], pattern=chosen)
+    assert read.y.shape == x.shape
+    assert torch.equal(read.y[:, :, 0], plain.y[:, :, 0]) and not torch.allclose(read.y[:, :, 2], plain.y[:, :, 2])
