@@ -1,0 +1,42 @@
+"""How long a training lasts: a number of steps, or minutes of training time."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Budget(Protocol):
+    """What a training may spend; its schedule follows the part that is spent."""
+
+    def spent(self, step: int, seconds: float) -> float:
+        """The part of the budget spent after `step` steps that took `seconds` of training time; 1 is the end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A number of optimiser steps: the same training on every machine."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"a training needs at least one step, and {self.count} came")
+
+    def spent(self, step: int, seconds: float) -> float:
+        """The steps taken, over all."""
+        return step / self.count
+
+
+@dataclass(frozen=True)
+class Minutes:
+    """Minutes of training time, evaluation and saving not counted: a fair race on one machine."""
+
+    count: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.count < float("inf"):
+            raise ValueError(f"a training needs more than no minutes, and {self.count:g} came")
+
+    def spent(self, step: int, seconds: float) -> float:
+        """The training time gone by, over all; never the end before a first step."""
+        return seconds / (60 * self.count) if step else 0.0

@@ -1,0 +1,188 @@
+"""A model in a folder: `config.json`, how to build it, and `model.safetensors`, its weights.
+
+Nothing is ever unpickled and no code from a folder is ever run. Every write goes to a file beside the old one, which it
+replaces in one step: a crash, a kill or a full disk leaves the old file whole.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as format_tensors
+from torch import Tensor, nn
+
+from kinformer import __version__
+from kinformer.discover import Origin, Record, members
+from kinformer.keywords import check_keywords, name_of, nearest
+
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "bytes"
+
+
+class CheckpointError(ValueError):
+    """A folder that does not hold a model that can be loaded; the message says what is wrong with which file."""
+
+
+def save(model: nn.Module, folder: str | Path) -> None:
+    """Write a model that a member function built into a folder, made where it is missing.
+
+    A tied tensor is written once, under its first name. Raises TypeError where the model has no record of its member,
+    and OSError where the disk is full or the folder cannot be written: an earlier checkpoint there is then unchanged.
+    """
+    record = getattr(model, "member", None)
+    if not isinstance(record, Record):
+        raise TypeError("only a model that a member function built can be saved; put @member above the function")
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    config = _config(record)
+    weights = format_tensors(_tensors(model), {"format": "pt", "built": _built(config)})
+    text = json.dumps(config, indent=2) + "\n"
+    if not (folder / CONFIG).is_file() or (folder / CONFIG).read_bytes() != text.encode():
+        write(folder / CONFIG, text.encode())
+    write(folder / WEIGHTS, weights)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Replace a file in one step, or leave it as it is and raise OSError in one clear line."""
+    beside = path.with_name(f".{path.name}.partial")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        there = "what was there before is unchanged" if path.exists() else "nothing was written"
+        raise OSError(f"cannot write {path} ({len(data):,} bytes): {error.strerror}; {there}") from error
+
+
+def _config(record: Record) -> dict[str, Any]:
+    config: dict[str, Any] = {"member": record.name, "keywords": record.keywords}
+    if record.file is not None:
+        config |= {"file": Path(record.file).name, "sha256": record.sha256}
+    return config | {"kinformer": __version__, "tokenizer": TOKENIZER}
+
+
+def _built(config: Mapping[str, Any]) -> str:
+    """What the weights belong to; it goes into their file, so that two saves cannot be mixed up."""
+    return hashlib.sha256(json.dumps([config["member"], config["keywords"]]).encode()).hexdigest()
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and persistent buffer once, under its first name."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            found[name] = tensor.detach().cpu().contiguous()
+    return found
+
+
+def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
+    """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
+
+    `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
+    has changed since). Raises FileNotFoundError for a missing folder or file, and CheckpointError, in one line, for a
+    file that is truncated or foreign, and for tensors that are missing, unexpected or of another shape.
+    """
+    folder = Path(folder)
+    config, tensors, built = _read_config(folder / CONFIG), *_read_weights(folder / WEIGHTS)
+    if built is not None and built != _built(config):
+        raise CheckpointError(f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their keywords differ")
+    function = _member(config, folder, member)
+    keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
+    try:
+        check_keywords(function, keywords)
+    except TypeError as error:
+        raise CheckpointError(f"{folder / CONFIG} does not fit its member: {error}") from error
+    with torch.random.fork_rng(devices=[]):
+        model = function(**keywords)
+    _fill(model, tensors, folder / WEIGHTS)
+    return model.eval()
+
+
+def _read(path: Path) -> bytes:
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}")
+    return path.read_bytes()
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(_read(path))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
+    form = {"member": str, "keywords": dict, "kinformer": str, "tokenizer": str}
+    wrong = [key for key, kind in form.items() if not isinstance(config, dict) or not isinstance(config.get(key), kind)]
+    if wrong:
+        raise CheckpointError(f"{path} was not written by kinformer: it has no {wrong[0]!r}")
+    if config["tokenizer"] != TOKENIZER:
+        raise CheckpointError(f"{path} wants the tokenizer {config['tokenizer']!r}; this version knows {TOKENIZER!r}")
+    return config
+
+
+def _read_weights(path: Path) -> tuple[dict[str, Tensor], str | None]:
+    data = _read(path)
+    try:
+        tensors = parse_tensors(data)
+    except (SafetensorError, KeyError) as error:
+        raise CheckpointError(f"{path} is truncated or no safetensors file: {error}") from error
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return tensors, header.get("__metadata__", {}).get("built")
+
+
+def _member(config: Mapping[str, Any], folder: Path, given: Callable[..., Any] | None) -> Callable[..., Any]:
+    name, file = config["member"], config.get("file")
+    if given is not None:
+        if name_of(given) != name:
+            raise CheckpointError(f"the model in {folder} was built by {name!r}, and {name_of(given)!r} was given")
+        origin = getattr(given, "origin", Origin())
+        if file is not None and config.get("sha256") != origin.sha256:
+            warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
+        return given
+    if file is not None:
+        raise CheckpointError(
+            f"the model in {folder} was built by {name!r} of {file}: give load(folder, member={name})"
+        )
+    found = members()
+    if name not in found:
+        raise CheckpointError(
+            f"the model in {folder} was built by {name!r}, and no member is called so{nearest(name, found)}"
+        )
+    return found[name]
+
+
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Put the tensors in, ties and dtypes kept."""
+    kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
+    if len(kinds) == 1:
+        model.to(dtype=kinds.pop())
+    every = model.state_dict(keep_vars=True)
+    first = {id(tensor): name for name, tensor in reversed(every.items())}
+    own = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
+    missing, unexpected = [name for name in own if name not in tensors], [name for name in tensors if name not in own]
+    shapes = [
+        f"{name} is {tuple(tensors[name].shape)} and must be {tuple(tensor.shape)}"
+        for name, tensor in own.items()
+        if name in tensors and tensors[name].shape != tensor.shape
+    ]
+    for what, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
+        if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            raise CheckpointError(
+                f"{path} {what} {', '.join(names[:3])}{more}; it is of another model than {CONFIG} says"
+            )
+    for name, tensor in own.items():
+        tensor.data = tensors[name]

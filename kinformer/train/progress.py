@@ -1,0 +1,101 @@
+"""What a training shows while it runs: one live line on a terminal, a plain line now and then elsewhere."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+EVERY = 10.0
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a training stands: `spent` of its budget, bits per byte (training smoothed, valid last measured), speed."""
+
+    step: int
+    spent: float
+    seconds: float
+    tokens: int
+    train: float
+    valid: float | None
+
+    def __str__(self) -> str:
+        valid = "" if self.valid is None else f", valid {self.valid:.3f}"
+        speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
+        return f"step {self.step:,}: {self.train:.3f} bits per byte{valid}, {speed}, {self.left} left"
+
+    @property
+    def left(self) -> str:
+        """The training time that remains at this pace."""
+        if not self.spent:
+            return "?"
+        return clock(self.seconds * (1 - min(self.spent, 1)) / self.spent)
+
+
+class Show(Protocol):
+    """Is told the status after every step, and a line of text where there is something to say."""
+
+    def status(self, status: Status) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Silent:
+    """Shows nothing: for tests and for use from other programs."""
+
+    def status(self, status: Status) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class Lines:
+    """A plain line at most every ten seconds of training: for logs and pipes."""
+
+    def __init__(self, console: Console, name: str) -> None:
+        self.console, self.name, self.next = console, name, 0.0
+
+    def status(self, status: Status) -> None:
+        """Print the status where the last one is ten seconds old, and at the end."""
+        if status.seconds >= self.next or status.spent >= 1:
+            self.next = status.seconds + EVERY
+            self.say(str(status))
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        self.console.print(f"{self.name}: {text}", soft_wrap=True, markup=False, highlight=False)
+
+
+class Live:
+    """A bar and a line that change in place: for terminals."""
+
+    def __init__(self, progress: Progress, task: TaskID, name: str) -> None:
+        self.progress, self.task, self.name = progress, task, name
+
+    def status(self, status: Status) -> None:
+        """Change the line."""
+        self.progress.update(self.task, completed=min(status.spent, 1.0), status=str(status))
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.progress.console.print(f"{self.name}: {text}", soft_wrap=True, markup=False, highlight=False)
+
+
+@contextmanager
+def show(console: Console, name: str) -> Iterator[Show]:
+    """The way to show a training on a console: live where it is a terminal."""
+    if not console.is_terminal:
+        yield Lines(console, name)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[status]}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield Live(progress, progress.add_task(name, total=1.0, status="starting"), name)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as 0:07, 12:30 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
