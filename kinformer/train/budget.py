@@ -1,19 +1,19 @@
 """How long a training lasts: a number of steps, or minutes of training time."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 
-class Budget(Protocol):
+class Budget(ABC):
     """What a training may spend; its schedule follows the part that is spent."""
 
+    @abstractmethod
     def spent(self, step: int, seconds: float) -> float:
         """The part of the budget spent after `step` steps that took `seconds` of training time; 1 is the end."""
-        ...
 
 
 @dataclass(frozen=True)
-class Steps:
+class Steps(Budget):
     """A number of optimiser steps: the same training on every machine."""
 
     count: int
@@ -28,7 +28,7 @@ class Steps:
 
 
 @dataclass(frozen=True)
-class Minutes:
+class Minutes(Budget):
     """Minutes of training time, evaluation and saving not counted: a fair race on one machine."""
 
     count: float

@@ -180,6 +180,7 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     ]
     for what, names in (("lacks", missing), ("has the unexpected", unexpected), ("has wrong shapes:", shapes)):
         if names:
+            names.sort()
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise CheckpointError(
                 f"{path} {what} {', '.join(names[:3])}{more}; it is of another model than {CONFIG} says"

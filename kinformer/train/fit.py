@@ -126,7 +126,7 @@ class Training:
         kept = self._keep() if not self.history.points else f"the best so far is kept{self._place}"
         lr = self.settings.lr
         raise TrainingStopped(
-            f"the {what} became {float(value)} at step {self.history.step:,}: {kept}; try a lr below {lr:g}"
+            f"the {what} became {float(value.detach())} at step {self.history.step:,}: {kept}; try a lr below {lr:g}"
         )
 
     @property

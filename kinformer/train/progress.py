@@ -1,9 +1,9 @@
 """What a training shows while it runs: one live line on a terminal, a plain line now and then elsewhere."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -35,23 +35,22 @@ class Status:
         return clock(self.seconds * (1 - min(self.spent, 1)) / self.spent)
 
 
-class Show(Protocol):
-    """Is told the status after every step, and a line of text where there is something to say."""
+class Show(ABC):
+    """What is told the status after every step."""
 
-    def status(self, status: Status) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
-class Silent:
-    """Shows nothing: for tests and for use from other programs."""
-
-    def status(self, status: Status) -> None: ...
-
-    def say(self, text: str) -> None: ...
+    @abstractmethod
+    def status(self, status: Status) -> None:
+        """Take note of a status."""
 
 
-class Lines:
+class Silent(Show):
+    """Shows nothing: for use from other programs."""
+
+    def status(self, status: Status) -> None:
+        """Do nothing."""
+
+
+class Lines(Show):
     """A plain line at most every ten seconds of training: for logs and pipes."""
 
     def __init__(self, console: Console, name: str) -> None:
@@ -61,14 +60,10 @@ class Lines:
         """Print the status where the last one is ten seconds old, and at the end."""
         if status.seconds >= self.next or status.spent >= 1:
             self.next = status.seconds + EVERY
-            self.say(str(status))
-
-    def say(self, text: str) -> None:
-        """Print a line."""
-        self.console.print(f"{self.name}: {text}", soft_wrap=True, markup=False, highlight=False)
+            self.console.print(f"{self.name}: {status}", soft_wrap=True, markup=False, highlight=False)
 
 
-class Live:
+class Live(Show):
     """A bar and a line that change in place: for terminals."""
 
     def __init__(self, progress: Progress, task: TaskID, name: str) -> None:
@@ -77,10 +72,6 @@ class Live:
     def status(self, status: Status) -> None:
         """Change the line."""
         self.progress.update(self.task, completed=min(status.spent, 1.0), status=str(status))
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self.progress.console.print(f"{self.name}: {text}", soft_wrap=True, markup=False, highlight=False)
 
 
 @contextmanager

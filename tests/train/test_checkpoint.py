@@ -1,0 +1,234 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from kinformer.discover import Record
+from kinformer.train.checkpoint import CheckpointError, load, save
+from tests.train import tiny
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    save(tiny.bigram(d=4), tmp_path)
+    return tmp_path
+
+
+def test_a_model_comes_back_with_its_ties(tmp_path: Path) -> None:
+    model = tiny.bigram(d=4)
+    model.seen += 7
+    save(model, tmp_path / "new" / "folder")
+    back = load(tmp_path / "new" / "folder", member=tiny.bigram)
+    assert back.head.weight is back.embedding.weight and not back.training
+    assert back.member.keywords == {"d": 4}
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, back.state_dict()[name])
+
+
+def test_a_tied_tensor_is_written_once_under_its_first_name(saved: Path) -> None:
+    assert sorted(load_file(saved / "model.safetensors")) == ["embedding.weight", "mix.bias", "mix.weight", "seen"]
+
+
+def test_the_config_says_how_to_build_it(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    assert config["member"] == "bigram" and config["keywords"] == {"d": 4} and config["tokenizer"] == "bytes"
+    assert config["file"] == "tiny.py" and len(config["sha256"]) == 64
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_dtype_comes_back(tmp_path: Path, dtype: torch.dtype) -> None:
+    model = tiny.bigram(d=4).to(dtype)
+    save(model, tmp_path)
+    back = load(tmp_path, member=tiny.bigram)
+    assert back.mix.weight.dtype == dtype and torch.equal(back.mix.weight, model.mix.weight)
+    assert back.seen.dtype == torch.long
+
+
+def test_loading_draws_no_number(saved: Path) -> None:
+    state = torch.get_rng_state()
+    load(saved, member=tiny.bigram)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_a_model_without_a_record_cannot_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="only a model that a member function built"):
+        save(tiny.Bigram(4), tmp_path)
+
+
+def edit(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text()) | changes
+        (folder / "config.json").write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+
+    return change
+
+
+def tensors(change: Callable[[dict[str, torch.Tensor]], None]) -> Callable[[Path], None]:
+    def rewrite(folder: Path) -> None:
+        found = load_file(folder / "model.safetensors")
+        change(found)
+        save_file(found, folder / "model.safetensors")
+
+    return rewrite
+
+
+def cut(name: str, at: int | None) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:at])
+
+
+def put(name: str, data: bytes) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes(data) and None
+
+
+def drop(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (drop("config.json"), "it has no config.json"),
+        (drop("model.safetensors"), "it has no model.safetensors"),
+        (cut("config.json", 20), "config.json is truncated or no JSON"),
+        (cut("config.json", 0), "config.json is truncated or no JSON"),
+        (put("config.json", b"\xff\xfe"), "config.json is truncated or no JSON"),
+        (put("config.json", b"[]"), "was not written by kinformer: it has no 'member'"),
+        (put("config.json", b'{"model_type": "gpt2"}'), "was not written by kinformer: it has no 'member'"),
+        (cut("model.safetensors", -1), "model.safetensors is truncated or no safetensors file"),
+        (cut("model.safetensors", 5), "model.safetensors is truncated or no safetensors file"),
+        (cut("model.safetensors", 0), "model.safetensors is truncated or no safetensors file"),
+        (put("model.safetensors", b"\x80\x04\x95" + b"pickle" * 50), "is truncated or no safetensors file"),
+        (put("model.safetensors", (2).to_bytes(8, "little") + b"{}"), "lacks embedding.weight, mix.bias, mix.weight"),
+        (edit(keywords={"d": 8}), "are of different models: their keywords differ"),
+        (edit(member="lane"), "are of different models: their keywords differ"),
+        (edit(tokenizer="bpe"), "wants the tokenizer 'bpe'; this version knows 'bytes'"),
+        (edit(keywords=None), "was not written by kinformer: it has no 'keywords'"),
+        (tensors(lambda t: t.pop("mix.bias")), "lacks mix.bias; it is of another model"),
+        (tensors(lambda t: t.update(more=torch.zeros(1))), "has the unexpected more;"),
+        (
+            tensors(lambda t: t.update({"mix.bias": torch.zeros(3)})),
+            "has wrong shapes: mix.bias is (3,) and must be (4,);",
+        ),
+        (
+            tensors(lambda t: [t.update({f"x{n}": torch.zeros(1)}) for n in range(9)]),
+            "has the unexpected x0, x1, x2 and 6 more;",
+        ),
+    ],
+)
+def test_a_spoiled_folder_is_named_in_one_line(saved: Path, spoil: Callable[[Path], None], said: str) -> None:
+    spoil(saved)
+    with pytest.raises((CheckpointError, FileNotFoundError)) as caught:
+        load(saved, member=tiny.bigram)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_wrong_keywords_name_the_nearest(saved: Path) -> None:
+    edit(keywords={"dd": 4})(saved)
+    tensors(lambda found: None)(saved)
+    with pytest.raises(CheckpointError, match="has no keyword 'dd'; the nearest is 'd'"):
+        load(saved, member=tiny.bigram)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        load(tmp_path / "none")
+
+
+def test_a_member_of_ones_own_must_be_given(saved: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"built by 'bigram' of tiny.py: give load\(folder, member=bigram\)"):
+        load(saved)
+    with pytest.raises(CheckpointError, match="was built by 'bigram', and 'lane' was given"):
+        load(saved, member=tiny.lane)
+
+
+def test_a_changed_file_is_warned_of(saved: Path) -> None:
+    edit(sha256="0" * 64)(saved)
+    with pytest.warns(UserWarning, match=r"tiny.py has changed since the model in .* was saved"):
+        load(saved, member=tiny.bigram)
+
+
+def test_a_name_in_a_folder_never_runs_a_file(saved: Path) -> None:
+    evil = saved / "evil.py"
+    evil.write_text("raise SystemExit('code from a folder was run')")
+    edit(member=f"{evil}:bigram", file=None)(saved)
+    tensors(lambda found: None)(saved)
+    with pytest.raises(CheckpointError, match="no member is called so"):
+        load(saved)
+
+
+def test_an_unknown_member_names_the_nearest(saved: Path) -> None:
+    edit(member="gpd", file=None)(saved)
+    tensors(lambda found: None)(saved)
+    with pytest.raises(CheckpointError, match="no member is called so; the nearest is 'gpt'"):
+        load(saved)
+
+
+def test_tuples_come_back_as_tuples(tmp_path: Path) -> None:
+    model = tiny.bigram(d=4)
+    model.member = Record("bigram", {"d": (4, 5)})
+    save(model, tmp_path)
+    with pytest.raises(CheckpointError, match=r"is int, and \(4, 5\) came"):
+        load(tmp_path, member=tiny.bigram)
+
+
+SAVER = """
+import sys
+import torch
+from tests.train import tiny
+from kinformer.train.checkpoint import save
+model = tiny.bigram(d=512)
+while True:
+    with torch.no_grad():
+        model.seen += 1
+        model.mix.weight.fill_(int(model.seen))
+    save(model, sys.argv[1])
+    print("saved", flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_a_whole_checkpoint(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SAVER, str(tmp_path)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert process.stdout is not None
+    for round_ in range(3):
+        process.stdout.readline()
+        time.sleep(0.003 * round_)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    back = load(tmp_path, member=tiny.bigram)
+    assert int(back.seen) >= 3 and (back.mix.weight == int(back.seen)).all()
+    save(tiny.bigram(d=4), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_a_real_write_error_of_the_system_leaves_the_old_file(saved: Path) -> None:
+    """The kernel refuses to let the file grow, as it does when a disk or a quota is full."""
+    code = (
+        "import resource, signal, sys\n"
+        "from tests.train import tiny\n"
+        "from kinformer.train.checkpoint import save\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
+        "try:\n    save(tiny.bigram(d=4), sys.argv[1])\nexcept OSError as error:\n    print(error)\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(saved)], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.count("\n") == 1 and "File too large; what was there before is unchanged" in done.stdout
+    assert sorted(path.name for path in saved.iterdir()) == ["config.json", "model.safetensors"]
+    load(saved, member=tiny.bigram)
