@@ -22,14 +22,18 @@ from kinformer.projections.qkv import QKV
 
 
 class Attention(Layer):
-    """Multi-head attention: queries, keys and values per head (projection), how queries read keys (mechanism), heads into one (aggregation).
+    """Multi-head attention.
 
-    `d` is the width, `heads` the query heads, `key_heads` the heads of keys and values (grouped or multi-query when fewer), `head_dim`
-    the width of a head (d / heads unless given), `rotary` turns queries and keys by position, `bias` gives all projections biases,
-    `out=False` returns the concatenated heads. `cross=True` reads `ctx.source`: a call with a source projects it into the state, later
-    calls without one read it there. `memory` widens what training reads; in eval mode `start` makes a cache of keys instead.
+    Queries, keys and values per head (projection), how queries read keys (mechanism), heads into one (aggregation).
 
-    Source: Vaswani et al., 2017, arXiv:1706.03762; head_dim apart from d / heads: Bhojanapalli et al., 2020, arXiv:2002.07028.
+    `d` is the width, `heads` the query heads, `key_heads` the heads of keys and values (grouped or multi-query when
+    fewer), `head_dim` the width of a head (d / heads unless given), `rotary` turns queries and keys by position,
+    `bias` gives all projections biases, `out=False` returns the concatenated heads. `cross=True` reads `ctx.source`:
+    a call with a source projects it into the state, later calls without one read it there. `memory` widens what
+    training reads; in eval mode `start` makes a cache of keys instead.
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762; head_dim apart from d / heads: Bhojanapalli et al., 2020,
+    arXiv:2002.07028.
     """
 
     def __init__(
@@ -50,7 +54,9 @@ class Attention(Layer):
     ):
         super().__init__()
         if cross and memory is not None:
-            raise ValueError("cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True")
+            raise ValueError(
+                "cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True"
+            )
         self.d, self.heads, self.cross = d, heads, cross
         self.projection = projection or QKV(d, heads, key_heads=key_heads, head_dim=head_dim, rotary=rotary, bias=bias)
         self.mechanism, self.memory = mechanism, memory
@@ -93,7 +99,9 @@ class Attention(Layer):
         elif state is not None and state.pos.shape[1]:
             kept = state
         else:
-            raise ValueError("cross-attention got no source; pass Context(source=..., source_pos=...) in the first call")
+            raise ValueError(
+                "cross-attention got no source; pass Context(source=..., source_pos=...) in the first call"
+            )
         own = dataclasses.replace(ctx, only=None, also=None)
         out = self._read(x, kept.k, kept.v, kept.pos, None, own)
         return out._replace(state=None if state is None else kept)

@@ -14,7 +14,9 @@ class Concat(Aggregation):
 
 
 class Linear(Aggregation):
-    """The concatenated heads times W^O: the usual choice. It is the sum over heads of y_h times W^O's rows for that head.
+    """The concatenated heads times W^O: the usual choice.
+
+    It is the sum over heads of y_h times W^O's rows for that head.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.2.
     """

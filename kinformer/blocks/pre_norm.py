@@ -27,7 +27,9 @@ class NormFirst(Join):
 
 
 class PreNorm(Block):
-    """A block of sublayers, each x + f(norm(x)): trains without warm-up at any depth; its stack wants one more norm at the end.
+    """A block of sublayers, each x + f(norm(x)).
+
+    Trains without warm-up at any depth; its stack wants one more norm at the end.
 
     `PreNorm(Attention(d, heads, mechanism), MLP(d))`. Source: Xiong et al., 2020, arXiv:2002.04745.
     """

@@ -1,1 +1,4 @@
-"""The contracts: what a layer, pattern, bias, mechanism, memory and state are, and how reads of disjoint keys merge into one."""
+"""The contracts.
+
+What a layer, pattern, bias, mechanism, memory and state are, and how reads of disjoint keys merge into one.
+"""

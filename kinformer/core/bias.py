@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from kinformer.core.layer import Context
 
-# (score, b, h, i, j) -> score, FlexAttention's score_mod: indices are local to the tensors that were bound, the score is already scaled
+# (score, b, h, i, j) -> score, FlexAttention's score_mod: indices are local to the tensors that were bound, and the
+# score is already scaled
 ScoreFn = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 # what Bias.bind is: anything with its keywords may stand in for a bias during one call
 BindFn = Callable[..., ScoreFn]
@@ -17,8 +18,8 @@ BindFn = Callable[..., ScoreFn]
 class Bias(nn.Module, ABC):
     """A change of attention scores that knows positions, and queries and keys where it wants them.
 
-    Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's input (a dynamic
-    span) writes `sides`; one with a penalty writes `aux`.
+    Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
+    input (a dynamic span) writes `sides`; one with a penalty writes `aux`.
     """
 
     @abstractmethod
@@ -34,7 +35,10 @@ class Bias(nn.Module, ABC):
         ctx: Context | None,
         sides: Mapping[str, Tensor],
     ) -> ScoreFn:
-        """The score function for these queries and keys. Pure; called for each piece that an executor reads; `reach` bounds its tables."""
+        """The score function for these queries and keys.
+
+        Pure; called for each piece that an executor reads; `reach` bounds its tables.
+        """
 
     def values(
         self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
@@ -65,7 +69,9 @@ class Plus(Bias):
     def values(self, q_pos, k_pos):
         tables = [found for b in self.biases if (found := b.values(q_pos, k_pos)) is not None]
         if len(tables) > 1:
-            raise ValueError(f"{len(tables)} biases of a Plus add to the values; keep one of them, or write a bias that joins their tables")
+            raise ValueError(
+                f"{len(tables)} biases of a Plus add to the values; keep one, or write a bias that joins their tables"
+            )
         return tables[0] if tables else None
 
     def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
@@ -96,5 +102,8 @@ def joined(*mappings: Mapping) -> dict:
 
 
 def at(table: Int[Tensor, "B #H N"], b: Tensor, h: Tensor, n: Tensor) -> Tensor:
-    """Entry n of a per-row, per-head (or shared) table, for broadcasting indices: how a score function looks up a position."""
+    """Entry n of a per-row, per-head (or shared) table, for broadcasting indices.
+
+    How a score function looks up a position.
+    """
     return table[b, h if table.shape[1] > 1 else 0, n]

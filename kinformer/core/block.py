@@ -18,7 +18,10 @@ class Join(nn.Module, ABC):
 
 
 class Block(Layer):
-    """Sublayers in order, each with a norm and a join of its own. Sublayer i sees `below` by its place and sends up under "i."."""
+    """Sublayers in order, each with a norm and a join of its own.
+
+    Sublayer i sees `below` by its place and sends up under "i.".
+    """
 
     def __init__(self, layers: Sequence[Layer], joins: Sequence[Join], norms: Sequence[nn.Module]):
         super().__init__()

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 class FeatureMap(nn.Module, ABC):
     """phi with kernel(q, k) = phi(q).phi(k) exp(log_constant(q) + log_constant(k)).
 
-    `features` is how many numbers phi has for inputs of width k_dim. `log_constant` is what phi left out of the kernel, per vector, so
-    that a read's lse can add it back.
+    `features` is how many numbers phi has for inputs of width k_dim. `log_constant` is what phi left out of the
+    kernel, per vector, so that a read's lse can add it back.
     """
 
     @abstractmethod

@@ -20,10 +20,11 @@ Y = TypeVar("Y")
 class Context:
     """What comes to a layer from outside and is the same for every layer of a call.
 
-    `pos` holds absolute positions, unique within a row; -1 is padding, for everyone. `run` promises that each row of `pos` is -1s, then
-    consecutive ascending numbers, then -1s: layers that read array order as time (linear attention, RNNs) raise without it. `only` narrows
-    and `also` widens what this batch may read: a pattern p becomes `(p | also) & only`. `source` and `source_pos` are what
-    cross-attention reads. `below` holds what the block beneath sent up, and what the model itself sends in first.
+    `pos` holds absolute positions, unique within a row; -1 is padding, for everyone. `run` promises that each row of
+    `pos` is -1s, then consecutive ascending numbers, then -1s: layers that read array order as time (linear
+    attention, RNNs) raise without it. `only` narrows and `also` widens what this batch may read: a pattern p becomes
+    `(p | also) & only`. `source` and `source_pos` are what cross-attention reads. `below` holds what the block
+    beneath sent up, and what the model itself sends in first.
     """
 
     pos: Int[Tensor, "B T"]
@@ -36,10 +37,13 @@ class Context:
 
 
 class Out(NamedTuple, Generic[Y]):
-    """What every layer returns: the value, the next state (None when none came in), and three mappings that are never written to.
+    """What every layer returns.
 
-    `aux`: per-token values [B T], which a model averages over real tokens, or penalties on parameters []; keys are prefixed by place
-    ("3.0.ponder"). `up`: what the next block finds in `ctx.below`. `stats`: detached sums for `after_step`, none in eval.
+    The value, the next state (None when none came in), and three mappings that are never written to.
+
+    `aux`: per-token values [B T], which a model averages over real tokens, or penalties on parameters []; keys are
+    prefixed by place ("3.0.ponder"). `up`: what the next block finds in `ctx.below`. `stats`: detached sums for
+    `after_step`, none in eval.
     """
 
     y: Y
@@ -52,7 +56,8 @@ class Out(NamedTuple, Generic[Y]):
 class Layer(nn.Module, ABC):
     """Anything that maps a sequence to a sequence of the same width: attention, feed-forward, block, stack.
 
-    `d` is the width of x and y. A chunked call carries the state of the previous chunk; cut anywhere, the outputs are the same.
+    `d` is the width of x and y. A chunked call carries the state of the previous chunk; cut anywhere, the outputs are
+    the same.
     """
 
     d: int
@@ -60,7 +65,10 @@ class Layer(nn.Module, ABC):
     def start(
         self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> State:
-        """The state before the first token, for rows of up to `length` tokens. Plain tensors; touches no weight; () for no state."""
+        """The state before the first token, for rows of up to `length` tokens.
+
+        Plain tensors; touches no weight; () for no state.
+        """
         return ()
 
     @abstractmethod
@@ -77,7 +85,10 @@ def prefixed(place: str | int, entries: Mapping[str, Tensor]) -> dict[str, Tenso
 
 
 def under(place: str | int, entries: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a sublayer at `place` sees of `below`: undotted entries as they are, entries under "place." with the prefix cut."""
+    """What a sublayer at `place` sees of `below`.
+
+    Undotted entries as they are, entries under "place." with the prefix cut.
+    """
     cut = f"{place}."
     plain = {key: value for key, value in entries.items() if "." not in key}
     return plain | {key.removeprefix(cut): value for key, value in entries.items() if key.startswith(cut)}

@@ -127,11 +127,13 @@ def _among(x: Tensor, p: tuple[int, ...], period: int | None) -> Tensor:
 
 
 def meet(a: Layout, b: Layout, length: int) -> Layout:
-    """A layout that holds every pair of both: windows and residues intersect; otherwise the one with fewer keys per query, in both windows."""
+    """A layout that holds every pair of both.
+
+    Windows and residues intersect; otherwise the one with fewer keys per query, in both windows.
+    """
     if isinstance(a, Near | Residue) and isinstance(b, Near | Residue):
         n = math.lcm(getattr(a, "n", 1), getattr(b, "n", 1))
         back, ahead = min(a.back, b.back), min(a.ahead, b.ahead)
         return Near(back, ahead) if n == 1 else Residue(n, back, ahead)
     few, many = sorted((a, b), key=lambda layout: (isinstance(layout, Dense), layout.keys_per_query(length)))
     return few.within(many.back, many.ahead)  # type: ignore[attr-defined]
-

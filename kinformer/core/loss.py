@@ -9,7 +9,10 @@ from kinformer.core.layer import State
 
 
 class Loss(NamedTuple):
-    """`total` is the mean negative log-likelihood in nats per target plus the weighted penalties; `parts` holds each by name."""
+    """`total` is the mean negative log-likelihood in nats per target plus the weighted penalties.
+
+    `parts` holds each by name.
+    """
 
     total: Tensor
     parts: Mapping[str, Tensor]
@@ -25,7 +28,10 @@ class Penalty(NamedTuple):
 
 
 def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
-    """Aux by the last name of its key, summed over layers: values per token [B T] as the mean over real tokens, penalties [] as they are."""
+    """Aux by the last name of its key, summed over layers.
+
+    Values per token [B T] as the mean over real tokens, penalties [] as they are.
+    """
     count = real.sum().clamp_min(1)
     sums: dict[str, Tensor] = {}
     for key, value in aux.items():

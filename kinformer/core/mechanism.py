@@ -11,14 +11,17 @@ from kinformer.core.layer import Context, Out, State
 
 
 class NoState(TypeError):
-    """Raised by `start` of what reads a whole sequence at once and so has no state to decode with. Its text says what to do."""
+    """Raised by `start` of what reads a whole sequence at once and so has no state to decode with.
+
+    Its text says what to do.
+    """
 
 
 class Mechanism(nn.Module, ABC):
     """Queries, keys and values per head in, one read per query out. It sees heads, never the layer's input.
 
-    What it wants from the input itself (a gate, a span, further projections) it asks for by `sides`: so many numbers per head and name,
-    which Attention projects with a bias. A state comes in and goes out; without one, none is made.
+    What it wants from the input itself (a gate, a span, further projections) it asks for by `sides`: so many numbers
+    per head and name, which Attention projects with a bias. A state comes in and goes out; without one, none is made.
     """
 
     def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:

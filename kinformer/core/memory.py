@@ -11,17 +11,24 @@ from kinformer.core.layer import Context, State
 
 
 class Memory(nn.Module, ABC):
-    """Hidden states kept from chunk to chunk, detached, from which a layer projects further keys and values in training.
+    """Hidden states kept from chunk to chunk, detached, from which a layer projects further keys and values in
+    training.
 
-    It keeps hidden states rather than keys, because keys that were projected before the last update train their projection wrongly.
-    `kind` is the class of its state: by it Attention tells a memory's state from a cache of keys.
+    It keeps hidden states rather than keys, because keys that were projected before the last update train their
+    projection wrongly. `kind` is the class of its state: by it Attention tells a memory's state from a cache of keys.
     """
 
     kind: type
 
     @abstractmethod
     def start(
-        self, batch: int, length: int, width: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
+        self,
+        batch: int,
+        length: int,
+        width: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
     ) -> State:
         """The memory before the first token."""
 

@@ -1,4 +1,7 @@
-"""parts: a pattern as disjoint pieces, each with a layout in which it is cheap to read. Reads of the pieces merge into the read of the whole."""
+"""parts: a pattern as disjoint pieces, each with a layout in which it is cheap to read.
+
+Reads of the pieces merge into the read of the whole.
+"""
 
 from functools import reduce
 from typing import NamedTuple
@@ -21,9 +24,10 @@ class Part(NamedTuple):
 def parts(pattern: Pattern, length: int) -> tuple[Part, ...]:
     """Disjoint parts whose union is the pattern, for rows of `length` tokens.
 
-    The pattern is written as a union of conjunctions. A conjunction is read in the layout where its factors meet. Part n is term n
-    without the terms before it, evaluated pointwise, so the parts are disjoint by construction. Where no sparse layout exists, or there
-    would be more than 16 terms or 4 parts, there is one Dense part, which is exact for every pattern.
+    The pattern is written as a union of conjunctions. A conjunction is read in the layout where its factors meet.
+    Part n is term n without the terms before it, evaluated pointwise, so the parts are disjoint by construction.
+    Where no sparse layout exists, or there would be more than 16 terms or 4 parts, there is one Dense part, which is
+    exact for every pattern.
     """
     terms = _union(pattern)
     layouts = [_meeting(term, length) for term in terms or ()]

@@ -13,14 +13,14 @@ from kinformer.core.layout import Dense, Layout
 Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pattern(ABC):
     """S_i, the set of keys that query i may read, as a predicate over absolute positions.
 
-    A frozen dataclass of numbers and tuples, so it hashes, and prints as the expression that makes it again (`core.expression.parse`).
-    `__call__` is the only method that must be written; every other one has a default that is true of any pattern, and an override only
-    makes it sharper. Positions are always >= 0 here: padding is
-    excluded by `attend`. Choose one from `kinformer.patterns`, or write a file with one method.
+    A frozen dataclass of numbers and tuples, so it hashes, and prints as the expression that makes it again
+    (`core.expression.parse`). `__call__` is the only method that must be written; every other one has a default that
+    is true of any pattern, and an override only makes it sharper. Positions are always >= 0 here: padding is excluded
+    by `attend`. Choose one from `kinformer.patterns`, or write a file with one method.
     """
 
     @abstractmethod
@@ -50,7 +50,10 @@ class Pattern(ABC):
         return length
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included: may any be allowed, and is every one surely allowed."""
+        """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included.
+
+        May any be allowed, and is every one surely allowed.
+        """
         some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
         return some, ~some
 
@@ -63,6 +66,10 @@ class Pattern(ABC):
         """A drawing for a terminal: one line a query, one character a key."""
         return "\n".join("".join("█" if read else "·" for read in row) for row in self.matrix(length, h=h).tolist())
 
+    def __repr__(self) -> str:
+        # for patterns with tensors of the batch (eq=False, repr=False); others print their numbers
+        return f"{type(self).__name__}(...)"
+
     def __and__(self, other: "Pattern") -> "Pattern":
         return And(self, other)
 
@@ -73,7 +80,7 @@ class Pattern(ABC):
         return Not(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Spelled(Pattern):
     """A pattern that is only a name for an expression: write `expression`, and everything else follows from it."""
 
@@ -218,4 +225,3 @@ def narrowed(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pa
     """`(pattern | also) & only`: the set that a batch with limits and additions of its own reads."""
     pattern = pattern if also is None else pattern | also
     return pattern if only is None else pattern & only
-

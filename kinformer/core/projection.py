@@ -7,7 +7,10 @@ from torch import Tensor, nn
 
 
 class Projection(nn.Module, ABC):
-    """Queries of `heads` heads, keys and values of `key_heads` heads. What turns by position (rotary) turns here, in both."""
+    """Queries of `heads` heads, keys and values of `key_heads` heads.
+
+    What turns by position (rotary) turns here, in both.
+    """
 
     heads: int
     key_heads: int

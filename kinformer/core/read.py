@@ -17,9 +17,12 @@ BLOCK = 256  # queries that `mass` holds the weights of at a time
 
 
 class Read(NamedTuple):
-    """The weighted mean of the values of some keys, and the log of the sum of their weights: y = 0 and lse = -inf where there was no key.
+    """The weighted mean of the values of some keys, and the log of the sum of their weights.
 
-    `lse` is the log of (an estimate of) sum_j exp(score_j), every dropped constant added back, so that reads of one kernel merge.
+    Y = 0 and lse = -inf where there was no key.
+
+    `lse` is the log of (an estimate of) sum_j exp(score_j), every dropped constant added back, so that reads of one
+    kernel merge.
     """
 
     y: Float[Tensor, "B H T V"]
@@ -27,12 +30,17 @@ class Read(NamedTuple):
 
 
 def merge(*reads: Read) -> Read:
-    """The read of a union of disjoint key sets from the reads of its pieces; exact, in any order, never NaN in values or gradients."""
+    """The read of a union of disjoint key sets from the reads of its pieces.
+
+    Exact, in any order, never NaN in values or gradients.
+    """
     if not reads:
         raise ValueError("merge got no read; give it at least one")
     for n, read in enumerate(reads):
         if read.lse is None:
-            raise ValueError(f"read {n} has no lse, so it cannot be merged; ask what made it for one (attend: lse=True and no impl='sdpa')")
+            raise ValueError(
+                f"read {n} has no lse, so it cannot be merged; ask what made it for one (attend: lse=True)"
+            )
     lse = torch.stack([read.lse for read in reads])
     highest = lse.detach().amax(0)
     highest = torch.where(highest == -torch.inf, 0.0, highest)
@@ -94,7 +102,10 @@ def mass(
     ctx: Context | None = None,
     sides: Mapping[str, Tensor] | None = None,
 ) -> Float[Tensor, "B H S"]:
-    """How much attention each key got: the column sums of the attention matrix, a block of queries at a time, in linear memory."""
+    """How much attention each key got.
+
+    The column sums of the attention matrix, a block of queries at a time, in linear memory.
+    """
 
     def column_sums(at: Tensor) -> Tensor:
         rows = weights(
@@ -104,7 +115,9 @@ def mass(
 
     total = q.new_zeros(q.shape[0], q.shape[1], k.shape[2])
     for at in _blocks(q):
-        total = total + (checkpoint(column_sums, at, use_reentrant=False) if torch.is_grad_enabled() else column_sums(at))
+        total = total + (
+            checkpoint(column_sums, at, use_reentrant=False) if torch.is_grad_enabled() else column_sums(at)
+        )
     return total
 
 

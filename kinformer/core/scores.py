@@ -1,4 +1,7 @@
-"""scores: the logits of attention before the mask, the one place where query, key and bias meet on the reference path."""
+"""scores.
+
+The logits of attention before the mask, the one place where query, key and bias meet on the reference path.
+"""
 
 from collections.abc import Mapping
 
@@ -24,13 +27,18 @@ def scores(
     ctx: Context | None = None,
     sides: Mapping[str, Tensor] | None = None,
 ) -> Float[Tensor, "B H T S"]:
-    """scale * q.k for every pair, changed by the bias; `scale` is 1/sqrt(K) unless given. Head h reads key head h // (H / G).
+    """scale * q.k for every pair, changed by the bias.
 
-    The pattern only tells the bias how far its tables must reach: nothing is masked here, and scores of pairs outside it mean nothing.
+    `scale` is 1/sqrt(K) unless given. Head h reads key head h // (H / G).
+
+    The pattern only tells the bias how far its tables must reach: nothing is masked here, and scores of pairs outside
+    it mean nothing.
     """
     heads, groups = q.shape[1], k.shape[1]
     if heads % groups:
-        raise ValueError(f"{heads} query heads cannot share {groups} key heads evenly; make the first a multiple of the second")
+        raise ValueError(
+            f"{heads} query heads cannot share {groups} key heads evenly; make the first a multiple of the second"
+        )
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     product = torch.einsum("bhtk,bhsk->bhts", q, k.repeat_interleave(heads // groups, 1)) * scale
     if bias is None:
@@ -49,7 +57,10 @@ def allowed(
     k_pos: Int[Tensor, "B #H S"],
     rows: Int[Tensor, " B"] | None = None,
 ) -> Bool[Tensor, "B H T S"]:
-    """The pattern as a mask over the given positions; padding (-1) neither reads nor is read. `rows`: the batch row that a pattern sees."""
+    """The pattern as a mask over the given positions; padding (-1) neither reads nor is read.
+
+    `rows`: the batch row that a pattern sees.
+    """
     batch = q_pos.shape[0]
     b = torch.arange(batch, device=q_pos.device) if rows is None else rows
     h = torch.arange(heads, device=q_pos.device)

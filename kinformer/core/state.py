@@ -13,7 +13,10 @@ from kinformer.core.pattern import Pattern
 
 
 def map_state(f: Callable[[str, Tensor], Tensor], state: State, name: str = "") -> State:
-    """Apply f(leaf name, leaf) to every tensor; a leaf is named by its field or key, inside a plain sequence by its parent."""
+    """Apply f(leaf name, leaf) to every tensor.
+
+    A leaf is named by its field or key, inside a plain sequence by its parent.
+    """
     if isinstance(state, Tensor):
         return f(name, state)
     if isinstance(state, tuple) and hasattr(state, "_fields"):
@@ -22,7 +25,9 @@ def map_state(f: Callable[[str, Tensor], Tensor], state: State, name: str = "") 
         return type(state)(map_state(f, leaf, name) for leaf in state)
     if isinstance(state, dict):
         return {key: map_state(f, leaf, key) for key, leaf in state.items()}
-    raise TypeError(f"a state holds tensors in tuples, lists and dicts; got {type(state).__name__} at {name or 'its root'}")
+    raise TypeError(
+        f"a state holds tensors in tuples, lists and dicts; got {type(state).__name__} at {name or 'its root'}"
+    )
 
 
 def leaves(state: State) -> list[tuple[str, Tensor]]:
@@ -71,7 +76,10 @@ def _fresh(name: str, leaf: State, rows: Tensor) -> State:
 
 
 class KV(NamedTuple):
-    """Keys and values with their absolute positions. `pos` -1 marks an empty slot; `now` is each row's next position."""
+    """Keys and values with their absolute positions.
+
+    `pos` -1 marks an empty slot; `now` is each row's next position.
+    """
 
     k: Float[Tensor, "B G C K"]
     v: Float[Tensor, "B G C V"]
@@ -80,7 +88,14 @@ class KV(NamedTuple):
 
     @staticmethod
     def empty(
-        batch: int, heads: int, slots: int, k_dim: int, v_dim: int, *, dtype: torch.dtype | None, device: torch.device | None
+        batch: int,
+        heads: int,
+        slots: int,
+        k_dim: int,
+        v_dim: int,
+        *,
+        dtype: torch.dtype | None,
+        device: torch.device | None,
     ) -> "KV":
         """A cache of `slots` empty slots for `heads` key heads."""
         return KV(
@@ -94,11 +109,17 @@ class KV(NamedTuple):
         """The kept keys followed by the new ones: what a chunk reads. `now` moves behind the newest position."""
         now = torch.maximum(self.now, k_pos.amax(1) + 1) if k_pos.shape[1] else self.now
         return KV(
-            torch.cat([self.k, k], 2), torch.cat([self.v, v], 2), torch.cat([self.pos, k_pos.to(self.pos.dtype)], 1), now
+            torch.cat([self.k, k], 2),
+            torch.cat([self.v, v], 2),
+            torch.cat([self.pos, k_pos.to(self.pos.dtype)], 1),
+            now,
         )
 
     def keep(self, pattern: Pattern, slots: int) -> "KV":
-        """The slots that a later query may still read, in at least `slots` slots; more where more are live, so nothing live is lost."""
+        """The slots that a later query may still read, in at least `slots` slots.
+
+        More where more are live, so nothing live is lost.
+        """
         order, pos = survivors(self.pos, self.now, pattern, slots)
         rows = order[:, None, :, None]
         return KV(
@@ -109,7 +130,7 @@ class KV(NamedTuple):
 def survivors(
     pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], pattern: Pattern, slots: int
 ) -> tuple[Int[Tensor, "B R"], Int[Tensor, "B C"]]:
-    """Which slots to keep, live ones last and in order (a stable sort of `live`), and positions with -1 for the dead."""
+    """Which slots to keep, live ones last and in order (a stable sort of `live`); positions, -1 for the dead."""
     live = (pos >= 0) & pattern.live(pos, now[:, None])
     room = max(slots, int(live.sum(1).amax())) if pos.numel() else slots
     order = torch.sort(live.to(torch.uint8), dim=1, stable=True).indices
@@ -127,15 +148,25 @@ def start_keys(
     dtype: torch.dtype | None = None,
     device: torch.device | None = None,
 ) -> KV:
-    """An empty cache that is large enough for rows of `length` tokens under the pattern; NoState where the pattern reads ahead."""
+    """An empty cache that is large enough for rows of `length` tokens under the pattern.
+
+    NoState where the pattern reads ahead.
+    """
     _no_peeking(pattern)
     return KV.empty(batch, heads, pattern.capacity(length), k_dim, v_dim, dtype=dtype, device=device)
 
 
 def carry(
-    state: KV | None, k: Float[Tensor, "B G S K"], v: Float[Tensor, "B G S V"], k_pos: Int[Tensor, "B S"], pattern: Pattern
+    state: KV | None,
+    k: Float[Tensor, "B G S K"],
+    v: Float[Tensor, "B G S V"],
+    k_pos: Int[Tensor, "B S"],
+    pattern: Pattern,
 ) -> tuple[tuple[Tensor, Tensor, Tensor], KV | None]:
-    """What a chunk reads (kept and new keys, values, positions), and the state after it. Without a state, the new keys and None."""
+    """What a chunk reads (kept and new keys, values, positions), and the state after it.
+
+    Without a state, the new keys and None.
+    """
     if state is None:
         return (k, v, k_pos), None
     _no_peeking(pattern)

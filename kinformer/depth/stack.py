@@ -17,7 +17,10 @@ from kinformer.patterns.causal import Causal
 
 
 class Stack(Layer):
-    """Blocks in order; what one sends `up`, the next finds in `ctx.below`. `norm` is applied at the end, as pre-norm blocks want it."""
+    """Blocks in order; what one sends `up`, the next finds in `ctx.below`.
+
+    `norm` is applied at the end, as pre-norm blocks want it.
+    """
 
     def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
         super().__init__()

@@ -33,14 +33,18 @@ def attend(
     ctx: Context | None = None,
     sides: Mapping[str, Tensor] | None = None,
 ) -> Read:
-    """Read the keys that the pattern allows: y = softmax(scale q.k + bias) v over them, and the log-sum-exp of their scores.
+    """Read the keys that the pattern allows.
 
-    What every mechanism that multiplies queries and keys calls. Positions are absolute, -1 is padding; keys may lie in any order. A ctx
-    narrows and widens the pattern by its `only` and `also`. `rows` names the batch row of each row where queries or buckets are folded
-    into the batch; `run` promises that positions are consecutive, which executors that read by array index need. `impl="auto"` takes
-    sdpa where no lse and no bias is wanted, else the reference. Dropout drops weights, never the lse.
+    Y = softmax(scale q.k + bias) v over them, and the log-sum-exp of their scores.
 
-    Errors: ValueError for an unknown impl, or one that cannot do what was asked. Source: Vaswani et al., 2017, arXiv:1706.03762.
+    What every mechanism that multiplies queries and keys calls. Positions are absolute, -1 is padding; keys may lie
+    in any order. A ctx narrows and widens the pattern by its `only` and `also`. `rows` names the batch row of each
+    row where queries or buckets are folded into the batch; `run` promises that positions are consecutive, which
+    executors that read by array index need. `impl="auto"` takes sdpa where no lse and no bias is wanted, else the
+    reference. Dropout drops weights, never the lse.
+
+    Errors: ValueError for an unknown impl, or one that cannot do what was asked. Source: Vaswani et al., 2017,
+    arXiv:1706.03762.
     """
     if ctx is not None:
         pattern = narrowed(pattern, ctx.only, ctx.also)
@@ -66,9 +70,7 @@ def attend(
     if bias is not None or lse:
         what = "a bias" if bias is not None else "an lse"
         raise ValueError(f"impl='sdpa' was asked for {what}, which it cannot give; use impl='reference', or drop it")
-    return sdpa.attend(
-        q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=scale, dropout=dropout, rows=rows
-    )
+    return sdpa.attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=scale, dropout=dropout, rows=rows)
 
 
 __all__ = ["Impl", "attend"]

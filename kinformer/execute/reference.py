@@ -30,7 +30,9 @@ def attend(
     sides: Mapping[str, Tensor] | None = None,
 ) -> Read:
     """softmax over the allowed scores, times the values. Its `Read` says 0 and -inf where a query may read nothing."""
-    logits = scores(q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias, scale=scale, rows=rows, ctx=ctx, sides=sides)
+    logits = scores(
+        q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias, scale=scale, rows=rows, ctx=ctx, sides=sides
+    )
     logits = logits.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos, rows), -torch.inf)
     attention, lse = softmax(logits)
     attention = F.dropout(attention, dropout)
@@ -38,13 +40,18 @@ def attend(
     added = bias.values(q_pos, k_pos) if isinstance(bias, Bias) else None
     if added is not None:
         table, row = added
-        by_row = attention.new_zeros(*attention.shape[:3], table.shape[0]).scatter_add(-1, row.expand_as(attention), attention)
+        by_row = attention.new_zeros(*attention.shape[:3], table.shape[0]).scatter_add(
+            -1, row.expand_as(attention), attention
+        )
         y = y + by_row @ table
     return Read(y, lse)
 
 
 def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T"]]:
-    """Softmax over keys, and its log-sum-exp; a row of -inf gives zeros and -inf, with zero gradients instead of NaN."""
+    """Softmax over keys, and its log-sum-exp.
+
+    A row of -inf gives zeros and -inf, with zero gradients instead of NaN.
+    """
     some = (logits > -torch.inf).any(-1)
     safe = torch.where(some[..., None], logits, 0.0)
     attention = torch.where(some[..., None], safe.softmax(-1), 0.0)

@@ -19,10 +19,19 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
 
 
 class MLP(Layer):
-    """f(x W1 + b1) W2 + b2, with `hidden` units (4 d unless given). Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.3."""
+    """f(x W1 + b1) W2 + b2, with `hidden` units (4 d unless given).
+
+    Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.3.
+    """
 
     def __init__(
-        self, d: int, hidden: int | None = None, *, activation: Activation = "gelu", bias: bool = True, dropout: float = 0.0
+        self,
+        d: int,
+        hidden: int | None = None,
+        *,
+        activation: Activation = "gelu",
+        bias: bool = True,
+        dropout: float = 0.0,
     ):
         super().__init__()
         self.d, self.activation, self.dropout = d, activation, dropout
@@ -35,7 +44,9 @@ class MLP(Layer):
 
 
 class Gated(Layer):
-    """(f(x W1) * x W3) W2: with silu the feed-forward of Llama, a little better than MLP at equal size. `hidden` is 8/3 d unless given.
+    """(f(x W1) * x W3) W2: with silu the feed-forward of Llama, a little better than MLP at equal size.
+
+    `hidden` is 8/3 d unless given.
 
     Source: Shazeer, 2020, arXiv:2002.05202.
     """

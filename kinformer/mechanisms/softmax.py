@@ -20,12 +20,16 @@ from kinformer.patterns.strided import Strided
 
 
 class Softmax(Mechanism):
-    """softmax(scale q.k + bias) over the keys that the pattern allows: the mechanism to choose unless you want another one.
+    """softmax(scale q.k + bias) over the keys that the pattern allows.
 
-    It decodes with a cache of keys where the pattern never reads ahead. `scale` is 1/sqrt(head_dim) unless given; `dropout` drops
-    attention weights in training; `lse=True` returns the log-sum-exp too, for a merge with other reads; `impl` picks the executor.
+    The mechanism to choose unless you want another one.
 
-    Errors: NoState from `start` where the pattern reads ahead. Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.1.
+    It decodes with a cache of keys where the pattern never reads ahead. `scale` is 1/sqrt(head_dim) unless given;
+    `dropout` drops attention weights in training. `lse=False` gives up the log-sum-exp, which merging with other
+    reads needs, for a faster executor; `impl` picks the executor by name.
+
+    Errors: NoState from `start` where the pattern reads ahead. Source: Vaswani et al., 2017, arXiv:1706.03762,
+    section 3.2.1.
     """
 
     def __init__(
@@ -35,7 +39,7 @@ class Softmax(Mechanism):
         *,
         scale: float | None = None,
         dropout: float = 0.0,
-        lse: bool = False,
+        lse: bool = True,
         impl: Impl = "auto",
     ):
         super().__init__()
@@ -95,9 +99,9 @@ class Softmax(Mechanism):
         ctx: Context,
         sides: Mapping[str, Tensor],
     ) -> Float[Tensor, "B S"]:
-        """How much attention each key got in `read`, averaged over heads. Needs lse=True."""
+        """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
         if read.lse is None:
-            raise ValueError("the attention mass of a Softmax needs its lse; make it with lse=True")
+            raise ValueError("the attention mass of a Softmax needs its lse; make it without lse=False")
         pattern = narrowed(self.pattern, ctx.only, ctx.also)
         found = mass(
             q,
@@ -116,7 +120,7 @@ class Softmax(Mechanism):
 
 EXAMPLES = (
     lambda: Softmax(Causal()),
-    lambda: Softmax(Causal() & (Band(3) | Strided(4)), lse=True),
+    lambda: Softmax(Causal() & (Band(3) | Strided(4))),
     lambda: Softmax(Heads(Causal() & Band(2), Causal()), scale=0.5),
     lambda: Softmax(Full()),
 )

@@ -13,16 +13,14 @@ from kinformer.positions.learned import Learned
 
 
 @member
-def gpt(
-    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab: int = 256, dropout: float = 0.0
-) -> LM:
+def gpt(d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab: int = 256, dropout: float = 0.0) -> LM:
     """GPT-2 (Radford et al., 2019): causal attention, pre-norm blocks, learned positions, tied embeddings.
 
     The baseline that every other decoder is compared with. `length` is the longest row it can read.
     """
 
     def block() -> PreNorm:
-        attention = Attention(d, heads, Softmax(Causal(), dropout=dropout))
+        attention = Attention(d, heads, Softmax(Causal(), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))

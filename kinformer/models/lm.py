@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -22,11 +22,14 @@ class Numbered(NamedTuple):
 
 
 class LM(nn.Module):
-    """Tokens in, logits of the next token out: embedding, an optional absolute position, a body, and a head that is the embedding again.
+    """Tokens in, logits of the next token out.
 
-    `forward(tokens)` is the loss over tokens[:, 1:] given what is before each; -1 is padding, at the ends of a row only, and never a
-    target. `penalties` weighs a body's auxiliary losses by their last name. `tie=False` gives the head a matrix of its own; `dropout`
-    drops embeddings. Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
+    Embedding, an optional absolute position, a body, and a head that is the embedding again.
+
+    `forward(tokens)` is the loss over tokens[:, 1:] given what is before each; -1 is padding, at the ends of a row
+    only, and never a target. `penalties` weighs a body's auxiliary losses by their last name. `tie=False` gives the
+    head a matrix of its own; `dropout` drops embeddings. Source: Radford et al., 2018, "Improving language
+    understanding by generative pre-training".
     """
 
     def __init__(
@@ -77,7 +80,10 @@ class LM(nn.Module):
         return out._replace(y=self.head(out.y))
 
     def forward(self, batch: Int[Tensor, "B T"], state: Numbered | None = None, progress: float = 1.0) -> Loss:
-        """The loss of predicting each token from those before it; the state stands before the last token, which the next chunk repeats."""
+        """The loss of predicting each token from those before it.
+
+        The state stands before the last token, which the next chunk repeats.
+        """
         tokens, targets = batch[:, :-1], batch[:, 1:]
         out = self.logits(tokens, state)
         wanted = (tokens >= 0) & (targets >= 0)
@@ -88,7 +94,10 @@ class LM(nn.Module):
 
 
 def number(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
-    """Positions of a chunk: consecutive from `now` over real tokens, -1 at padding. ValueError for padding between tokens."""
+    """Positions of a chunk: consecutive from `now` over real tokens, -1 at padding.
+
+    ValueError for padding between tokens.
+    """
     real = tokens >= 0
     count = real.cumsum(1)
     if not torch.compiler.is_compiling() and bool((real[:, 1:] & ~real[:, :-1] & (count[:, :-1] > 0)).any()):

@@ -13,8 +13,8 @@ from kinformer.core.pattern import Index, Pattern
 class Band(Pattern):
     """i - left <= j <= i + right; right is left where it is not given. Local context at linear cost.
 
-    A window of w keys on each side is `Band(w)`; a decoder's window of the last w keys, itself included, is `Causal() & Band(w - 1)`.
-    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    A window of w keys on each side is `Band(w)`; a decoder's window of the last w keys, itself included, is `Causal()
+    & Band(w - 1)`. Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
 
     left: int

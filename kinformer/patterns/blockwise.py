@@ -11,7 +11,9 @@ from kinformer.patterns.blocks import Blocks
 
 @dataclass(frozen=True)
 class Blockwise(Spelled):
-    """j // size = permutation[i // size]; false beyond the permutation. BlockBERT gives each head a permutation: `Heads(Blockwise(..), ..)`.
+    """j // size = permutation[i // size]; false beyond the permutation.
+
+    BlockBERT gives each head a permutation: `Heads(Blockwise(..), ..)`.
 
     Source: Qiu et al., 2019, arXiv:1911.02972, section 3.
     """

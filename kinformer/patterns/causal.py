@@ -10,7 +10,11 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Causal(Pattern):
-    """j <= i. And it with any other pattern for a decoder: `Causal() & Band(64)`. Source: Vaswani et al., 2017, arXiv:1706.03762."""
+    """j <= i.
+
+    And it with any other pattern for a decoder: `Causal() & Band(64)`. Source: Vaswani et al., 2017,
+    arXiv:1706.03762.
+    """
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(k <= q)

@@ -46,7 +46,10 @@ class Columns(Pattern):
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         # shifted so that each summary is the first `summary` places of its block
         lo, hi = k_lo - self.first + at, k_hi - self.first + at
-        place, same = lo % self.block, torch.div(lo, self.block, rounding_mode="floor") == torch.div(hi, self.block, rounding_mode="floor")
+        place, same = (
+            lo % self.block,
+            torch.div(lo, self.block, rounding_mode="floor") == torch.div(hi, self.block, rounding_mode="floor"),
+        )
         return (place < self.summary) | ~same, same & (hi % self.block < self.summary)
 
 

@@ -9,9 +9,12 @@ from torch import Tensor
 from kinformer.core.pattern import Index, Pattern
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Document(Pattern):
-    """ids[b, i] = ids[b, j], with ids by absolute position: pass it as `Context(only=Document(ids))`. A position beyond ids reads nothing."""
+    """ids[b, i] = ids[b, j], with ids by absolute position: pass it as `Context(only=Document(ids))`.
+
+    A position beyond ids reads nothing.
+    """
 
     ids: Int[Tensor, "B P"]
 

@@ -11,8 +11,8 @@ from kinformer.patterns.columns import Columns
 class Fixed(Spelled):
     """j // block = i // block, or j is among the last `summary` positions of its block.
 
-    The fixed pattern of the Sparse Transformer is `Causal() & Fixed(block, summary)`; it suits text better than a stride does.
-    Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    The fixed pattern of the Sparse Transformer is `Causal() & Fixed(block, summary)`; it suits text better than a
+    stride does. Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
     """
 
     block: int

@@ -9,9 +9,12 @@ from torch import Tensor
 from kinformer.core.pattern import Index, Pattern, Spelled
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MarkedKeys(Pattern):
-    """Key j is marked in its row: global tokens chosen per example. Pass it as `Context(also=...)`; beyond the mask nothing is marked."""
+    """Key j is marked in its row: global tokens chosen per example.
+
+    Pass it as `Context(also=...)`; beyond the mask nothing is marked.
+    """
 
     mask: Bool[Tensor, "B P"]
 
@@ -19,9 +22,12 @@ class MarkedKeys(Pattern):
         return marks(self.mask, b, k)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MarkedRows(Pattern):
-    """Query i is marked in its row, and so reads every key. Pass it as `Context(also=...)`; beyond the mask nothing is marked."""
+    """Query i is marked in its row, and so reads every key.
+
+    Pass it as `Context(also=...)`; beyond the mask nothing is marked.
+    """
 
     mask: Bool[Tensor, "B P"]
 
@@ -29,7 +35,7 @@ class MarkedRows(Pattern):
         return marks(self.mask, b, q)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Marked(Spelled):
     """Query or key is marked: Longformer's global tokens of a batch, `Context(also=Marked(mask))`.
 

@@ -8,7 +8,9 @@ from kinformer.patterns.tokens import Tokens
 
 @dataclass(frozen=True)
 class Prefix(Spelled):
-    """j < n: with `Causal() | Prefix(n)` a prefix language model, whose first n tokens read each other in both directions.
+    """j < n.
+
+    With `Causal() | Prefix(n)` a prefix language model, whose first n tokens read each other in both directions.
 
     Source: Raffel et al., 2020, arXiv:1910.10683, section 3.2.1.
     """

@@ -12,11 +12,14 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Random(Pattern):
-    """Block j // block is among `keys` blocks drawn without repetition from 0 .. i // block: BigBird's random blocks.
+    """Block j // block is among `keys` blocks drawn without repetition from 0 .. i // block.
 
-    The draw is keyed by (seed, head, query block, number of the draw) in integer arithmetic, so it is the same on every machine, for
-    every length and every chunk. A query block with no more than `keys` blocks to draw from reads them all. `symmetric` also lets each
-    key block read the query blocks that drew it, for encoders. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
+    BigBird's random blocks.
+
+    The draw is keyed by (seed, head, query block, number of the draw) in integer arithmetic, so it is the same on
+    every machine, for every length and every chunk. A query block with no more than `keys` blocks to draw from reads
+    them all. `symmetric` also lets each key block read the query blocks that drew it, for encoders. Source: Zaheer et
+    al., 2020, arXiv:2007.14062, section 2.
     """
 
     keys: int
@@ -30,7 +33,8 @@ class Random(Pattern):
         return drawn | self._drawn(h, column, row) if self.symmetric else drawn
 
     def _drawn(self, h: Index, row: Index, column: Index) -> Tensor:
-        # Floyd's draw of `keys` numbers from 0..row: number n is uniform in 0..top; one that is taken already is replaced by top itself
+        # Floyd's draw of `keys` numbers from 0..row: number n is uniform in 0..top; one that is taken already
+        # is replaced by top itself
         chosen: list = []
         found = torch.as_tensor((column <= row) & (row < self.keys))
         for n in range(self.keys):

@@ -12,7 +12,9 @@ from kinformer.patterns.tokens import among, span_of
 
 @dataclass(frozen=True)
 class Rows(Pattern):
-    """i < n, or i among a given tuple of positions: the reading half of global tokens. `Band(w) | Tokens(g) | Rows(g)` is Longformer's.
+    """i < n, or i among a given tuple of positions: the reading half of global tokens.
+
+    `Band(w) | Tokens(g) | Rows(g)` is Longformer's.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """

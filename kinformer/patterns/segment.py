@@ -11,7 +11,9 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Segment(Pattern):
-    """j >= (i // length) * length - memory. `Causal() & Segment(length, memory)` is what a Transformer-XL reads in one layer.
+    """j >= (i // length) * length - memory.
+
+    `Causal() & Segment(length, memory)` is what a Transformer-XL reads in one layer.
 
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
     """

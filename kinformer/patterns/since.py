@@ -9,9 +9,11 @@ from torch import Tensor
 from kinformer.core.pattern import Index, Pattern
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Since(Pattern):
-    """j >= first[b, i]: episodes or documents that start in the middle of a row. Pass it as `Context(only=Since(first))`.
+    """j >= first[b, i]: episodes or documents that start in the middle of a row.
+
+    Pass it as `Context(only=Since(first))`.
 
     `first` is indexed by absolute position; a query beyond it reads nothing.
     """

@@ -11,9 +11,12 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Strided(Pattern):
-    """(i - j) mod stride = 0: the second head of a strided Sparse Transformer, `Causal() & (Band(stride) | Strided(stride))`.
+    """(i - j) mod stride = 0.
 
-    Suits data whose period is the stride, such as image rows. Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    The second head of a strided Sparse Transformer, `Causal() & (Band(stride) | Strided(stride))`.
+
+    Suits data whose period is the stride, such as image rows. Source: Child et al., 2019, arXiv:1904.10509, section
+    4.2.
     """
 
     stride: int

@@ -8,11 +8,13 @@ from torch import Tensor, nn
 
 
 class Rotary(nn.Module):
-    """RoPE: pairs of dimensions turn by pos * base^(-2n/turned). The usual choice of today's decoders; no parameters, any length.
+    """RoPE: pairs of dimensions turn by pos * base^(-2n/turned).
 
-    `pairs` says which dimensions make pair n: (2n, 2n+1) "interleaved", as in the paper, or (n, n + turned/2) "half", as in Llama and
-    GPT-NeoX. `turned` dimensions turn, the rest stay (partial rotary); all of them unless given. Errors: ValueError for an odd number.
-    Source: Su et al., 2021, arXiv:2104.09864, section 3.2.
+    The usual choice of today's decoders; no parameters, any length.
+
+    `pairs` says which dimensions make pair n: (2n, 2n+1) "interleaved", as in the paper, or (n, n + turned/2) "half",
+    as in Llama and GPT-NeoX. `turned` dimensions turn, the rest stay (partial rotary); all of them unless given.
+    Errors: ValueError for an odd number. Source: Su et al., 2021, arXiv:2104.09864, section 3.2.
     """
 
     def __init__(
@@ -26,11 +28,15 @@ class Rotary(nn.Module):
         super().__init__()
         self.turned = head_dim if turned is None else turned
         if self.turned % 2 or self.turned > head_dim:
-            raise ValueError(f"Rotary turns pairs of a head's {head_dim} dimensions, so {self.turned} must be even and no more than that")
+            raise ValueError(
+                f"Rotary turns pairs of a head's {head_dim} dimensions: {self.turned} must be even and no more than that"
+            )
         self.base, self.pairs = base, pairs
 
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
-        dtype = torch.promote_types(x.dtype, torch.float32)  # angles of far positions need more digits than bfloat16 has
+        dtype = torch.promote_types(
+            x.dtype, torch.float32
+        )  # angles of far positions need more digits than bfloat16 has
         n = torch.arange(0, self.turned, 2, dtype=dtype, device=x.device)
         angle = pos[:, None, :, None].to(dtype) * self.base ** (-n / self.turned)
         cos, sin = angle.cos(), angle.sin()

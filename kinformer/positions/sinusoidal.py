@@ -13,10 +13,10 @@ from kinformer.core.position import Position
 class Sinusoidal(Position):
     """Fixed sines and cosines of a position, 0 at padding: the 2017 Transformer's choice. No parameters, any length.
 
-    Column pair n holds sin and cos of pos * w_n; positions count from 0. `layout` "interleaved" is the paper's: columns 2n
-    and 2n+1, w_n = base^(-2n/d). "concat" is that of Tensor2Tensor and fairseq checkpoints: all sines, then all cosines,
-    with w_n = base^(-n/(d/2 - 1)), so it is no mere permutation of the other. An odd d ends with a sine (interleaved) or a
-    0 (concat). The result has the dtype that the module was moved to.
+    Column pair n holds sin and cos of pos * w_n; positions count from 0. `layout` "interleaved" is the paper's:
+    columns 2n and 2n+1, w_n = base^(-2n/d). "concat" is that of Tensor2Tensor and fairseq checkpoints: all sines, then
+    all cosines, with w_n = base^(-n/(d/2 - 1)), so it is no mere permutation of the other. An odd d ends with a sine
+    (interleaved) or a 0 (concat). The result has the dtype that the module was moved to.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.5.
     """

@@ -8,11 +8,14 @@ from kinformer.positions.rotary import Rotary
 
 
 class QKV(Projection):
-    """Linear queries, keys and values. `key_heads` fewer than `heads` shares each key head among heads / key_heads query heads.
+    """Linear queries, keys and values.
 
-    One key head is multi-query attention: the cache shrinks by the number of heads, at little cost in quality. `head_dim` need not be
-    d / heads. Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query: Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et al.,
-    2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020, arXiv:2002.07028.
+    `key_heads` fewer than `heads` shares each key head among heads / key_heads query heads.
+
+    One key head is multi-query attention: the cache shrinks by the number of heads, at little cost in quality.
+    `head_dim` need not be d / heads. Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query: Shazeer, 2019,
+    arXiv:1911.02150; groups: Ainslie et al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020,
+    arXiv:2002.07028.
     """
 
     def __init__(
@@ -30,7 +33,9 @@ class QKV(Projection):
             raise ValueError(f"d={d} does not split into heads={heads}; make it a multiple, or give head_dim")
         self.heads, self.key_heads = heads, heads if key_heads is None else key_heads
         if self.heads % self.key_heads:
-            raise ValueError(f"heads={heads} is not a multiple of key_heads={key_heads}; each key head serves equally many heads")
+            raise ValueError(
+                f"heads={heads} is not a multiple of key_heads={key_heads}; each key head serves equally many heads"
+            )
         self.k_dim = self.v_dim = d // heads if head_dim is None else head_dim
         self.q = nn.Linear(d, self.heads * self.k_dim, bias=bias)
         self.k = nn.Linear(d, self.key_heads * self.k_dim, bias=bias)
