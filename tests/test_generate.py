@@ -1,0 +1,327 @@
+"""generate: against naive loops that read the whole row at each step."""
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import kinformer
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.mechanism import NoState
+from kinformer.core.state import fork
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
+from kinformer.generate import generate, keep_top_k, keep_top_p
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.gpt import gpt
+from kinformer.models.lm import LM
+from kinformer.patterns.band import Band
+from kinformer.patterns.full import Full
+
+VOCAB = 7
+
+
+@pytest.fixture
+def model(float64: None) -> LM:
+    torch.manual_seed(3)
+    return sharp(gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB))
+
+
+def sharp(model: LM) -> LM:
+    """Larger weights, so that the likeliest token is no accident of rounding and depends on the whole row."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() > 1:
+                weight.normal_(std=0.4)
+    return model
+
+
+def greedy(model: LM, prompt: list[int], steps: int) -> list[int]:
+    row = list(prompt)
+    for _ in range(steps):
+        row.append(int(model.logits(torch.tensor([row])).y[0, -1].argmax()))
+    return row
+
+
+def log_probability(model: LM, row: list[int], start: int) -> float:
+    """Of row[start:] given row[:start]."""
+    logp = model.logits(torch.tensor([row])).y[0].log_softmax(-1).detach()
+    return sum(float(logp[n - 1, row[n]]) for n in range(start, len(row)))
+
+
+# Greedy --------------------------------------------------------------------------------------------------------------
+
+
+def test_temperature_0_takes_the_likeliest(model: LM) -> None:
+    got = generate(model, torch.tensor([[1, 2, 3], [6, 0, 5]]), 9, temperature=0)
+    assert got.tolist() == [greedy(model, [1, 2, 3], 9), greedy(model, [6, 0, 5], 9)]
+
+
+def test_it_is_a_public_name(model: LM) -> None:
+    assert kinformer.generate is generate
+
+
+def test_prompts_padded_on_the_left_give_what_each_gives_alone(model: LM) -> None:
+    prompts = [[4], [1, 2, 3, 4, 5], [6, 0, 2]]
+    padded = torch.tensor([[-1] * (5 - len(p)) + p for p in prompts])
+    got = generate(model, padded, 8, temperature=0)
+    wanted = [greedy(model, p, 8) for p in prompts]
+    assert [row[5 - len(p) :] for row, p in zip(got.tolist(), prompts, strict=True)] == wanted
+    assert torch.equal(got[:, :5], padded)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_recompute_gives_the_same_without_a_state(model: LM, beam: int) -> None:
+    prompt = torch.tensor([[-1, -1, 4], [1, 2, 3]])
+    rows = [generate(model, prompt, 8, temperature=0, beam=beam, stop=2, recompute=r) for r in (False, True)]
+    assert torch.equal(*rows)
+
+
+def test_after_stop_comes_padding(model: LM) -> None:
+    prompts = torch.tensor([[1, 2, 3], [6, 0, 5]])
+    free = generate(model, prompts, 9, temperature=0)
+    stop = int(free[0, 5])
+    got = generate(model, prompts, 9, temperature=0, stop=stop)
+    for row, stopped in zip(free.tolist(), got.tolist(), strict=True):
+        end = row.index(stop, 3) + 1 if stop in row[3:] else len(row)
+        assert stopped == row[:end] + [-1] * (len(row) - end)
+    assert -1 in got[0].tolist()
+
+
+def test_a_stopped_row_does_not_disturb_the_others(model: LM) -> None:
+    prompts = torch.tensor([[1, 2, 3], [6, 0, 5], [0, 0, 0]])
+    stop = int(generate(model, prompts, 1, temperature=0)[0, -1])
+    together = generate(model, prompts, 9, temperature=0, stop=stop)
+    alone = torch.cat([generate(model, row[None], 9, temperature=0, stop=stop) for row in prompts])
+    assert torch.equal(together, alone)
+
+
+def test_a_state_goes_on(model: LM) -> None:
+    model.eval()
+    prompts = torch.tensor([[-1, 2, 3, 4], [6, 0, 5, 1]])
+    whole = generate(model, prompts, 6, temperature=0)
+    state = model.logits(prompts[:, :-1], model.start(2, 10, dtype=torch.float64)).state
+    kept = fork(state)
+    for beam in (1, 2):
+        got = generate(model, prompts[:, -1:], 6, temperature=0, state=fork(kept), beam=beam)
+        assert torch.equal(got, generate(model, prompts, 6, temperature=0, beam=beam)[:, 3:])
+    assert torch.equal(generate(model, prompts[:, -1:], 6, temperature=0, state=state), whole[:, 3:])
+
+
+def test_no_steps_give_the_prompt(model: LM) -> None:
+    prompt = torch.tensor([[1, 2, 3]])
+    assert torch.equal(generate(model, prompt, 0), prompt)
+    assert torch.equal(generate(model, prompt, 0, beam=3), prompt)
+
+
+# Drawing -------------------------------------------------------------------------------------------------------------
+
+
+def test_draws_follow_the_probabilities(model: LM) -> None:
+    rows, temperature = 4000, 1.7
+    drawn = generate(model, torch.tensor([[1, 2, 3]]).expand(rows, -1), 1, temperature=temperature, seed=0)[:, -1]
+    wanted = (model.logits(torch.tensor([[1, 2, 3]])).y[0, -1] / temperature).softmax(-1)
+    found = drawn.bincount(minlength=VOCAB) / rows
+    assert (found - wanted).abs().max() < 4 * (0.25 / rows) ** 0.5  # four standard deviations of the widest
+
+
+def test_a_seed_draws_the_same_and_another_seed_does_not(model: LM) -> None:
+    prompt = torch.tensor([[1, 2, 3]])
+    one, again, other = (generate(model, prompt, 20, temperature=2.0, seed=seed) for seed in (5, 5, 6))
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_a_seed_leaves_the_global_generator_alone(model: LM) -> None:
+    before = torch.get_rng_state()
+    generate(model, torch.tensor([[1, 2, 3]]), 5, seed=1)
+    assert torch.equal(before, torch.get_rng_state())
+    generate(model, torch.tensor([[1, 2, 3]]), 5)
+    assert not torch.equal(before, torch.get_rng_state())
+
+
+def test_top_k_and_top_p_draw_only_what_they_keep(model: LM) -> None:
+    prompt = torch.tensor([[1, 2, 3]]).expand(500, -1)
+    logits = model.logits(prompt[:1]).y[0, -1] / 3.0
+    order = logits.argsort(descending=True).tolist()
+    drawn = generate(model, prompt, 1, temperature=3.0, top_k=3, seed=0)[:, -1]
+    assert set(drawn.tolist()) == set(order[:3])
+    probability = logits.softmax(-1)[order].tolist()
+    fewest = next(n for n in range(1, VOCAB + 1) if sum(probability[:n]) >= 0.6)
+    assert 1 < fewest < VOCAB
+    drawn = generate(model, prompt, 1, temperature=3.0, top_p=0.6, seed=0)[:, -1]
+    assert set(drawn.tolist()) == set(order[:fewest])
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e-3])
+def test_a_cold_draw_is_the_likeliest(model: LM, temperature: float) -> None:
+    model.float()
+    prompt = torch.tensor([[1, 2, 3]])
+    assert torch.equal(generate(model, prompt, 6, temperature=temperature), generate(model, prompt, 6, temperature=0))
+
+
+def naive_top_k(row: list[float], k: int) -> set[int]:
+    return set(sorted(range(len(row)), key=lambda n: -row[n])[:k])
+
+
+def naive_top_p(row: list[float], p: float) -> set[int]:
+    kept, total = set(), 0.0
+    probability = torch.tensor(row).softmax(-1).tolist()
+    for n in sorted(range(len(row)), key=lambda n: -row[n]):
+        if total >= p:
+            break
+        kept.add(n)
+        total += probability[n]
+    return kept
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_filters_keep_what_a_sort_keeps(float64: None, ties: bool) -> None:
+    logits = torch.randn(20, 9) * 2
+    logits = logits.round() if ties else logits
+    for k in (1, 4, 9, 50):
+        got = keep_top_k(logits, k)
+        wanted = [naive_top_k(row, k) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+        assert torch.equal(got[got.isfinite()], logits[got.isfinite()])
+    for p in (1e-9, 0.3, 0.71, 0.97, 1.0):
+        got = keep_top_p(logits, p)
+        wanted = [naive_top_p(row, p) if p < 1 else set(range(9)) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+
+
+# Beam search ---------------------------------------------------------------------------------------------------------
+
+
+def naive_beam(model: LM, prompt: list[int], steps: int, beam: int, stop: int | None) -> tuple[list[int], float]:
+    live, ended = [(0.0, list(prompt))], []
+    for _ in range(steps):
+        grown = []
+        for score, row in live:
+            logp = model.logits(torch.tensor([row])).y[0, -1].log_softmax(-1).tolist()
+            grown += [(score + p, [*row, token]) for token, p in enumerate(logp)]
+        ended += [(s, row) for s, row in grown if row[-1] == stop]
+        live = sorted((g for g in grown if g[1][-1] != stop), key=lambda g: -g[0])[:beam]
+    score, row = max(ended + live, key=lambda g: g[0])
+    return row + [-1] * (len(prompt) + steps - len(row)), score
+
+
+@pytest.mark.parametrize("stop", [None, 0, 4])
+@pytest.mark.parametrize("beam", [2, 3, 5, 20])
+def test_beam_search_is_the_naive_one(model: LM, beam: int, stop: int | None) -> None:
+    prompts = [[1, 2, 3], [5], [6, 0]]
+    padded = torch.tensor([[-1] * (3 - len(p)) + p for p in prompts])
+    got = generate(model, padded, 5, beam=beam, stop=stop)
+    wanted = [naive_beam(model, p, 5, beam, stop)[0] for p in prompts]
+    assert [row[3 - len(p) :] for row, p in zip(got.tolist(), prompts, strict=True)] == wanted
+
+
+def test_a_beam_that_holds_everything_finds_the_likeliest_row(model: LM) -> None:
+    prompt, stop = [1, 2], 3
+    every = itertools.product(range(VOCAB), repeat=3)
+    rows = [[*prompt, *new[: new.index(stop) + 1 if stop in new else 3]] for new in every]
+    best = max(rows, key=lambda row: log_probability(model, row, 2))
+    got = generate(model, torch.tensor([prompt]), 3, beam=VOCAB**3, stop=stop)[0].tolist()
+    assert got == best + [-1] * (5 - len(best))
+
+
+def test_beam_search_breaks_ties_by_the_smaller_token() -> None:
+    model = gpt(d=8, depth=1, heads=2, length=8, vocab=5)
+    nn.init.zeros_(model.embedding.weight)
+    assert generate(model, torch.tensor([[3, 1]]), 3, beam=4).tolist() == [[3, 1, 0, 0, 0]]
+    assert generate(model, torch.tensor([[3, 1]]), 3, temperature=0).tolist() == [[3, 1, 0, 0, 0]]
+
+
+# The model is left as it was -----------------------------------------------------------------------------------------
+
+
+def test_it_runs_in_eval_mode_and_restores_every_modules_mode() -> None:
+    model = gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB, dropout=0.5)
+    model.body.layers[0].eval()
+    modes = [module.training for module in model.modules()]
+    one, two = (generate(model, torch.tensor([[1, 2]]), 8, temperature=0) for _ in range(2))
+    assert torch.equal(one, two)
+    assert [module.training for module in model.modules()] == modes
+    with pytest.raises(IndexError):
+        generate(model, torch.tensor([[1, 2]]), 100)
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_it_builds_no_graph_and_works_in_half_precision() -> None:
+    model = gpt(d=16, depth=2, heads=2, length=32, vocab=VOCAB).bfloat16()
+    seen: list[Tensor] = []
+    model.head.register_forward_hook(lambda _, __, y: seen.append(y))
+    assert generate(model, torch.tensor([[1, 2]]), 4, top_k=3, top_p=0.9, seed=0).shape == (1, 6)
+    assert generate(model, torch.tensor([[1, 2]]), 4, beam=2).shape == (1, 6)
+    assert {(y.dtype, y.requires_grad) for y in seen} == {(torch.bfloat16, False)}
+
+
+def test_the_state_has_the_models_dtype(model: LM) -> None:
+    started = []
+    start = model.start
+    model.start = lambda *args, **keywords: started.append(keywords["dtype"]) or start(*args, **keywords)  # type: ignore[method-assign]
+    for dtype in (torch.float64, torch.bfloat16):
+        generate(model.to(dtype), torch.tensor([[1]]), 2)
+    assert started == [torch.float64, torch.bfloat16]
+
+
+def test_a_model_without_a_state_says_so_and_recomputes() -> None:
+    torch.manual_seed(0)
+    body = Stack([PreNorm(Attention(16, 2, Softmax(Full())), MLP(16))])
+    model = sharp(LM(VOCAB, 16, body))
+    prompt = torch.tensor([[-1, 1], [2, 3]])
+    with pytest.raises(NoState, match="recompute=True"):
+        generate(model, prompt, 3)
+    got = generate(model, prompt, 6, temperature=0, recompute=True).tolist()
+    assert [got[0][1:], got[1]] == [greedy(model, [1], 6), greedy(model, [2, 3], 6)]
+
+
+def test_a_window_forgets_and_still_decodes(float64: None) -> None:
+    torch.manual_seed(0)
+    body = Stack([PreNorm(Attention(16, 2, Softmax(Band(2, 0))), MLP(16)) for _ in range(2)])
+    model = sharp(LM(VOCAB, 16, body))
+    prompt = torch.tensor([[-1, -1, -1, 4, 1], [0, 5, 2, 3, 6]])
+    got = generate(model, prompt, 12, temperature=0).tolist()
+    assert [got[0][3:], got[1]] == [greedy(model, [4, 1], 12), greedy(model, [0, 5, 2, 3, 6], 12)]
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+WRONG = {
+    "steps=-1": dict(steps=-1),
+    "temperature=-0.1": dict(temperature=-0.1),
+    "temperature=nan": dict(temperature=float("nan")),
+    "temperature=inf": dict(temperature=float("inf")),
+    "top_k=0": dict(top_k=0),
+    "top_p=0.0": dict(top_p=0.0),
+    "top_p=1.1": dict(top_p=1.1),
+    "beam=0": dict(beam=0),
+    "drop them or it": dict(beam=2, temperature=0.5),
+    "top_k and top_p are refused": dict(beam=2, top_k=5),
+    "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
+    "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
+    "tokens=None starts from a model's begin token": dict(tokens=None),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_arguments_get_one_line(message: str) -> None:
+    model = gpt(d=16, depth=1, heads=2, length=8, vocab=VOCAB)
+    arguments = {"tokens": torch.tensor([[1, 2]]), "steps": 2} | WRONG[message]
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")) as caught:
+        generate(model, arguments.pop("tokens"), arguments.pop("steps"), **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_of_other_rows_or_beside_recompute_is_refused(model: LM) -> None:
+    with pytest.raises(ValueError, match="the prompt has 1 rows and the state 2"):
+        generate(model, torch.tensor([[1]]), 2, state=model.start(2, 4))
+    with pytest.raises(ValueError, match="takes no state"):
+        generate(model, torch.tensor([[1]]), 2, state=model.start(1, 4), recompute=True)
+
+
+def test_what_cannot_be_continued_is_named() -> None:
+    with pytest.raises(TypeError, match="Linear has no start and logits"):
+        generate(nn.Linear(2, 2), torch.tensor([[1]]), 2)
