@@ -14,7 +14,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import Read
-from kinformer.core.state import KV
+from kinformer.core.state import KV, detach
 from kinformer.execute import attend
 from kinformer.patterns.full import Full
 from kinformer.positions.rotary import Rotary
@@ -113,13 +113,16 @@ class Attention(Layer):
             piece = self._remember_and_read(memory, x[:, lo:hi], state, dataclasses.replace(ctx, pos=ctx.pos[:, lo:hi]))
             state = piece.state
             pieces.append(piece)
+        state = detach(state)
         if len(pieces) == 1:
-            return pieces[0]
+            return pieces[0]._replace(state=state)
         aux = {
-            name: torch.cat([p.aux[name] for p in pieces], 1) if value.dim() else sum(p.aux[name] for p in pieces)
+            name: torch.cat([p.aux[name] for p in pieces], 1)
+            if value.dim()
+            else torch.stack([p.aux[name] for p in pieces]).sum(0)
             for name, value in pieces[0].aux.items()
         }
-        stats = {name: sum(p.stats[name] for p in pieces) for name in pieces[0].stats}
+        stats = {name: torch.stack([p.stats[name] for p in pieces]).sum(0) for name in pieces[0].stats}
         return Out(torch.cat([p.y for p in pieces], 1), state, aux, pieces[-1].up, stats)
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:

@@ -62,11 +62,24 @@ class Plus(Bias):
         super().__init__()
         self.biases = nn.ModuleList(biases)
 
-    def bind(self, q, k, q_pos, k_pos, *, scale, reach, ctx, sides) -> ScoreFn:
+    def bind(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        q_pos: Int[Tensor, "B #H T"],
+        k_pos: Int[Tensor, "B #H S"],
+        *,
+        scale: float,
+        reach: tuple[float, float],
+        ctx: Context | None,
+        sides: Mapping[str, Tensor],
+    ) -> ScoreFn:
         bound = [b.bind(q, k, q_pos, k_pos, scale=scale, reach=reach, ctx=ctx, sides=sides) for b in self.biases]
         return chained(*bound)
 
-    def values(self, q_pos, k_pos):
+    def values(
+        self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
+    ) -> tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]] | None:
         tables = [found for b in self.biases if (found := b.values(q_pos, k_pos)) is not None]
         if len(tables) > 1:
             raise ValueError(

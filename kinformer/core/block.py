@@ -37,7 +37,10 @@ class Block(Layer):
         return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        states, aux, up, stats = [], {}, {}, {}
+        states: list[State] = []
+        aux: dict[str, Tensor] = {}
+        up: dict[str, Tensor] = {}
+        stats: dict[str, Tensor] = {}
         for n, (layer, join, norm) in enumerate(zip(self.layers, self.joins, self.norms, strict=True)):
             old = None if state is None else state[n]
             seen = _seen(ctx, n)

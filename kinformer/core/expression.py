@@ -1,6 +1,7 @@
 """parse: a pattern from text, such as "Causal() & (Band(64) | Tokens(2))". The inverse of a pattern's repr."""
 
 import ast
+from typing import Any
 
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.discover import modules
@@ -36,7 +37,7 @@ def _patterns() -> dict[str, type]:
     return found
 
 
-def _build(node: ast.expr, text: str, known: dict[str, type]):
+def _build(node: ast.expr, text: str, known: dict[str, type]) -> Any:
     match node:
         case ast.Constant(value=bool() | int() | None):
             return node.value

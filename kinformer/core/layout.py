@@ -11,9 +11,11 @@ from torch import Tensor
 INF = math.inf
 
 
-@dataclass(frozen=True)
 class Layout(ABC):
     """A set of pairs, given by what is gathered and a window: key j is within [i - back, i + ahead] of query i."""
+
+    back: float
+    ahead: float
 
     @abstractmethod
     def reads(self, q: Int[Tensor, "..."], k: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
@@ -30,17 +32,17 @@ class Layout(ABC):
 
     def within(self, back: float, ahead: float) -> "Layout":
         """The same layout, its window cut to [i - back, i + ahead]."""
-        return replace(self, back=min(self.back, back), ahead=min(self.ahead, ahead))  # type: ignore[attr-defined,call-arg]
+        return replace(self, back=min(self.back, back), ahead=min(self.ahead, ahead))  # type: ignore[type-var]
 
 
 def _window(layout: Layout, q: Tensor, k: Tensor) -> Tensor:
     distance = q - k
-    return (distance <= layout.back) & (distance >= -layout.ahead)  # type: ignore[attr-defined]
+    return (distance <= layout.back) & (distance >= -layout.ahead)
 
 
 def _window_size(layout: Layout, length: int) -> float:
     # a side without an end counts half the row: the mean over all queries
-    return 1 + sum(length / 2 if side == INF else min(side, length) for side in (layout.back, layout.ahead))  # type: ignore[attr-defined]
+    return 1 + sum(length / 2 if side == INF else min(side, length) for side in (layout.back, layout.ahead))
 
 
 @dataclass(frozen=True)
@@ -136,4 +138,4 @@ def meet(a: Layout, b: Layout, length: int) -> Layout:
         back, ahead = min(a.back, b.back), min(a.ahead, b.ahead)
         return Near(back, ahead) if n == 1 else Residue(n, back, ahead)
     few, many = sorted((a, b), key=lambda layout: (isinstance(layout, Dense), layout.keys_per_query(length)))
-    return few.within(many.back, many.ahead)  # type: ignore[attr-defined]
+    return few.within(many.back, many.ahead)

@@ -2,12 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Out, State
+
+if TYPE_CHECKING:
+    from kinformer.core.read import Read
 
 
 class NoState(TypeError):
@@ -53,3 +57,17 @@ class Mechanism(nn.Module, ABC):
         ctx: Context,
         sides: Mapping[str, Float[Tensor, "B H T n"]],
     ) -> Out: ...
+
+    def mass(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        k_pos: Int[Tensor, "B S"],
+        read: "Read",
+        ctx: Context,
+        sides: Mapping[str, Float[Tensor, "B H T n"]],
+    ) -> Float[Tensor, "B S"]:
+        """How much attention each key got in `read`, averaged over heads: what a most-used memory asks for."""
+        raise TypeError(
+            f"{type(self).__name__} does not tell how much attention a key got; use Softmax under this memory"
+        )

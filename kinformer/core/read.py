@@ -41,7 +41,7 @@ def merge(*reads: Read) -> Read:
             raise ValueError(
                 f"read {n} has no lse, so it cannot be merged; ask what made it for one (attend: lse=True)"
             )
-    lse = torch.stack([read.lse for read in reads])
+    lse = torch.stack([read.lse for read in reads if read.lse is not None])
     highest = lse.detach().amax(0)
     highest = torch.where(highest == -torch.inf, 0.0, highest)
     weight = torch.exp(lse - highest)

@@ -33,7 +33,12 @@ def map_state(f: Callable[[str, Tensor], Tensor], state: State, name: str = "") 
 def leaves(state: State) -> list[tuple[str, Tensor]]:
     """Every (name, tensor) of a state, in order."""
     found: list[tuple[str, Tensor]] = []
-    map_state(lambda name, leaf: found.append((name, leaf)) or leaf, state)
+
+    def collect(name: str, leaf: Tensor) -> Tensor:
+        found.append((name, leaf))
+        return leaf
+
+    map_state(collect, state)
     return found
 
 

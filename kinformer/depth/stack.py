@@ -36,7 +36,10 @@ class Stack(Layer):
         return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        states, aux, up, stats = [], {}, {}, {}
+        states: list[State] = []
+        aux: dict[str, Tensor] = {}
+        up: dict[str, Tensor] = {}
+        stats: dict[str, Tensor] = {}
         for n, layer in enumerate(self.layers):
             seen = dataclasses.replace(ctx, below={**ctx.below, **up}) if up else ctx
             out = layer(x, None if state is None else state[n], seen)

@@ -15,7 +15,7 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
     """The named nonlinearity; "gelu_tanh" is the approximation that GPT-2 was trained with."""
     if activation == "gelu_tanh":
         return F.gelu(x, approximate="tanh")
-    return {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}[activation](x)
+    return F.relu(x) if activation == "relu" else F.gelu(x) if activation == "gelu" else F.silu(x)
 
 
 class MLP(Layer):

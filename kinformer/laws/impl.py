@@ -5,14 +5,14 @@ from torch import Tensor
 
 from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
-from kinformer.execute import attend
+from kinformer.execute import Impl, attend
 from kinformer.laws.broken import Broken
 
 BATCH, HEADS, GROUPS, WIDTH = 2, 4, 2, 8
 
 
 def check(
-    impl: str, pattern: Pattern, bias: Bias | None = None, *, lse: bool = False, length: int = 11, seed: int = 0
+    impl: Impl, pattern: Pattern, bias: Bias | None = None, *, lse: bool = False, length: int = 11, seed: int = 0
 ) -> None:
     """Keys in any order, rows padded differently, grouped heads, and queries that may read nothing."""
     g = torch.Generator().manual_seed(seed)
@@ -24,7 +24,7 @@ def check(
     q_pos = torch.arange(length).expand(BATCH, -1).clone()
     q_pos[1, :3] = -1
 
-    def read(executor: str) -> list[Tensor | None]:
+    def read(executor: Impl) -> list[Tensor | None]:
         found = attend(
             q, k, v, q_pos=q_pos[:, None], k_pos=k_pos[:, None], pattern=pattern, bias=bias, lse=lse, impl=executor
         )

@@ -47,7 +47,8 @@ def _sum(read: Read, ones: Tensor) -> Tensor:
     return (read.y * ones).sum() + torch.where(read.lse > -torch.inf, read.lse, 0.0).sum()
 
 
-def _same(name: str, what: str, whole: Tensor, joined: Tensor) -> None:
+def _same(name: str, what: str, whole: Tensor | None, joined: Tensor | None) -> None:
+    assert whole is not None and joined is not None
     if not torch.allclose(whole, joined, atol=1e-9, rtol=1e-9):
         apart = (whole - joined).abs()
         raise Broken(

@@ -11,10 +11,18 @@ import torch
 from torch import Tensor
 
 from kinformer.core.parts import parts
-from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.laws.broken import Broken
 
 BATCH, HEADS = 2, 3
+JOINS: list[tuple[Callable[..., Pattern], int]] = [
+    (And, 2),
+    (And, 2),
+    (Or, 2),
+    (Or, 2),
+    (Heads, 2),
+    (Not, 1),
+]
 
 
 def check(pattern: Pattern, length: int = 13) -> None:
@@ -34,10 +42,7 @@ def draw(atoms: Sequence[Pattern], depth: int, rng: random.Random) -> Pattern:
     """An expression of at most `depth` operators on each path, over patterns of `atoms`."""
     if depth == 0 or rng.random() < 0.1:
         return rng.choice(atoms)
-    join: Callable[..., Pattern] = rng.choice(
-        [Pattern.__and__, Pattern.__and__, Pattern.__or__, Pattern.__or__, Heads, Pattern.__invert__]
-    )
-    count = 1 if join is Pattern.__invert__ else 2
+    join, count = rng.choice(JOINS)
     return join(*(draw(atoms, depth - 1, rng) for _ in range(count)))
 
 

@@ -20,7 +20,7 @@ class Block(Pattern):
     back: int = 0
     ahead: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"{self}: the size must be at least 1")
 

@@ -21,7 +21,7 @@ class Blockwise(Spelled):
     permutation: tuple[int, ...]
     size: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if sorted(self.permutation) != list(range(len(self.permutation))):
             raise ValueError(f"{self}: the permutation must hold each of 0..{len(self.permutation) - 1} once")
 

@@ -20,7 +20,7 @@ class Columns(Pattern):
     summary: int
     offset: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (0 < self.summary and 0 <= self.offset and self.summary + self.offset <= self.block):
             raise ValueError(f"{self}: summary must be at least 1, and summary + offset at most block")
 

@@ -52,7 +52,7 @@ class Random(Pattern):
 
 def _mix(seed: int, head: Index, row: Index, draw: int) -> Index:
     """A 32-bit number from four, by a multiply and xor-shift chain whose every product fits 64 bits."""
-    x = (seed * 0x9E3779B1 + draw * 0x85EBCA6B + 0x165667B1) & _MASK
+    x: Index = (seed * 0x9E3779B1 + draw * 0x85EBCA6B + 0x165667B1) & _MASK
     for value in (head, row):
         x = ((x ^ (value + 0x27D4EB2F)) * 0x45D9F3B) & _MASK
         x = ((x ^ (x >> 16)) * 0x45D9F3B) & _MASK

@@ -21,7 +21,7 @@ class Segment(Pattern):
     length: int
     memory: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.length < 1 or self.memory < 0:
             raise ValueError(f"{self}: length must be at least 1 and memory at least 0")
 

@@ -21,7 +21,7 @@ class Strided(Pattern):
 
     stride: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.stride < 1:
             raise ValueError(f"Strided(stride={self.stride}): the stride must be at least 1")
 
