@@ -1,0 +1,63 @@
+"""`kinformer`, the command line."""
+
+import sys
+
+import typer
+
+from kinformer.cli.compare import compare
+from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, debugging
+from kinformer.cli.generate import generate
+from kinformer.cli.list import list_parts
+from kinformer.cli.show import show
+from kinformer.cli.train import train
+
+app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.command("list")(list_parts)
+app.command("show")(show)
+app.command("train")(train)
+app.command("generate")(generate)
+app.command("compare")(compare)
+
+
+@app.callback()
+def about() -> None:
+    """The Transformer family as parts that compose: list, show, train, generate, compare.
+
+    An error is one line; KINFORMER_DEBUG=1 shows where it came from.
+    """
+
+
+def main() -> None:
+    """Run the command line; what goes wrong ends in one line on stderr and an exit code: 2 wrong input, 1 failure."""
+    sys.exit(run(sys.argv[1:] or ["--help"]))
+
+
+def run(words: list[str]) -> int:
+    """Run a command, and return its exit code."""
+    if debugging():
+        return _code(app(words, prog_name="kinformer", standalone_mode=False))
+    try:
+        return _code(app(words, prog_name="kinformer", standalone_mode=False))
+    except UserError as error:
+        return _end(str(error), error.code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _end("stopped", INTERRUPTED)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what the parser of the words raises has it
+            raise
+        return _end(error.format_message(), WRONG)
+
+
+def _code(code: object) -> int:
+    if code == INTERRUPTED:
+        return _end("stopped", INTERRUPTED)
+    return code if isinstance(code, int) else 0
+
+
+def _end(message: str, code: int) -> int:
+    print(f"kinformer: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    main()

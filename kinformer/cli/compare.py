@@ -1,0 +1,45 @@
+"""`kinformer compare MEMBER ...`: members side by side on one text, the same minutes each."""
+
+from typing import Annotated
+
+import typer
+
+from kinformer.cli.options import BATCH, LENGTH, RATE, SEED, Batch, Data, Length, Out, Rate, Seed
+from kinformer.cli.wanted import folder_names, spelled
+
+
+def compare(
+    members: Annotated[list[str], typer.Argument(help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'.")],
+    data: Data,
+    minutes: Annotated[float, typer.Option(help="Minutes of training for each, evaluation not counted.")],
+    out: Out,
+    batch: Batch = BATCH,
+    length: Length = LENGTH,
+    lr: Rate = RATE,
+    seed: Seed = SEED,
+) -> None:
+    """Train members side by side, and compare them.
+
+    One after the other, the same minutes each; then a table, a picture of the curves, and what each of them writes.
+    In the folder: results.json with the same numbers, curves.png, and a folder per member that `generate` reads.
+    """
+    wanted = [spelled(member) for member in members]
+
+    from rich.console import Console
+
+    from kinformer.cli.picture import draw
+    from kinformer.cli.results import Results, compressed, measured, settled
+    from kinformer.cli.training import learn, make_folder, prepare
+
+    job = prepare(data, None, minutes, batch, length, lr, seed)
+    make_folder(out)
+    for one in wanted:
+        one.build(seed)
+    results = Results(settled(job, minutes), compressed(job), [])
+    for name, one in zip(folder_names(wanted), wanted, strict=True):
+        model = one.build(seed)
+        history = learn(one.text, model, job, out / name)
+        results.members.append(measured(name, one, history, job, out / name))
+        results.save(out / "results.json")
+    draw(results, out / "curves.png")
+    results.show(Console(soft_wrap=False), out)

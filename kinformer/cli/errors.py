@@ -1,0 +1,29 @@
+"""How a command fails: one line on stderr and an exit code, never a traceback for what a user can mend."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+WRONG, FAILED, INTERRUPTED = 2, 1, 130
+
+
+class UserError(Exception):
+    """Something that the user can mend; the message is the one line to print."""
+
+    def __init__(self, message: str, code: int = WRONG) -> None:
+        super().__init__(" ".join(message.split()))
+        self.code = code
+
+
+@contextmanager
+def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
+    """Turn the given exceptions, raised by what the user wrote, into a UserError."""
+    try:
+        yield
+    except kinds as error:
+        raise UserError(str(error), code) from error
+
+
+def debugging() -> bool:
+    """Whether tracebacks are wanted: KINFORMER_DEBUG=1."""
+    return os.environ.get("KINFORMER_DEBUG") == "1"

@@ -1,0 +1,18 @@
+"""The options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Data = Annotated[str, typer.Option(help="text=stdlib, or text=PATH of a file or folder.")]
+Out = Annotated[Path, typer.Option(help="The folder to write to; made where it is missing.")]
+Minutes = Annotated[float | None, typer.Option(help="Minutes of training, evaluation not counted.")]
+Batch = Annotated[int, typer.Option(help="Windows or lanes in a batch.", min=1)]
+Length = Annotated[int, typer.Option(help="Tokens in a window or chunk.", min=1)]
+Rate = Annotated[float, typer.Option(help="The highest learning rate.")]
+Seed = Annotated[int, typer.Option(help="Of the weights, the windows and the samples.", min=0)]
+Temperature = Annotated[float, typer.Option(help="Below 1 is bolder, 0 always takes the likeliest.", min=0.0)]
+Own = Annotated[str | None, typer.Option(help="file.py:function, where a member of your own built the model.")]
+
+BATCH, LENGTH, RATE, SEED = 4, 128, 2e-3, 0

@@ -1,0 +1,25 @@
+"""What a module of a part says of itself."""
+
+import inspect
+import re
+from types import ModuleType
+from typing import Any
+
+
+def named(module: ModuleType) -> list[tuple[str, Any]]:
+    """The public classes and functions that a module defines, in order."""
+    return [
+        (name, value)
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and inspect.getdoc(value)
+    ]
+
+
+def first_sentence(module: ModuleType) -> str:
+    """The first sentence of a module's docstring, or of the first thing in it that has one."""
+    text = " ".join((module.__doc__ or "").split()) or next((inspect.getdoc(one) or "" for _, one in named(module)), "")
+    found = re.match(r".+?[.](?=\s+[A-Z`]|$)", " ".join(text.split()))
+    return found[0] if found else " ".join(text.split())

@@ -1,0 +1,104 @@
+"""`kinformer show NAME`: one part or member, with its patterns drawn."""
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Annotated, Any
+
+import typer
+
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.parts import named
+from kinformer.discover import KINDS, Origin, find_member, modules
+from kinformer.keywords import describe, nearest, signature
+
+LENGTH = 24
+
+
+def show(
+    name: Annotated[str, typer.Argument(help="A part or member, as `kinformer list` names it; or file.py:function.")],
+    length: Annotated[int, typer.Option(help="How many positions to draw.", min=1, max=200)] = LENGTH,
+) -> None:
+    """Show a part or member, with its patterns drawn.
+
+    Docstring, signature, and for each pattern a picture of who reads whom.
+    """
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for heading, objects, examples in _found(name):
+        console.print(heading, style="bold")
+        for title, one in objects:
+            console.print(f"\n{_signed(title, one)}", style="bold cyan")
+            console.print(_indented(inspect.getdoc(one) or ""))
+        for label, pattern in _patterns(objects, examples):
+            console.print(f"\n{label}: a line is a query, a column is a key, from 0 to {length - 1}")
+            console.print(_indented(pattern.show(length)))
+        console.print()
+
+
+def _found(name: str) -> Iterator[tuple[str, list[tuple[str, Any]], tuple[Any, ...]]]:
+    """(heading, objects, examples) of everything that has the name: a file, or a class or function in one."""
+    if ".py:" in name:
+        with from_user(LookupError, ImportError):
+            yield name, [(name.rsplit(":", 1)[1], find_member(name))], ()
+        return
+    names: set[str] = set()
+    nothing = True
+    for kind in KINDS:
+        with from_user(ImportError):
+            found = modules(kind)
+        for file, module in found.items():
+            objects = _matching(name, file, module)
+            names |= {file, *(title for title, _ in named(module))}
+            if objects:
+                nothing = False
+                yield f"{kind}/{file}", objects, getattr(module, "EXAMPLES", ())
+    if nothing:
+        raise UserError(f"there is no part or member {name!r}{nearest(name, names)}")
+
+
+def _matching(name: str, file: str, module: ModuleType) -> list[tuple[str, Any]]:
+    return [(title, one) for title, one in named(module) if name in (file, title)]
+
+
+def _signed(title: str, one: Any) -> str:
+    if not isinstance(getattr(one, "origin", None), Origin):
+        return f"{title}{_plain(one)}"
+    lines = [f"    {key}: {describe(p.annotation)} = {p.default!r}," for key, p in signature(one).parameters.items()]
+    return "\n".join([f"{title}(", *lines, ")"])
+
+
+def _plain(one: Any) -> str:
+    try:
+        return str(inspect.signature(one))
+    except (TypeError, ValueError):
+        return ""
+
+
+def _patterns(objects: list[tuple[str, Any]], examples: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """The patterns to draw: a pattern's own examples, or those inside what a member builds."""
+    from kinformer.core.pattern import Pattern
+
+    for example in examples:
+        if isinstance(example, Pattern) and any(isinstance(example, one) for _, one in objects):
+            yield repr(example), example
+    for _, one in objects:
+        if isinstance(getattr(one, "origin", None), Origin):
+            yield from _inside(one())
+
+
+def _inside(model: Any) -> Iterator[tuple[str, Any]]:
+    from kinformer.core.pattern import Pattern
+
+    count: dict[Any, int] = {}
+    for module in model.modules():
+        for value in vars(module).values():
+            if isinstance(value, Pattern):
+                count[value] = count.get(value, 0) + 1
+    for pattern, layers in count.items():
+        yield f"{pattern!r} in {layers} place{'s' if layers > 1 else ''}", pattern
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())

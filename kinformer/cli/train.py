@@ -1,0 +1,42 @@
+"""`kinformer train MEMBER [key=value ...]`: train a member on a text."""
+
+from typing import Annotated
+
+import typer
+
+from kinformer.cli.errors import UserError
+from kinformer.cli.options import BATCH, LENGTH, RATE, SEED, Batch, Data, Length, Minutes, Out, Rate, Seed
+from kinformer.cli.wanted import wanted
+
+
+def train(
+    member: Annotated[str, typer.Argument(help="A member, as `kinformer list members` names it; or file.py:function.")],
+    keywords: Annotated[list[str] | None, typer.Argument(help="Its keywords, like depth=2.")] = None,
+    *,
+    data: Data,
+    out: Out,
+    steps: Annotated[int | None, typer.Option(help="How many optimiser steps, instead of --minutes.")] = None,
+    minutes: Minutes = None,
+    batch: Batch = BATCH,
+    length: Length = LENGTH,
+    lr: Rate = RATE,
+    seed: Seed = SEED,
+) -> None:
+    """Train a member on a text.
+
+    The best of it by bits per byte on valid is kept in a folder that `generate` reads.
+    """
+    if (steps is None) == (minutes is None):
+        raise UserError("give one of --steps N and --minutes M")
+    one = wanted(member, keywords or ())
+
+    from kinformer.cli.training import learn, prepare
+
+    job = prepare(data, steps, minutes, batch, length, lr, seed)
+    model = one.build(seed)
+    history = learn(one.text, model, job, out)
+    best = history.best
+    print(
+        f"{one.text}: {best.valid:.3f} bits per byte on the first {job.valid_bytes:,} bytes of valid "
+        f"at step {best.step:,}, {history.speed:,.0f} tokens/s; in {out}"
+    )

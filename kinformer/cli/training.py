@@ -1,0 +1,67 @@
+"""A training as the commands run it: everything that may be wrong is said before the first step."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user
+from kinformer.core.mechanism import NoState
+from kinformer.data.spec import read_spec
+from kinformer.data.text import Text
+from kinformer.train.budget import Budget, Minutes, Steps
+from kinformer.train.fit import History, Settings, TrainingStopped, fit
+from kinformer.train.progress import show
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is the same for every member of a comparison."""
+
+    text: Text
+    budget: Budget
+    settings: Settings
+
+    @property
+    def valid_bytes(self) -> int:
+        """How many bytes of valid are measured: a fixed prefix, the same for every member."""
+        return min(self.settings.valid_bytes, len(self.text.valid))
+
+
+def prepare(data: str, steps: int | None, minutes: float | None, batch: int, length: int, lr: float, seed: int) -> Job:
+    """The text, the budget and the settings that options give; UserError where one makes no sense."""
+    with from_user(ValueError, OSError):
+        budget: Budget = Steps(steps) if steps is not None else Minutes(minutes or 0.0)
+        settings = Settings(batch=batch, length=length, lr=lr, seed=seed)
+        return Job(read_spec(data), budget, settings)
+
+
+def make_folder(out: Path) -> None:
+    """Make a folder and try to write there, before anything long begins."""
+    with from_user(OSError):
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / ".writable").touch()
+            (out / ".writable").unlink()
+        except OSError as error:
+            raise OSError(f"cannot write to {out}: {error.strerror}") from error
+
+
+def learn(name: str, model: Any, job: Job, folder: Path) -> History:
+    """Train a model with its progress on stderr, and keep the best of it in a folder."""
+    make_folder(folder)
+    model.to(device())
+    try:
+        with show(Console(stderr=True), name) as shown, from_user(ValueError, LookupError, NoState):
+            return fit(model, job.text, job.budget, job.settings, folder=folder, show=shown)
+    except KeyboardInterrupt as stop:
+        raise UserError(str(stop) or "stopped", INTERRUPTED) from stop
+    except (OSError, TrainingStopped) as error:
+        raise UserError(f"{name}: {error}", FAILED) from error
+
+
+def device() -> torch.device:
+    """The GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

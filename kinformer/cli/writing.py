@@ -1,0 +1,68 @@
+"""Writing text with a byte model, and being told each byte as it comes."""
+
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.layer import Out
+from kinformer.core.mechanism import NoState
+from kinformer.generate import generate
+from kinformer.train.evaluate import device_of
+
+
+class Heard(nn.Module):
+    """A model that says what it reads: after the prompt, each token once it is drawn."""
+
+    def __init__(self, model: Any, hear: Callable[[int], None]) -> None:
+        super().__init__()
+        self.model, self.hear, self.read = model, hear, 0
+
+    def start(self, batch: int, length: int, **where: Any) -> Any:
+        """The model's own."""
+        return self.model.start(batch, length, **where)
+
+    def logits(self, tokens: Tensor, state: Any = None) -> Out:
+        """The model's own, after saying the last token, where it is no longer the prompt's."""
+        if self.read:
+            self.hear(int(tokens[0, -1]))
+        self.read += 1
+        return self.model.logits(tokens, state)
+
+
+def write(
+    model: Any,
+    prompt: bytes,
+    tokens: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int | None = None,
+    hear: Callable[[int], None] = lambda token: None,
+) -> tuple[bytes, float]:
+    """What a model writes after a prompt, and the milliseconds a token took. A model without a state reads all anew.
+
+    `hear` is told each byte but the last while it writes. Raises what `generate` raises.
+    """
+    rows = torch.tensor([list(prompt)], device=device_of(model))
+    try:
+        model.start(1, len(prompt) + tokens, device=rows.device)
+        recompute = False
+    except NoState:
+        recompute = True
+    began = monotonic()
+    written = generate(
+        Heard(model, hear),
+        rows,
+        tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        recompute=recompute,
+    )
+    spent = monotonic() - began
+    return bytes(min(token, 255) for token in written[0, len(prompt) :].tolist()), 1000 * spent / max(tokens, 1)
