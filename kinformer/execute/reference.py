@@ -35,16 +35,27 @@ def attend(
     )
     logits = logits.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos, rows), -torch.inf)
     attention, lse = softmax(logits)
-    attention = F.dropout(attention, dropout)
-    y = attention @ v.repeat_interleave(q.shape[1] // k.shape[1], 1)
-    added = bias.values(q_pos, k_pos) if isinstance(bias, Bias) else None
-    if added is not None:
-        table, row = added
-        by_row = attention.new_zeros(*attention.shape[:3], table.shape[0]).scatter_add(
-            -1, row.expand_as(attention), attention
-        )
-        y = y + by_row @ table
+    y = weighted(F.dropout(attention, dropout), v, bias, q_pos, k_pos)
     return Read(y, lse)
+
+
+def weighted(
+    attention: Float[Tensor, "B H T S"],
+    v: Float[Tensor, "B G S V"],
+    bias: Bias | BindFn | None,
+    q_pos: Int[Tensor, "B #H T"],
+    k_pos: Int[Tensor, "B #H S"],
+) -> Float[Tensor, "B H T V"]:
+    """The values, and what the bias adds to each pair's value, times the attention."""
+    y = attention @ v.repeat_interleave(attention.shape[1] // v.shape[1], 1)
+    added = bias.values(q_pos, k_pos) if isinstance(bias, Bias) else None
+    if added is None:
+        return y
+    table, row = added
+    by_row = attention.new_zeros(*attention.shape[:3], table.shape[0]).scatter_add(
+        -1, row.expand_as(attention), attention
+    )
+    return y + by_row @ table
 
 
 def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T"]]:
