@@ -14,6 +14,6 @@ def test_sinusoidal_position_encoding(golden: Golden) -> None:
 
 
 def tolerance(golden: Golden, name: str) -> float:
-    """1e-6; more where float32 angles of far positions put the golden itself further from the formula, as it records."""
+    """1e-6, or what the golden records of its own distance from the formula: its angles are float32."""
     recorded = golden.json.get("verification", {}).get("max_abs_error", {}).get(name, 0.0)
     return max(1e-6, 1.01 * recorded / golden.tensors[name].abs().max().item())

@@ -1,0 +1,98 @@
+"""DistanceAware against its equation, and the three facts that the paper states of its function."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.biases.distance_aware import DistanceAware
+from kinformer.core.layer import Context
+from kinformer.execute import attend
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+
+
+def bias(alpha: list[float], beta: list[float]) -> DistanceAware:
+    made = DistanceAware(len(alpha))
+    with torch.no_grad():
+        made.alpha.copy_(torch.tensor(alpha))
+        made.beta.copy_(torch.tensor(beta))
+    return made
+
+
+def factor(made: DistanceAware, distance: int) -> Tensor:
+    """What a score of 1 becomes at a distance, per head."""
+    heads = len(made.alpha)
+    one = torch.ones(1, heads, 1, 1)
+    score = made.bind(
+        one, one, torch.tensor([[[distance]]]), torch.tensor([[[0]]]), scale=1.0, reach=(9, 9), ctx=None, sides={}
+    )
+    h = torch.arange(heads)
+    zero = torch.zeros_like(h)
+    return score(torch.ones(heads), zero, h, zero, zero).detach()
+
+
+@pytest.mark.parametrize("pattern", [Causal(), Full()])
+def test_equals_a_loop_over_the_equation(pattern: Causal | Full, float64: None) -> None:
+    alpha, beta = [-0.7, 0.4, 0.0], [0.3, -1.0, 2.0]
+    q, k, v = torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 5)
+    pos = torch.arange(6)[None, None].expand(2, 1, 6)
+    read = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias(alpha, beta))
+    for b in range(2):
+        for h in range(3):
+            for i in range(6):
+                total, y = 0.0, torch.zeros(5)
+                for j in range(6 if pattern == Full() else i + 1):
+                    f = (1 + math.exp(beta[h])) / (1 + math.exp(beta[h] - alpha[h] * abs(i - j)))
+                    weight = math.exp(max(0.0, float(q[b, h, i] @ k[b, h, j])) * f / math.sqrt(4))
+                    total, y = total + weight, y + weight * v[b, h, j]
+                assert torch.allclose(read.y[b, h, i], y / total, atol=1e-12)
+
+
+def test_the_function_is_1_at_0_monotone_and_bounded(float64: None) -> None:
+    made = bias([-0.3, 0.3], [1.0, 1.0])
+    values = torch.stack([factor(made, distance) for distance in range(200)])
+    assert torch.allclose(values[0], torch.ones(2), atol=1e-15)
+    assert (values[1:, 0] < values[:-1, 0]).all() and values[-1, 0] < 1e-20
+    assert (values[1:100, 1] > values[:99, 1]).all()
+    assert torch.allclose(values[-1, 1], torch.tensor(1 + math.e), atol=1e-12)
+
+
+def test_the_relu_comes_first(float64: None) -> None:
+    """A negative score stays behind a positive one however the factor grows: without the ReLU it would fall further."""
+    q, k = torch.ones(1, 1, 1, 1), torch.tensor([-3.0, -0.1, 0.2]).view(1, 1, 3, 1)
+    v = torch.eye(3)[None, None]
+    pos = torch.tensor([[[2]]]), torch.tensor([[[0, 1, 2]]])
+    y = attend(q, k, v, q_pos=pos[0], k_pos=pos[1], pattern=Causal(), bias=bias([2.0], [1.0])).y[0, 0, 0]
+    assert y[0] == y[1] and y[2] > y[0]
+
+
+@pytest.mark.parametrize("alpha", [-1e4, 1e4])
+@pytest.mark.parametrize("beta", [-200.0, 80.0])
+def test_extreme_parameters_keep_values_and_gradients_finite(alpha: float, beta: float) -> None:
+    layer = Attention(8, 2, Softmax(Causal(), bias([alpha, -alpha], [beta, beta])))
+    x = torch.randn(2, 9, 8, requires_grad=True)
+    y = layer(x, None, Context(torch.arange(9).expand(2, 9), run=True)).y
+    y.square().sum().backward()
+    assert y.isfinite().all() and x.grad is not None and x.grad.isfinite().all()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_starts_without_distance_and_can_leave_that_point() -> None:
+    made = DistanceAware(2)
+    q, k, v = torch.randn(3, 1, 2, 7, 4)
+    pos = torch.arange(7)[None, None]
+    pair = {"q_pos": pos, "k_pos": pos, "pattern": Causal()}
+    assert torch.equal(factor(made, 0), factor(made, 50))
+    attend(q, k, v, **pair, bias=made).y.square().sum().backward()
+    assert made.alpha.grad is not None and (made.alpha.grad != 0).all()
+
+
+def test_another_number_of_heads_is_an_error() -> None:
+    q = torch.zeros(1, 4, 2, 4)
+    pos = torch.arange(2)[None, None]
+    with pytest.raises(ValueError, match=r"DistanceAware\(2\) came to a layer of 4 heads"):
+        attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Causal(), bias=DistanceAware(2))
