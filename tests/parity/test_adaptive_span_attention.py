@@ -1,0 +1,59 @@
+"""Adaptive spans against the authors' code, which counts from the key before the query and never reads the query."""
+
+import torch
+
+from kinformer.attention import Attention
+from kinformer.biases.adaptive_span import AdaptiveSpan
+from kinformer.biases.relative import Relative
+from kinformer.core.bias import Plus
+from kinformer.core.layer import Context
+from kinformer.core.read import Read, merge
+from kinformer.execute import attend
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from tests.parity.goldens import Golden, close, goldens
+
+TINY = torch.tensor(1e-8, dtype=torch.float64)
+
+
+@goldens("adaptive_span_attention")
+def test_adaptive_span_attention(golden: Golden) -> None:
+    """The code's softmax over all keys, times the ramp, over the sum and TINY is ours and one more key.
+
+    That key has value 0 and TINY of the softmax without spans; a merge adds it.
+    """
+    tensors = golden.tensors
+    near, far = built(golden)
+    new = tensors["x"].shape[1]
+    row = torch.cat([tensors["cache"], tensors["x"]], 1)
+    pos = torch.arange(row.shape[1]).expand(len(row), -1)
+    q, k, v = near.projection(tensors["x"], pos[:, -new:], row, pos)
+    pair = {"q_pos": pos[:, None, -new:], "k_pos": pos[:, None], "pattern": near.mechanism.pattern}
+    read, unspanned = (attend(q, k, v, **pair, bias=layer.mechanism.bias) for layer in (near, far))
+    tiny = Read(torch.zeros_like(read.y), unspanned.lse + TINY.log())
+    close(near.aggregation(merge(read, tiny).y), tensors["y"])
+
+    out = near(row, None, Context(pos, run=True))
+    assert torch.allclose(out.y[:, -new:], near.aggregation(read.y), atol=1e-12, rtol=0)
+    close(golden.hyperparameters["loss_coeff"] * out.aux["span"], tensors["span_loss"])
+
+
+def built(golden: Golden) -> tuple[Attention, Attention]:
+    """The golden's layer, and the same one with spans over everything it can reach."""
+    tensors, sizes = golden.tensors, golden.hyperparameters
+    longest, head_dim = tensors["key_pe"].shape
+    key_pe = Relative(head_dim, longest, values=False)
+    span = AdaptiveSpan(sizes["heads"], longest, ramp=sizes["R"], nearest=1, itself=False)
+    everything = AdaptiveSpan(sizes["heads"], longest, nearest=1, itself=False, start=longest)
+    pattern, d = Causal() & Band(longest), sizes["d"]
+    near, far = (
+        Attention(d, sizes["heads"], Softmax(pattern, Plus(key_pe, z)), bias=False).double() for z in (span, everything)
+    )
+    linears = {"q": near.projection.q, "k": near.projection.k, "v": near.projection.v, "o": near.aggregation.out}
+    with torch.no_grad():
+        span.span.copy_(tensors["z"])
+        key_pe.keys.zero_()[:longest] = tensors["key_pe"]  # row longest - D is distance D, as in Relative
+        for name, linear in linears.items():
+            linear.weight.copy_(tensors[f"W_{name}"].T)
+    return near, far
