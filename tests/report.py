@@ -1,6 +1,7 @@
 """What every test run prints at its end: the laws that ran and over how many parts, the laws that parts break, and the
 goldens that were checked."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -20,6 +21,11 @@ def outcome(report: TestReport) -> str:
     return "breaks" if report.outcome == "skipped" and hasattr(report, "wasxfail") else report.outcome
 
 
+def part_of(example: str) -> str:
+    """The part of an example: "patterns.band" of "patterns.band-2"."""
+    return re.sub(r"-\d+$", "", example)
+
+
 def law_rows(reports: Iterable[Report]) -> list[tuple[str, ...]]:
     """Per law: parts it ran over, checks made, and how these ended; a test records the properties law and part."""
     parts: dict[str, set[str]] = {}
@@ -28,7 +34,7 @@ def law_rows(reports: Iterable[Report]) -> list[tuple[str, ...]]:
         if report.when != "call" or outcome(report) == "skipped":
             continue
         for law in properties(report, "law"):
-            parts.setdefault(law, set()).update(properties(report, "part"))
+            parts.setdefault(law, set()).update(map(part_of, properties(report, "part")))
             ends.setdefault(law, Counter())[outcome(report)] += 1
     counts = {law: (len(parts[law]), ends[law].total(), *(ends[law][end] for end in ENDS)) for law in sorted(parts)}
     return [(law, *map(str, numbers)) for law, numbers in counts.items()]

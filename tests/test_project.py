@@ -66,8 +66,8 @@ def test_a_folder_says_what_it_holds_and_no_more(folder: Path) -> None:
 
 @pytest.mark.parametrize("file", PART_FILES, ids=short)
 def test_a_part_has_examples(file: Path) -> None:
-    module = discover.modules(file.parent.name)[file.stem]
-    assert module.EXAMPLES, f"{short(file)} must end with EXAMPLES: small instances that the laws run over"
+    examples = getattr(discover.modules(file.parent.name)[file.stem], "EXAMPLES", ())
+    assert examples, f"{short(file)} must end with EXAMPLES: small instances that the laws run over"
 
 
 @pytest.mark.parametrize("file", PART_FILES, ids=short)

@@ -23,8 +23,8 @@ def law(name: str, part: str) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def test_laws_are_counted_by_part_and_by_how_they_ended() -> None:
     reports = [
-        made("passed", *law("chunk", "band")),
-        made("passed", *law("chunk", "band")),
+        made("passed", *law("chunk", "band-0")),
+        made("passed", *law("chunk", "band-1")),
         made("skipped", *law("chunk", "lsh"), broken=True),
         made("failed", *law("padding", "band")),
         made("passed", *law("padding", "band"), when="teardown"),
