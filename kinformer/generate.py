@@ -34,7 +34,7 @@ class Text(NamedTuple):
     rows: Int[Tensor, "B T"]
     unread: int
     state: State | None
-    source: Int[Tensor, "B S"] | None
+    source: Int[Tensor, "R S"] | None
 
 
 def generate(
@@ -49,7 +49,7 @@ def generate(
     stop: int | None = None,
     seed: int | None = None,
     state: State | None = None,
-    source: Int[Tensor, "B S"] | None = None,
+    source: Int[Tensor, "R S"] | None = None,
     recompute: bool = False,
 ) -> Int[Tensor, "B N"]:
     """Each prompt followed by up to `steps` new tokens: [B, T + steps], with -1 after `stop` where a row has met it.
@@ -225,7 +225,7 @@ def _check(
 
 
 def _prompt(
-    model: Generative, tokens: Int[Tensor, "B T"] | None, source: Int[Tensor, "B S"] | None, state: State | None
+    model: Generative, tokens: Int[Tensor, "B T"] | None, source: Int[Tensor, "R S"] | None, state: State | None
 ) -> Int[Tensor, "B T"]:
     if tokens is None:
         begin = getattr(model, "begin", None)

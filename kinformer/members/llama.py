@@ -1,0 +1,44 @@
+"""Llama: today's usual decoder."""
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import Gated
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.norms.rms import RMSNorm
+from kinformer.patterns.causal import Causal
+from kinformer.positions.rotary import Rotary
+
+
+@member
+def llama(
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    key_heads: int = 2,
+    hidden: int | None = None,
+    vocab: int = 256,
+    base: float = 10000.0,
+    tie: bool = False,
+) -> LM:
+    """Llama (Touvron et al., 2023, arXiv:2302.13971): rotary positions, RMS norms, gated feed-forward, no biases.
+
+    Choose it over `gpt` for rows longer than those it was trained on and for a smaller cache: `key_heads` keys and
+    values serve all `heads`, as in Llama 2 (arXiv:2307.09288). `hidden` is 8/3 d unless given; `base` sets the slowest
+    rotation; `tie` makes the head the embedding again.
+    """
+
+    def block() -> PreNorm:
+        rotary = Rotary(d // heads, base=base, pairs="half")
+        attention = Attention(d, heads, Softmax(Causal()), key_heads=key_heads, rotary=rotary, bias=False)
+        return PreNorm(attention, Gated(d, hidden), norm=RMSNorm)
+
+    return LM(vocab, d, Stack([block() for _ in range(depth)], RMSNorm(d)), tie=tie)
+
+
+EXAMPLES = (
+    lambda: llama(d=16, depth=2, heads=4, key_heads=2, vocab=11),
+    lambda: llama(d=16, depth=1, heads=2, key_heads=1, hidden=24, vocab=11, tie=True),
+)

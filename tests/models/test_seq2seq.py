@@ -1,0 +1,223 @@
+"""Seq2Seq: against loops over single rows without padding."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.core.layer import Context
+from kinformer.core.state import fork, leaves, reset, select
+from kinformer.generate import generate
+from kinformer.members.transformer import transformer
+from kinformer.models.seq2seq import Seq2Seq, framed
+
+VOCAB = 9
+SOURCES = [[1, 2, 3, 4, 5], [6], [0, 8, 7]]
+TARGETS = [[2, 2], [7, 1, 0, 3], [5]]
+
+
+@pytest.fixture
+def model(float64: None) -> Seq2Seq:
+    torch.manual_seed(1)
+    made = transformer(d=16, depth=2, heads=2, hidden=24, vocab=VOCAB, dropout=0.0)
+    with torch.no_grad():
+        for weight in made.parameters():
+            weight.add_(torch.randn_like(weight) * 0.3)
+    return made
+
+
+def padded(rows: list[list[int]], side: str) -> Tensor:
+    width = max(map(len, rows)) + 1
+    pads = [[-1] * (width - len(row)) for row in rows]
+    return torch.tensor([pad + row if side == "left" else row + pad for pad, row in zip(pads, rows, strict=True)])
+
+
+def one(row: list[int]) -> Tensor:
+    return torch.tensor([row])
+
+
+def log_probabilities(model: Seq2Seq, source: list[int], target: list[int]) -> Tensor:
+    """Of each entry, after begin and after each token of the target: one row, no padding, no state."""
+    return model.logits(one([model.begin, *target]), source=one(source)).y[0].log_softmax(-1)
+
+
+# What it reads and writes --------------------------------------------------------------------------------------------
+
+
+def test_framed_puts_begin_before_and_end_behind() -> None:
+    target = torch.tensor([[-1, 4, 5, -1], [4, 5, 6, 7], [-1, -1, -1, 3], [-1, -1, -1, -1], [3, -1, -1, -1]])
+    read, wanted = framed(target, 21, 20)
+    for row, want, given in zip(read.tolist(), wanted.tolist(), target.tolist(), strict=True):
+        tokens = [n for n in given if n >= 0]
+        pairs = [(r, w) for r, w in zip(row, want, strict=True) if r >= 0 or w >= 0]
+        assert pairs == (list(zip([21, *tokens], [*tokens, 20], strict=True)) if tokens else [])
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+def test_the_loss_is_the_mean_over_tokens_and_end(model: Seq2Seq, side: str, smoothing: float) -> None:
+    model.smoothing = smoothing
+    nll, smooth, count = 0.0, 0.0, 0
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        logp = log_probabilities(model, source, target)
+        assert logp.shape == (len(target) + 1, VOCAB + 1)
+        for at, token in enumerate([*target, VOCAB]):
+            wanted = torch.full((VOCAB + 1,), smoothing / (VOCAB + 1))
+            wanted[token] += 1 - smoothing
+            nll, smooth, count = nll - logp[at, token], smooth - (wanted * logp[at]).sum(), count + 1
+    loss = model((padded(SOURCES, side), padded(TARGETS, side)))
+    torch.testing.assert_close(loss.parts["nll"], nll / count, rtol=0, atol=1e-12)
+    torch.testing.assert_close(loss.total, smooth / count, rtol=0, atol=1e-12)
+
+
+def test_begin_stands_above_end_and_learns_from_being_read(model: Seq2Seq) -> None:
+    assert (model.end, model.begin) == (VOCAB, VOCAB + 1)
+    model((padded(SOURCES, "left"), padded(TARGETS, "left"))).total.backward()
+    assert bool(model.embedding.weight.grad[model.begin].abs().sum() > 0)
+
+
+def test_padding_and_batch_mates_change_no_gradient(model: Seq2Seq) -> None:
+    def gradients(side: str) -> list[Tensor]:
+        model.zero_grad()
+        model((padded(SOURCES, side), padded(TARGETS, side))).total.backward()
+        return [weight.grad.clone() for weight in model.parameters()]
+
+    total = None
+    for source, target in zip(SOURCES, TARGETS, strict=True):
+        model.zero_grad()
+        (model((one(source), one(target))).total * (len(target) + 1)).backward()
+        found = [weight.grad.clone() for weight in model.parameters()]
+        total = found if total is None else [a + b for a, b in zip(total, found, strict=True)]
+    count = sum(len(target) + 1 for target in TARGETS)
+    for left, right, alone in zip(gradients("left"), gradients("right"), total, strict=True):
+        torch.testing.assert_close(left, alone / count, rtol=0, atol=1e-12)
+        torch.testing.assert_close(right, alone / count, rtol=0, atol=1e-12)
+
+
+def test_a_pair_without_tokens_has_no_loss_and_no_nan(model: Seq2Seq) -> None:
+    with_empty = model((padded([*SOURCES, []], "left"), padded([*TARGETS, []], "left")))
+    without = model((padded(SOURCES, "left"), padded(TARGETS, "left")))
+    torch.testing.assert_close(with_empty.total, without.total, rtol=0, atol=1e-12)
+    empty = model((torch.full((2, 3), -1), torch.full((2, 2), -1)))
+    empty.total.backward()
+    assert float(empty.total.detach()) == 0.0
+    assert all(bool(weight.grad.isfinite().all()) for weight in model.parameters() if weight.grad is not None)
+
+
+def test_padding_between_tokens_is_refused(model: Seq2Seq) -> None:
+    with pytest.raises(ValueError, match="padding .-1. between its tokens"):
+        model((torch.tensor([[1, -1, 2]]), torch.tensor([[1, 2, 3]])))
+
+
+def test_without_a_source_it_says_what_to_pass(model: Seq2Seq) -> None:
+    with pytest.raises(ValueError, match="got no source"):
+        model.logits(torch.tensor([[1]]), model.start(1, 4))
+
+
+# State ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cuts", [[1] * 7, [3, 4], [1, 5, 1], [2, 1, 4]])
+def test_chunks_equal_the_whole(model: Seq2Seq, cuts: list[int]) -> None:
+    source = padded(SOURCES, "right")
+    target = torch.randint(0, VOCAB, (3, 7))
+    target[0, :2] = -1
+    target[1, 6:] = -1
+    whole = model.logits(target, source=source).y
+    state, pieces, at = model.start(3, 7), [], 0
+    for n, size in enumerate(cuts):
+        out = model.logits(target[:, at : at + size], state, source=source if n == 0 else None)
+        state, at = out.state, at + size
+        pieces.append(out.y)
+    real = target >= 0
+    torch.testing.assert_close(torch.cat(pieces, 1)[real], whole[real], rtol=0, atol=1e-12)
+    assert state.now.tolist() == real.sum(1).tolist()
+
+
+def test_a_context_may_bring_the_encoded_source(model: Seq2Seq) -> None:
+    source, target = padded(SOURCES, "left"), torch.randint(0, VOCAB, (3, 4))
+    encoded, pos = model.encode(source)
+    at = torch.arange(4).expand(3, -1)
+    out = model.logits(target, None, Context(at, run=True, source=encoded.y, source_pos=pos))
+    assert torch.equal(out.y, model.logits(target, source=source).y)
+
+
+def test_select_fork_and_reset(model: Seq2Seq) -> None:
+    source, target = padded(SOURCES, "right"), torch.randint(0, VOCAB, (3, 4))
+    state = model.logits(target, model.start(3, 12), source=source).state
+    more = torch.randint(0, VOCAB, (3, 2))
+    wanted = model.logits(more, fork(state)).y
+    rows = torch.tensor([2, 0, 2, 1])
+    torch.testing.assert_close(model.logits(more[rows], select(state, rows)).y, wanted[rows], rtol=0, atol=1e-12)
+
+    kept = [leaf.clone() for _, leaf in leaves(state)]
+    model.logits(more, fork(state))
+    assert all(torch.equal(a, b) for (_, a), b in zip(leaves(state), kept, strict=True))
+
+    other = padded([[4, 4], [3, 2, 1], [5, 6, 7, 8]], "left")
+    fresh = reset(state, torch.tensor([False, True, False]))
+    assert fresh.now.tolist() == [4, 0, 4]
+    out = model.logits(more, fresh, source=other).y
+    alone = model.logits(more[1:2], source=other[1:2]).y
+    torch.testing.assert_close(out[1:2], alone, rtol=0, atol=1e-12)
+
+
+# Generating ----------------------------------------------------------------------------------------------------------
+
+
+def greedy(model: Seq2Seq, source: list[int], steps: int) -> list[int]:
+    row: list[int] = []
+    while len(row) < steps and VOCAB not in row:
+        row.append(int(log_probabilities(model, source, row)[-1].argmax()))
+    return row + [-1] * (steps - len(row))
+
+
+def searched(model: Seq2Seq, source: list[int], steps: int, beam: int) -> list[int]:
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended = []
+    for _ in range(steps):
+        grown = [
+            (score + p, [*row, token])
+            for score, row in live
+            for token, p in enumerate(log_probabilities(model, source, row)[-1].tolist())
+        ]
+        ended += [g for g in grown if g[1][-1] == VOCAB]
+        live = sorted((g for g in grown if g[1][-1] != VOCAB), key=lambda g: -g[0])[:beam]
+    row = max(ended + live, key=lambda g: g[0])[1]
+    return row + [-1] * (steps - len(row))
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_greedy_is_the_naive_loop(model: Seq2Seq, side: str, recompute: bool) -> None:
+    got = generate(model, None, 8, source=padded(SOURCES, side), temperature=0, recompute=recompute)
+    assert got.tolist() == [greedy(model, source, 8) for source in SOURCES]
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("beam", [2, 4])
+def test_beam_search_is_the_naive_one(model: Seq2Seq, beam: int, recompute: bool) -> None:
+    got = generate(model, None, 5, source=padded(SOURCES, "left"), beam=beam, recompute=recompute)
+    assert got.tolist() == [searched(model, source, 5, beam) for source in SOURCES]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_source_is_projected_once(model: Seq2Seq, beam: int) -> None:
+    reads = []
+    model.encoder.register_forward_hook(lambda *_: reads.append("encoder"))
+    cross = model.decoder.layers[0].layers[1]
+    assert cross.cross
+    cross.projection.k.register_forward_hook(lambda _, given, __: reads.append(tuple(given[0].shape[:2])))
+    generate(model, None, 6, source=padded(SOURCES, "left"), temperature=0, beam=beam, stop=-7)
+    assert reads == ["encoder", (3, 6)]
+
+
+def test_a_prompt_begins_with_begin(model: Seq2Seq) -> None:
+    source = padded(SOURCES, "left")
+    whole = generate(model, None, 6, source=source, temperature=0, stop=-7)
+    prompt = torch.cat([torch.full((3, 1), model.begin), whole[:, :2]], 1)
+    assert torch.equal(generate(model, prompt, 4, source=source, temperature=0, stop=-7)[:, 1:], whole)
+
+
+def test_as_many_sources_as_prompts(model: Seq2Seq) -> None:
+    with pytest.raises(ValueError, match="the prompt has 2 rows and the source 3"):
+        generate(model, torch.tensor([[1], [2]]), 2, source=padded(SOURCES, "left"))
