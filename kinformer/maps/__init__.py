@@ -1,0 +1,1 @@
+"""Maps: features of queries and keys for linear attention."""

@@ -1,0 +1,77 @@
+"""RandomFourier: sines and cosines of random directions, random feature attention."""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.feature_map import FeatureMap
+
+
+class RandomFourier(FeatureMap):
+    """phi(x) = [sin(W x^), cos(W x^)] / sqrt(D) with x^ = x / |x|, W = sigma W~ and W~ drawn once, normal.
+
+    Choose it for attention near softmax's at a linear price: E[phi(x).phi(y)] = exp(-|sigma (x^ - y^)|^2 / 2), which
+    on unit vectors is softmax's exp(sigma^2 x^.y^) up to a constant that cancels. q.k is not divided by sqrt(K):
+    `sigma`, learned per head and dimension, is the temperature. `heads` and `k_dim` are those of the keys,
+    `directions` is D; the draw comes from `seed` and is saved.
+
+    Products may be negative, so a read divides by its sum raised to at least `floor` (`clamp="magnitude"`: by the
+    sum's absolute value), and has no lse. `scale` replaces 1 / sqrt(D), `eps` is added to |x|, `tau` divides W: the
+    authors' code has scale 0.1, eps 1e-3 and a floor of 1, with which short sequences are shrunk, because 0.01 times
+    few products stays below 1. Source: Peng et al., 2021, arXiv:2103.02143, section 3.1.
+    """
+
+    signed = True
+    directions: Float[Tensor, "H D K"]
+
+    def __init__(
+        self,
+        heads: int,
+        k_dim: int,
+        directions: int = 64,
+        *,
+        scale: float | None = None,
+        eps: float = 1e-6,
+        tau: float = 1.0,
+        floor: float = 1e-3,
+        clamp: Literal["value", "magnitude"] = "value",
+        seed: int = 0,
+    ):
+        super().__init__()
+        if floor <= 0:
+            raise ValueError(f"floor={floor} lets a read divide by nothing; make it positive")
+        self.scale = directions**-0.5 if scale is None else scale
+        self.eps, self.tau, self.floor, self.clamp = eps, tau, floor, clamp
+        self.sigma = nn.Parameter(torch.ones(heads, k_dim))
+        draw = torch.Generator().manual_seed(seed)
+        self.register_buffer("directions", torch.randn(heads, directions, k_dim, generator=draw))
+
+    def features(self, k_dim: int) -> int:
+        return 2 * self.directions.shape[1]
+
+    def forward(
+        self, x: Float[Tensor, "B H T K"], is_query: bool
+    ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
+        if (x.shape[1], x.shape[3]) != tuple(self.sigma.shape):
+            raise ValueError(
+                f"RandomFourier was made for {self.sigma.shape[0]} key heads of width {self.sigma.shape[1]} and got "
+                f"{x.shape[1]} of width {x.shape[3]}; make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
+            )
+        unit = x / (x.norm(dim=-1, keepdim=True) + self.eps)
+        w = self.sigma[:, None].to(x.dtype) * self.directions.to(x.dtype) / self.tau
+        angle = torch.einsum("bhtk,hdk->bhtd", unit, w)
+        return self.scale * torch.cat([angle.sin(), angle.cos()], -1), x.new_zeros(x.shape[:-1])
+
+    def denominator(self, total: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+        return (total if self.clamp == "value" else total.abs()).clamp_min(self.floor)
+
+
+EXAMPLES = (
+    lambda: RandomFourier(2, 8, 32),
+    lambda: RandomFourier(2, 8, 16, scale=0.1, eps=1e-3, tau=2.0, floor=1.0, clamp="magnitude", seed=1),
+)
+BREAKS = {
+    "merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm",
+}

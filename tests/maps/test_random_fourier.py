@@ -1,0 +1,102 @@
+"""Random Fourier features: which kernel they estimate, the naive map, and what they refuse."""
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.layer import Context
+from kinformer.core.read import merge
+from kinformer.laws import merge as merge_law
+from kinformer.laws.broken import Broken
+from kinformer.maps.random_fourier import BREAKS, RandomFourier
+from kinformer.mechanisms.linear import FullLinear, Linear
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.mark.parametrize("sigma", [0.5, 2.0])
+def test_products_estimate_the_gaussian_kernel_of_variance_one_over_sigma_squared(sigma):
+    """E[phi(x).phi(y)] is exp(-sigma^2 |x - y|^2 / 2), and not exp(-|x - y|^2 / (2 sigma^2))."""
+    draws = 200_000
+    map = RandomFourier(1, 8, draws)
+    map.sigma.data.fill_(sigma)
+    x, y = torch.nn.functional.normalize(torch.randn(2, 8), dim=-1)
+    (phi_x, _), (phi_y, _) = (map(z[None, None, None], True) for z in (x, y))
+    distance = (x - y).square().sum()
+    product, error = (phi_x * phi_y).sum(), 4 * draws**-0.5
+    assert (product - torch.exp(-(sigma**2) * distance / 2)).abs() < error
+    assert (product - torch.exp(-distance / (2 * sigma**2))).abs() > 10 * error
+
+
+def test_the_temperature_may_differ_by_dimension():
+    map = RandomFourier(1, 4, 200_000)
+    map.sigma.data.copy_(torch.tensor([[0.0, 1.0, 2.0, 3.0]]))
+    x, y = torch.nn.functional.normalize(torch.randn(2, 4), dim=-1)
+    (phi_x, _), (phi_y, _) = (map(z[None, None, None], False) for z in (x, y))
+    wanted = torch.exp(-(map.sigma[0] * (x - y)).square().sum() / 2)
+    assert ((phi_x * phi_y).sum() - wanted).abs() < 0.01
+
+
+def test_attention_with_many_directions_is_softmax_of_unit_vectors():
+    q, k, v = torch.randn(3, 1, 2, 7, 8).unbind(0)
+    map = RandomFourier(2, 8, 100_000)
+    map.sigma.data.fill_(1.5)
+    pos = torch.arange(7)[None]
+    found = FullLinear(map)(q, k, v, pos, None, Context(pos), {}).y.y
+    unit_q, unit_k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
+    wanted = (1.5**2 * unit_q @ unit_k.mT).softmax(-1) @ v
+    assert (found - wanted).abs().max() < 0.03
+
+
+def test_the_map_against_a_loop():
+    map = RandomFourier(2, 3, 5, eps=0.25, tau=0.5, scale=0.3, seed=4)
+    map.sigma.data.copy_(torch.rand(2, 3) + 0.5)
+    x = torch.randn(1, 2, 4, 3)
+    phi, constant = map(x, False)
+    for h in range(2):
+        for t in range(4):
+            unit = x[0, h, t] / (x[0, h, t].square().sum().sqrt() + 0.25)
+            angles = [(map.sigma[h] * w).dot(unit) / 0.5 for w in map.directions[h]]
+            wanted = torch.stack([0.3 * a.sin() for a in angles] + [0.3 * a.cos() for a in angles])
+            assert torch.allclose(phi[0, h, t], wanted, atol=1e-14)
+    assert constant.count_nonzero() == 0
+
+
+def test_the_draw_comes_from_the_seed_and_is_saved():
+    a, b, c = RandomFourier(2, 4, 8, seed=1), RandomFourier(2, 4, 8, seed=1), RandomFourier(2, 4, 8, seed=2)
+    assert torch.equal(a.directions, b.directions) and not torch.equal(a.directions, c.directions)
+    c.load_state_dict(a.state_dict())
+    assert torch.equal(a.directions, c.directions)
+
+
+def test_a_sum_below_the_floor_is_raised_to_it():
+    total = torch.tensor([-3.0, -0.1, 0.1, 3.0])
+    assert RandomFourier(1, 4, floor=0.5).denominator(total).tolist() == [0.5, 0.5, 0.5, 3.0]
+    assert RandomFourier(1, 4, floor=0.5, clamp="magnitude").denominator(total).tolist() == [3.0, 0.5, 0.5, 3.0]
+
+
+def test_a_zero_vector_has_finite_gradients():
+    x = torch.zeros(1, 1, 2, 4, requires_grad=True)
+    RandomFourier(1, 4)(x, True)[0].sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all()
+
+
+def test_a_read_has_no_lse_and_so_does_not_merge():
+    assert "merge" in BREAKS
+    pos = torch.arange(3)[None]
+    q, k, v = torch.randn(3, 1, 1, 3, 4).unbind(0)
+    read = Linear(RandomFourier(1, 4))(q, k, v, pos, None, Context(pos, run=True), {}).y
+    assert read.lse is None
+    with pytest.raises(ValueError, match="read 0 has no lse"):
+        merge(read, read)
+    with pytest.raises(Broken):
+        merge_law.check(Linear(RandomFourier(2, 8)))
+
+
+def test_other_heads_than_it_was_made_for_are_refused():
+    pos = torch.arange(3)[None]
+    layer = Attention(16, 4, Linear(RandomFourier(2, 4)))
+    with pytest.raises(ValueError, match="heads=4, k_dim=4"):
+        layer(torch.randn(1, 3, 16), None, Context(pos, run=True))
+    with pytest.raises(ValueError, match="make it positive"):
+        RandomFourier(1, 4, floor=0.0)
