@@ -1,0 +1,42 @@
+"""Transformer-XL: segments that read hidden states of the segments before."""
+
+from kinformer.attention import Attention
+from kinformer.biases.transformer_xl import TransformerXL
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.memories.hidden import Hidden
+from kinformer.models.lm import LM
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
+
+
+@member
+def transformer_xl(
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    segment: int = 64,
+    memory: int = 64,
+    vocab: int = 256,
+    dropout: float = 0.0,
+) -> LM:
+    """Transformer-XL (Dai et al., 2019, arXiv:1901.02860): segments, hidden memory, relative positions, post-norm.
+
+    Choose it for text longer than what attention can hold: each layer reads its `segment` and `memory` tokens before
+    it, so `depth` layers see depth times as far. It trains on consecutive text, its memory carried from batch to batch.
+    """
+    first = TransformerXL(heads, d // heads)
+    biases = [first, *(TransformerXL(heads, d // heads, u=first.u, v=first.v) for _ in range(depth - 1))]
+
+    def block(bias: TransformerXL) -> PostNorm:
+        mechanism = Softmax(Causal() & Segment(segment, memory), bias, dropout=dropout)
+        attention = Attention(d, heads, mechanism, memory=Hidden(segment, memory), bias=False)
+        return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
+
+    return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout)
+
+
+EXAMPLES = (lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),)

@@ -1,0 +1,1 @@
+"""Memories: hidden states of the past that widen what a layer reads."""

@@ -1,0 +1,72 @@
+"""Shaw's relative positions against the paper's equations, one pair at a time."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.biases.relative import Relative
+from kinformer.core.pattern import Pattern
+from kinformer.core.scores import scores
+from kinformer.execute import attend
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+
+pytestmark = pytest.mark.usefixtures("float64")
+K, V = 6, 5
+
+
+def naive(bias: Relative, q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor, pattern: Pattern) -> Tensor:
+    """e_ij = q_i.(k_j + a_n) / sqrt(K) and z_i = sum_j softmax(e)_ij (v_j + b_n), n = clip(j - i)."""
+    y = torch.zeros(*q.shape[:3], v.shape[-1])
+    group = q.shape[1] // k.shape[1]
+    for b in range(len(q)):
+        for h in range(q.shape[1]):
+            for i, query in enumerate(q_pos[b].tolist()):
+                logits, read = [], []
+                for j, key in enumerate(k_pos[b].tolist()):
+                    if min(query, key) < 0 or not pattern(b, h, query, key):
+                        continue
+                    row = max(-bias.clip, min(bias.clip, key - query)) + bias.clip
+                    logits.append(q[b, h, i] @ (k[b, h // group, j] + bias.keys[row]) * K**-0.5)
+                    read.append(v[b, h // group, j] + (0 if bias.added is None else bias.added[row]))
+                if read:
+                    y[b, h, i] = torch.stack(logits).softmax(0) @ torch.stack(read)
+    return y
+
+
+@pytest.mark.parametrize("pattern", [Full(), Causal(), Band(1, 3), Causal() & ~Band(0)], ids=repr)
+@pytest.mark.parametrize("clip", [0, 2, 9])
+@pytest.mark.parametrize("values", [True, False])
+def test_it_is_the_equation(pattern: Pattern, clip: int, values: bool) -> None:
+    bias = Relative(K, clip, value_dim=V, values=values)
+    q, k, v = torch.randn(3, 4, 4, K), torch.randn(3, 2, 6, K), torch.randn(3, 2, 6, V)
+    q_pos = torch.tensor([[0, 1, 2, 3], [-1, 0, 8, 9], [5, 1, 4, -1]])
+    k_pos = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, 0, 4, 5, 8, 9], [5, 0, 3, 1, 2, -1]])
+    read = attend(q, k, v, q_pos=q_pos[:, None], k_pos=k_pos[:, None], pattern=pattern, bias=bias)
+    torch.testing.assert_close(read.y, naive(bias, q, k, v, q_pos, k_pos, pattern), rtol=0, atol=1e-12)
+
+
+def test_the_tables_are_shared_by_heads_and_distances_beyond_the_clip_are_alike() -> None:
+    bias = Relative(K, 2)
+    assert bias.keys.shape == (5, K) and bias.added is not None and bias.added.shape == (5, K)
+    q, k = torch.randn(1, 1, 1, K).expand(1, 3, 6, K), torch.zeros(1, 3, 6, K)
+    pos = torch.arange(6)[None, None]
+    terms = scores(q, k, q_pos=pos, k_pos=pos, pattern=Full(), bias=bias)
+    assert torch.equal(terms[:, 0], terms[:, 1])
+    assert torch.equal(terms[0, 0, 0, 2:], terms[0, 0, 0, 2].expand(4))
+    assert len(terms[0, 0].unique()) == 5
+
+
+def test_every_row_of_both_tables_learns() -> None:
+    bias = Relative(K, 3)
+    q, k, v = torch.randn(3, 1, 2, 5, K).unbind(0)
+    pos = torch.arange(5)[None, None]
+    attend(q, k, v, q_pos=pos, k_pos=pos, pattern=Full(), bias=bias).y.square().sum().backward()
+    for table in (bias.keys, bias.added):
+        assert table is not None and table.grad is not None and bool((table.grad.abs().amax(1) > 0).all())
+
+
+def test_a_negative_clip_is_refused() -> None:
+    with pytest.raises(ValueError, match="clip=-1"):
+        Relative(8, -1)

@@ -1,0 +1,70 @@
+"""Transformer-XL, the member: what its layers share, how it decodes, and its checkpoint."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from kinformer.members.transformer_xl import transformer_xl
+from kinformer.models.lm import LM
+from kinformer.train.checkpoint import load, save
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def small() -> LM:
+    return transformer_xl(d=16, depth=3, heads=2, segment=5, memory=4, vocab=11)
+
+
+def biases(model: LM) -> list[torch.nn.Module]:
+    return [block.layers[0].mechanism.bias for block in model.body.layers]
+
+
+def test_layers_share_u_and_v_and_nothing_else_of_their_bias() -> None:
+    model = small()
+    first, *others = biases(model)
+    for other in others:
+        assert other.u is first.u and other.v is first.v
+        assert other.position.weight is not first.position.weight
+    assert sum(name.rpartition(".")[2] in ("u", "v") for name, _ in model.named_parameters()) == 2
+
+
+def test_shared_parameters_are_saved_once_and_tied_again(tmp_path: Path) -> None:
+    model = small()
+    save(model, tmp_path)
+    stored = load_file(tmp_path / "model.safetensors")
+    assert sum(name.rpartition(".")[2] in ("u", "v") for name in stored) == 2
+    back = load(tmp_path)
+    first, *others = biases(back)
+    assert all(other.u is first.u and other.v is first.v for other in others)
+    assert back.head.weight is back.embedding.weight
+    tokens = torch.randint(0, 11, (2, 13))
+    assert torch.equal(back.logits(tokens).y, model.eval().logits(tokens).y)
+
+
+def test_training_by_chunks_decoding_and_one_dense_call_agree() -> None:
+    model, tokens = small(), torch.randint(0, 11, (2, 24))
+    dense = model.logits(tokens).y
+    for train, cuts in ((True, [5, 10, 15, 20]), (True, [3, 14]), (False, list(range(1, 24)))):
+        model.train(train)
+        state, pieces = model.start(2, 24), []
+        for chunk in tokens.tensor_split(cuts, 1):
+            out = model.logits(chunk, state)
+            state = out.state
+            pieces.append(out.y)
+        torch.testing.assert_close(torch.cat(pieces, 1), dense, rtol=0, atol=1e-11)
+
+
+def test_it_reads_further_than_a_layer_does() -> None:
+    model = small().train()
+    tokens = torch.randint(0, 11, (1, 18))
+    other = tokens.clone()
+    other[:, 2] = (other[:, 2] + 1) % 11
+    change = (model.logits(tokens).y - model.logits(other).y).abs().amax(-1)[0] > 0
+    # a layer reads position 2 from positions 2..9 alone; those after them hear of it through depth
+    assert change.tolist() == [False] * 2 + [True] * 16
+
+
+def test_it_wants_consecutive_text() -> None:
+    assert small().recurrent

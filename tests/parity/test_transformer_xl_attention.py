@@ -1,0 +1,56 @@
+"""One Transformer-XL attention with its memory against the authors' own code."""
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.attention import Attention
+from kinformer.biases.transformer_xl import TransformerXL, sinusoids
+from kinformer.core.layer import Context
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.memories.hidden import Hidden, HiddenStates
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
+from tests.parity.goldens import Golden, close, goldens
+
+
+def attention(tensors: dict[str, Tensor], sizes: dict[str, int], segment: int, memory: int) -> Attention:
+    """An attention layer with the weights of a golden."""
+    d, heads, head_dim = sizes["d"], sizes["heads"], sizes["d_head"]
+    bias = TransformerXL(heads, head_dim, d, u=nn.Parameter(tensors["u"]), v=nn.Parameter(tensors["v"]))
+    mechanism = Softmax(Causal() & Segment(segment, memory), bias)
+    layer = Attention(d, heads, mechanism, head_dim=head_dim, memory=Hidden(segment, memory), bias=False).double()
+    matrices = {
+        "projection.q.weight": tensors["W_q"].T,
+        "projection.k.weight": tensors["W_kE"].T,
+        "projection.v.weight": tensors["W_v"].T,
+        "mechanism.bias.position.weight": tensors["W_kR"].T,
+        "mechanism.bias.u": tensors["u"],
+        "mechanism.bias.v": tensors["v"],
+        "aggregation.out.weight": tensors["W_o"].T,
+    }
+    layer.load_state_dict(matrices)
+    return layer
+
+
+@goldens("transformer_xl_attention")
+def test_attention_with_a_memory(golden: Golden) -> None:
+    sizes, tensors = golden.hyperparameters, golden.tensors
+    x, mem = tensors["x"], tensors["mem"]
+    (batch, length, _), kept = x.shape, mem.shape[1]
+    layer = attention(tensors, sizes, length, kept).train()
+    first = -(-kept // length) * length  # where a segment begins that has all of the memory before it
+    pos = torch.arange(first - kept, first + length).expand(batch, -1)
+    state = HiddenStates(mem, pos[:, :kept], torch.full((batch,), first))
+    out = layer(x, state, Context(pos[:, kept:], run=True))
+    close(out.y, tensors["attn_out"])
+    norm = LayerNorm(sizes["d"]).double()
+    norm.load_state_dict({"weight": tensors["ln_gamma"], "bias": tensors["ln_beta"]})
+    close(norm(x + out.y), tensors["y"])
+
+
+@goldens("transformer_xl_attention")
+def test_sinusoids(golden: Golden) -> None:
+    theirs = golden.tensors["R"]
+    far_to_near = torch.arange(len(theirs)).flip(0)
+    close(sinusoids(far_to_near, theirs.shape[1], torch.float64), theirs)
