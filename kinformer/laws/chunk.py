@@ -1,0 +1,75 @@
+"""Law 1, chunk: cut a row anywhere and carry the state; outputs, aux and the last state are those of one call."""
+
+import itertools
+import random
+from typing import Any
+
+from kinformer.core.layer import Out, State
+from kinformer.laws.batch import Batch
+from kinformer.laws.broken import Broken
+from kinformer.laws.compare import agree_out, agree_states, joined, smallest
+from kinformer.laws.subject import Subject, remembers
+
+LENGTH = 17
+
+
+def check(subject: Subject) -> None:
+    """Uneven cuts, longer and shorter than the cache; rows padded differently; rows longer than `start` was told."""
+    module = subject.build()
+    for training in subject.modes(module):
+        text = subject.no_state(module)
+        if text is None:
+            for seed in range(2 * subject.effort):
+                smallest(_cut, LENGTH, subject, module, seed, training)
+        elif "use " not in text:
+            raise Broken(f"start() says that there is no state but not what to do instead: {text!r}")
+
+
+def _cut(length: int, subject: Subject, module: Any, seed: int, training: bool) -> None:
+    batch = subject.ragged(length, seed=seed) if seed % 2 else subject.batch([length] * 3, seed=seed)
+    whole = subject.call(module, batch, subject.start(module, 3, length))
+    if whole.state is None:
+        raise Broken("a state went in and none came out, so the next chunk cannot go on")
+    if not (training and remembers(module)):
+        plain = subject.call(module, batch)
+        agree_out(whole, plain, "a call with a fresh state differs from one without", batch.pos)
+        if plain.state is not None:
+            raise Broken("no state went in and one came out: training would pay for a cache")
+    for told, sizes in ((length, [1] * length), (2 * length, _drawn(length, seed)), (length // 3 + 1, _primes(length))):
+        sentence = f"cut into chunks of {sizes}, {length} tokens give another result than in one call"
+        state = subject.start(module, 3, told)
+        try:
+            out = chunked(subject, module, batch, sizes, state)
+        except (ValueError, IndexError):
+            if told >= length:
+                raise
+            continue  # a cache may refuse a row that is longer than it was told
+        agree_out(out, whole, sentence, batch.pos)
+        agree_states(out.state, whole.state, sentence)
+
+
+def chunked(subject: Subject, module: Any, batch: Batch, sizes: list[int], state: State) -> Out:
+    """One call for each chunk, the state carried on."""
+    outs = []
+    for hi, size in zip(itertools.accumulate(sizes), sizes, strict=True):
+        out = subject.call(module, batch.columns(hi - size, hi), state)
+        state = out.state
+        outs.append(out)
+    return joined(outs)
+
+
+def _drawn(length: int, seed: int) -> list[int]:
+    rng = random.Random(1000 * length + seed)
+    sizes: list[int] = []
+    while sum(sizes) < length:
+        sizes.append(min(rng.choice((1, 2, 4, 9)), length - sum(sizes)))
+    return sizes
+
+
+def _primes(length: int) -> list[int]:
+    sizes: list[int] = []
+    for prime in itertools.cycle((7, 2, 5, 3)):
+        if sum(sizes) == length:
+            return sizes
+        sizes.append(min(prime, length - sum(sizes)))
+    return sizes

@@ -1,0 +1,94 @@
+"""Law 16, rows: a reset row is a fresh one, a selected one is its origin, a forked state goes on by itself."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layer import State
+from kinformer.core.state import fork, leaves, reset, select
+from kinformer.laws.batch import Batch
+from kinformer.laws.broken import Broken
+from kinformer.laws.compare import agree_out, agree_states, smallest
+from kinformer.laws.subject import Subject
+
+LENGTH = 6
+PICKED = [2, 0, 0, 1]
+FRESH = [True, False, True]
+
+
+def check(subject: Subject) -> None:
+    """After some tokens: mark rows to begin again, pick rows with repeats, copy the state and continue both copies."""
+    module = subject.build()
+    for _ in subject.modes(module):
+        if subject.no_state(module) is None:
+            for name, leaf in leaves(subject.start(module, 3, 2 * LENGTH)):
+                if leaf.shape[:1] != (3,):
+                    shape = list(leaf.shape)
+                    raise Broken(f"the state's {name or 'leaf'} is {shape} for 3 rows; every leaf must be batch first")
+            smallest(_all, LENGTH, subject, module)
+
+
+def _all(length: int, subject: Subject, module: Any) -> None:
+    both = subject.batch([2 * length, 2 * length, 2 * length - 1], [0, 0, 1], 2 * length, seed=1)
+    state = _after(subject, module, both.columns(0, length), 2 * length)
+    rest = both.columns(length, 2 * length)
+    _select(subject, module, fork(state), rest)
+    _fork(subject, module, fork(state), rest)
+    _reset(subject, module, fork(state), rest, length)
+
+
+def _after(subject: Subject, module: Any, batch: Batch, length: int) -> State:
+    return subject.call(module, batch, subject.start(module, len(batch.x), length)).state
+
+
+def _select(subject: Subject, module: Any, state: State, rest: Batch) -> None:
+    picked = select(state, torch.tensor(PICKED))
+    want = subject.call(module, rest, state)
+    got = subject.call(module, rest.rows(PICKED), picked)
+    chosen = want._replace(
+        y=want.y[PICKED],
+        aux={key: value[PICKED] if value.dim() else value for key, value in want.aux.items()},
+    )
+    sentence = f"rows {PICKED} of a state, selected, go on otherwise than their origins"
+    agree_out(got, chosen, sentence, rest.rows(PICKED).pos)
+    agree_states(got.state, select(want.state, torch.tensor(PICKED)), sentence)
+
+
+def _fork(subject: Subject, module: Any, state: State, rest: Batch) -> None:
+    copy, before = fork(state), fork(state)
+    with torch.no_grad():  # where writing in place is allowed
+        want = subject.call(module, rest, state)
+    agree_states(copy, before, "continuing a state changes its fork")
+    agree_out(subject.call(module, rest, copy), want, "a forked state goes on otherwise than its origin", rest.pos)
+
+
+def _reset(subject: Subject, module: Any, state: State, rest: Batch, length: int) -> None:
+    mark = torch.tensor(FRESH)
+    if subject.source:
+        return  # a reset row has no source left, and a call brings one to all rows or none
+    start = subject.batch([length] * 3, seed=2)
+    mixed = _mixed(mark, start, rest)
+    want_fresh = subject.call(module, start, subject.start(module, 3, 2 * length))
+    want_old = subject.call(module, rest, fork(state))
+    got = subject.call(module, mixed, reset(state, mark))
+    cases = (
+        (mark, want_fresh, "a reset row differs from a fresh one"),
+        (~mark, want_old, "a reset row changes others"),
+    )
+    for rows, want, what in cases:
+        at = rows.nonzero().flatten()
+        own, its = _picked(got, at), _picked(want, at)
+        agree_out(own, its, what, mixed.pos[at])
+        agree_states(own.state, its.state, what)
+
+
+def _picked(out: Any, at: Tensor) -> Any:
+    aux = {key: value[at] if value.dim() else value for key, value in out.aux.items()}
+    return out._replace(y=out.y[at], aux=aux, state=select(out.state, at))
+
+
+def _mixed(mark: Tensor, fresh: Batch, old: Batch) -> Batch:
+    """Rows of `fresh` where marked, rows of `old` elsewhere."""
+    x = torch.where(mark.view(-1, *[1] * (old.x.dim() - 1)), fresh.x, old.x)
+    return Batch(x, torch.where(mark[:, None], fresh.pos, old.pos), old.only, old.also)
