@@ -1,0 +1,88 @@
+"""PreNorm and PostNorm: where the norm stands, what sublayers see, and under which names their reports go up."""
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.norms.rms import RMSNorm
+from kinformer.patterns.causal import Causal
+
+CTX = Context(torch.arange(5).expand(2, 5), run=True)
+
+
+class Teller(Layer):
+    """Reports and sends up what it was given, keeps a count as its state, and remembers what it saw below."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.d, self.seen = d, None
+
+    def start(self, batch: int, length: int, *, dtype=None, device=None) -> State:
+        return torch.zeros(batch, 1)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        self.seen = ctx
+        kept = None if state is None else state + x.shape[1]
+        return Out(2 * x, kept, {"told": x.mean(-1)}, {"sent": x}, {"counted": x.detach().sum()})
+
+
+@pytest.mark.parametrize("kind", [PreNorm, PostNorm])
+def test_equals_its_equation(kind: type[PreNorm] | type[PostNorm], float64: None) -> None:
+    attention, mlp = Attention(8, 2, Softmax(Causal())), MLP(8)
+    block, x = kind(attention, mlp, norm=RMSNorm), torch.randn(2, 5, 8)
+    for norm in block.norms:
+        torch.nn.init.normal_(norm.weight)
+    wanted = x
+    for layer, norm in zip((attention, mlp), block.norms, strict=True):
+        if kind is PreNorm:
+            wanted = wanted + layer(norm(wanted), None, CTX).y
+        else:
+            wanted = norm(wanted + layer(wanted, None, CTX).y)
+    assert torch.equal(block(x, None, CTX).y, wanted)
+
+
+@pytest.mark.parametrize("kind", [PreNorm, PostNorm])
+def test_dropout_falls_on_what_a_sublayer_adds(kind: type[PreNorm] | type[PostNorm]) -> None:
+    block, x = kind(MLP(8), dropout=1.0), torch.randn(2, 5, 8)
+    kept = x if kind is PreNorm else block.norms[0](x)
+    assert torch.equal(block(x, None, CTX).y, kept)
+    assert not torch.allclose(block.eval()(x, None, CTX).y, kept)
+
+
+def test_states_and_reports_carry_the_place_of_their_sublayer() -> None:
+    first, second = Teller(8), Teller(8)
+    block, x = PreNorm(first, MLP(8), second), torch.randn(2, 5, 8)
+    out = block(x, block.start(2, 5), CTX)
+    assert [set(m) for m in (out.aux, out.up, out.stats)] == [
+        {f"{n}.{name}" for n in (0, 2)} for name in ("told", "sent", "counted")
+    ]
+    assert torch.equal(out.up["0.sent"], block.norms[0](x))
+    assert out.state[0].tolist() == [[5.0], [5.0]] and out.state[1] == ()
+    assert block(x, None, CTX).state is None
+
+
+def test_a_sublayer_sees_what_is_meant_for_all_and_for_its_place() -> None:
+    first, second = Teller(8), Teller(8)
+    one, two, three = torch.randn(3, 2, 5, 8)
+    source = torch.randn(2, 3, 8)
+    below = {"task": one, "0.sent": two, "1.sent": three}
+    ctx = Context(CTX.pos, True, Causal(), Causal(), source, torch.arange(3).expand(2, 3), below)
+    PreNorm(first, second)(torch.randn(2, 5, 8), None, ctx)
+    for teller, own in ((first, two), (second, three)):
+        assert teller.seen is not None and set(teller.seen.below) == {"task", "sent"}
+        assert teller.seen.below["task"] is one and teller.seen.below["sent"] is own
+        for name in ("pos", "run", "only", "also", "source", "source_pos"):
+            assert getattr(teller.seen, name) is getattr(ctx, name)
+    assert set(below) == {"task", "0.sent", "1.sent"}
+
+
+def test_refuses_sublayers_of_different_widths() -> None:
+    with pytest.raises(ValueError, match=r"widths \[8, 12\]"):
+        PostNorm(MLP(8), MLP(12))

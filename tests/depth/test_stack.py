@@ -1,0 +1,81 @@
+"""Stack: blocks in order, with what one sends up in the next one's view."""
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+
+CTX = Context(torch.arange(6).expand(2, 6), run=True)
+
+
+class Sender(Layer):
+    """Adds 1 and sends its input up under a name, remembering what it saw."""
+
+    def __init__(self, d: int, name: str):
+        super().__init__()
+        self.d, self.name = d, name
+        self.seen: dict[str, Tensor] = {}
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        self.seen = dict(ctx.below)
+        return Out(x + 1, state, {"told": x.mean(-1)}, {self.name: x}, {"counted": x.detach().sum()})
+
+
+def blocks() -> list[PreNorm]:
+    return [PreNorm(Attention(8, 2, Softmax(Causal())), MLP(8)) for _ in range(3)]
+
+
+def test_is_its_blocks_one_after_the_other_then_the_norm(float64: None) -> None:
+    layers, x = blocks(), torch.randn(2, 6, 8)
+    wanted = x
+    for layer in layers:
+        wanted = layer(wanted, None, CTX).y
+    norm = LayerNorm(8)
+    assert torch.equal(Stack(layers)(x, None, CTX).y, wanted)
+    assert torch.equal(Stack(layers, norm)(x, None, CTX).y, norm(wanted))
+
+
+def test_each_block_has_a_state_of_its_own(float64: None) -> None:
+    stack, x = Stack(blocks(), LayerNorm(8)), torch.randn(2, 6, 8)
+    whole = stack(x, None, CTX)
+    state, pieces = stack.start(2, 6, dtype=x.dtype), []
+    assert len(state) == 3 and whole.state is None
+    for lo, hi in ((0, 1), (1, 5), (5, 6)):
+        out = stack(x[:, lo:hi], state, Context(CTX.pos[:, lo:hi], run=True))
+        state = out.state
+        pieces.append(out.y)
+    assert torch.allclose(torch.cat(pieces, 1), whole.y, atol=1e-13)
+
+
+def test_what_is_sent_up_is_seen_by_all_above_the_newest_first() -> None:
+    layers = [Sender(8, "a"), Sender(8, "b"), Sender(8, "a"), Sender(8, "c")]
+    x, given = torch.randn(2, 6, 8), torch.randn(2, 6, 8)
+    ctx = Context(CTX.pos, below={"given": given, "a": given})
+    out = Stack(layers)(x, None, ctx)
+    wanted = [{"given": given, "a": given}, {"given": given, "a": x}, {"given": given, "a": x, "b": x + 1}]
+    wanted.append({"given": given, "a": x + 2, "b": x + 1})
+    for layer, want in zip(layers, wanted, strict=True):
+        assert layer.seen.keys() == want.keys()
+        assert all(torch.allclose(layer.seen[name], want[name]) for name in want)
+    assert set(out.up) == {"a", "b", "c"} and set(ctx.below) == {"given", "a"}
+
+
+def test_reports_are_named_by_block() -> None:
+    x = torch.randn(2, 6, 8)
+    out = Stack([Sender(8, "a"), Sender(8, "a")])(x, None, CTX)
+    assert torch.allclose(out.aux["1.told"], out.aux["0.told"] + 1, atol=1e-6) and len(out.aux) == 2
+    assert set(out.stats) == {"0.counted", "1.counted"}
+
+
+def test_nothing_is_no_stack() -> None:
+    with pytest.raises(ValueError, match="no layers"):
+        Stack([])

@@ -1,0 +1,32 @@
+"""LayerNorm and RMSNorm against their equations, on features that a forgotten eps or shift would betray."""
+
+import torch
+
+from kinformer.norms.layer import LayerNorm
+from kinformer.norms.rms import RMSNorm
+
+
+def test_layer_norm_equals_its_equation(float64: None) -> None:
+    part, x = LayerNorm(6, eps=0.1), 3 + 2 * torch.randn(2, 5, 6)
+    with torch.no_grad():
+        part.weight.normal_()
+        part.bias.normal_()
+    centred = x - x.mean(-1, keepdim=True)
+    wanted = centred / (centred.square().mean(-1, keepdim=True) + 0.1).sqrt() * part.weight + part.bias
+    assert torch.allclose(part(x), wanted, atol=1e-13)
+    assert LayerNorm(6).eps == 1e-5 and LayerNorm(6, bias=False).bias is None
+
+
+def test_rms_norm_equals_its_equation(float64: None) -> None:
+    part, x = RMSNorm(6, eps=0.1), 3 + 2 * torch.randn(2, 5, 6)
+    with torch.no_grad():
+        part.weight.normal_()
+    wanted = x / (x.square().mean(-1, keepdim=True) + 0.1).sqrt() * part.weight
+    assert torch.allclose(part(x), wanted, atol=1e-13)
+    assert RMSNorm(6).eps == 1e-6
+
+
+def test_only_layer_norm_takes_away_the_mean() -> None:
+    x = torch.randn(2, 5, 6)
+    assert torch.allclose(LayerNorm(6)(x + 7), LayerNorm(6)(x), atol=1e-5)
+    assert not torch.allclose(RMSNorm(6)(x + 7), RMSNorm(6)(x), atol=1e-1)
