@@ -1,0 +1,221 @@
+"""Explicit: RealFormer's equation by loops, scores handed up through a stack, and what a hidden matrix must not do."""
+
+import math
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.bias import Bias, ScoreFn, at
+from kinformer.core.layer import Context, State
+from kinformer.core.mechanism import NoState
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import merge
+from kinformer.core.state import leaves, reset
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.explicit import Explicit, FromBelow, PairMap
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.patterns.strided import Strided
+from kinformer.patterns.tokens import Tokens
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+PATTERNS = [Causal(), Causal() & Band(3), Causal() & (Band(2) | Tokens((0, 4)))]
+
+
+def realformer(*patterns: Pattern, heads: int = 2, **keywords: float) -> Stack:
+    def block(pattern: Pattern) -> PreNorm:
+        mechanism = Explicit(pattern, before=FromBelow(**keywords), up=True)
+        return PreNorm(Attention(16, heads, mechanism), MLP(16))
+
+    return Stack([block(pattern) for pattern in patterns])
+
+
+def rows_padded_differently(length: int) -> Tensor:
+    """Three rows: no padding, padding after, padding before."""
+    pos = torch.arange(length).repeat(3, 1)
+    pos[1, length - 4 :] = -1
+    pos[2] -= 3
+    pos[2, :3] = -1
+    return pos
+
+
+def naive_realformer(stack: Stack, x: Tensor, pos: Tensor, pattern: Pattern) -> Tensor:
+    """score_l(i, j) = q_i.k_j / sqrt(d_h) + score_(l-1)(i, j); softmax over the keys that i may read."""
+    below: dict[tuple[int, int, int, int], Tensor] = {}
+    for block in stack.layers:
+        attention, mlp = block.layers
+        z = block.norms[0](x)
+        q, k, v = attention.projection(z, pos, z, pos)
+        y = torch.zeros_like(v)
+        for b, h, i in ((b, h, i) for b in range(len(x)) for h in range(q.shape[1]) for i in range(x.shape[1])):
+            total, read = torch.zeros(()), torch.zeros(v.shape[-1])
+            for j in range(x.shape[1]):
+                score = q[b, h, i].dot(k[b, h, j]) / math.sqrt(q.shape[-1]) + below.get((b, h, i, j), 0.0)
+                below[b, h, i, j] = score
+                if min(pos[b, i], pos[b, j]) >= 0 and pattern(b, h, pos[b, i], pos[b, j]):
+                    total, read = total + score.exp(), read + score.exp() * v[b, h, j]
+            y[b, h, i] = read / total if total > 0 else read
+        x = x + attention.aggregation(y)
+        x = x + mlp(block.norms[1](x), None, Context(pos)).y
+    return x
+
+
+def in_chunks(stack: Stack, x: Tensor, pos: Tensor, cuts: list[int]) -> tuple[Tensor, State]:
+    state, done = stack.start(len(x), x.shape[1]), []
+    for piece, piece_pos in zip(x.split(cuts, 1), pos.split(cuts, 1), strict=True):
+        out = stack(piece, state, Context(piece_pos))
+        state = out.state
+        done.append(out.y)
+    return torch.cat(done, 1), state
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, Full()], ids=repr)
+def test_realformer_is_its_equation(pattern: Pattern) -> None:
+    stack, x, pos = realformer(pattern, pattern), torch.randn(3, 9, 16), rows_padded_differently(9)
+    torch.testing.assert_close(
+        stack(x, None, Context(pos)).y, naive_realformer(stack, x, pos, pattern), rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("cuts", [[1] * 13, [5, 1, 7], [2, 8, 3], [13]], ids=str)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=repr)
+def test_a_stack_that_shares_scores_can_be_cut_anywhere(pattern: Pattern, cuts: list[int]) -> None:
+    stack, x, pos = realformer(pattern, pattern, pattern), torch.randn(3, 13, 16), rows_padded_differently(13)
+    whole = stack(x, None, Context(pos)).y
+    real = pos >= 0
+    y, state = in_chunks(stack, x, pos, cuts)
+    torch.testing.assert_close(y[real], whole[real], rtol=0, atol=1e-12)
+    # a row that is reset reads on as a fresh one does, beside rows that keep what they have
+    state, fresh = reset(state, torch.tensor([False, True, False])), stack.start(3, 13)
+    x, pos = torch.randn(3, 2, 16), torch.tensor([[13, 14], [0, 1], [10, 11]])
+    after, alone = stack(x, state, Context(pos)).y, stack(x, fresh, Context(pos)).y
+    torch.testing.assert_close(after[1], alone[1], rtol=0, atol=1e-12)
+    assert not torch.allclose(after[0], alone[0])
+
+
+def test_a_stack_that_shares_scores_does_not_peek_and_ignores_padding() -> None:
+    stack, x, pos = realformer(Causal(), Causal()), torch.randn(3, 9, 16), rows_padded_differently(9)
+    y = stack(x, None, Context(pos)).y
+    for t in range(8):
+        other = torch.cat([x[:, : t + 1], 1e3 * torch.randn(3, 8 - t, 16)], 1)
+        torch.testing.assert_close(stack(other, None, Context(pos)).y[:, : t + 1], y[:, : t + 1], rtol=0, atol=1e-12)
+    real = pos >= 0
+    other = torch.where(real[..., None], x, 1e3 * torch.randn(3, 9, 16))
+    torch.testing.assert_close(stack(other, None, Context(pos)).y[real], y[real], rtol=0, atol=1e-12)
+
+
+def test_scores_from_below_matter_and_their_weights_are_used() -> None:
+    x, pos = torch.randn(2, 6, 16), torch.arange(6).repeat(2, 1)
+    layer = Attention(16, 2, Explicit(Causal(), before=FromBelow(0.25, 0.75), up=True))
+    alone = layer(x, None, Context(pos)).up
+    below = {"scores": torch.randn(2, 2, 6, 6), "scores_pos": pos}
+    out = layer(x, None, Context(pos, below=below))
+    torch.testing.assert_close(out.up["scores"], 0.25 * alone["scores"] + 0.75 * below["scores"])
+    assert not torch.allclose(out.y, layer(x, None, Context(pos)).y)
+
+
+def test_nothing_goes_up_unless_asked_for() -> None:
+    out = Attention(16, 2, Explicit(Causal()))(torch.randn(1, 3, 16), None, Context(torch.arange(3)[None]))
+    assert out.up == {} and out.state is None
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, Full()], ids=repr)
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+def test_without_parts_it_is_softmax(pattern: Pattern, key_heads: int) -> None:
+    x, pos = torch.randn(3, 9, 16), rows_padded_differently(9)
+    plain = Attention(16, 4, Softmax(pattern, scale=0.3), key_heads=key_heads)
+    explicit = Attention(16, 4, Explicit(pattern, scale=0.3), key_heads=key_heads)
+    explicit.load_state_dict(plain.state_dict())
+    limits = Context(pos, only=Strided(2), also=Tokens(1))
+    for ctx in (Context(pos), limits):
+        torch.testing.assert_close(explicit(x, None, ctx).y, plain(x, None, ctx).y, rtol=0, atol=1e-12)
+
+
+class Distance(Bias):
+    """A bias with all that a bias may have: a score, a table of values, a side and a penalty."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(10, 8))
+
+    def bind(self, q, k, q_pos, k_pos, *, scale, reach, ctx, sides) -> ScoreFn:
+        return lambda s, b, h, i, j: s + sides["weight"][b, h, i, 0] * (at(q_pos, b, h, i) - at(k_pos, b, h, j))
+
+    def values(self, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        return self.table, (q_pos[..., :, None] - k_pos[..., None, :]).abs()
+
+    def sides(self, k_dim: int, v_dim: int) -> dict[str, int]:
+        return {"weight": 1}
+
+    def aux(self, sides: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {"weight": sides["weight"].square().mean()}
+
+
+def test_a_bias_means_what_it_means_to_softmax() -> None:
+    x, pos = torch.randn(3, 9, 16), rows_padded_differently(9)
+    plain, explicit = Attention(16, 2, Softmax(Causal(), Distance())), Attention(16, 2, Explicit(Causal(), Distance()))
+    explicit.load_state_dict(plain.state_dict())
+    ours, theirs = explicit(x, None, Context(pos)), plain(x, None, Context(pos))
+    torch.testing.assert_close(ours.y, theirs.y, rtol=0, atol=1e-12)
+    assert ours.aux == theirs.aux and ours.aux.keys() == {"weight"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(Causal() & Band(2), Causal() & Band(5)), (Causal() & Tokens((0, 4)), Causal() & Tokens((0, 2)))]
+)
+def test_decoding_with_two_patterns_is_refused(low: Pattern, high: Pattern) -> None:
+    stack, x, pos = realformer(low, high), torch.randn(1, 9, 16), torch.arange(9)[None]
+    stack(x, None, Context(pos))  # without a state each layer has scores of all keys
+    with pytest.raises(ValueError, match="give layers that share scores one pattern"):
+        in_chunks(stack, x, pos, [6, 3])
+
+
+def test_reads_say_that_they_cannot_be_merged() -> None:
+    q, pos = torch.randn(1, 2, 3, 8), torch.arange(3)[None]
+    read = Explicit(Causal())(q, q, q, pos, None, Context(pos), {}).y
+    assert read.lse is None
+    with pytest.raises(ValueError, match="read 0 has no lse"):
+        merge(read, read)
+
+
+def test_a_pattern_that_reads_ahead_has_no_state() -> None:
+    with pytest.raises(NoState, match="Causal"):
+        Explicit(Full()).start(1, 4, 2, 8, 8)
+
+
+class AddOne(PairMap):
+    """The change that is most eager to give weight to forbidden keys."""
+
+    def forward(self, x: Tensor, below: Tensor | None, mask: Tensor) -> Tensor:
+        return x + 1.0
+
+
+def test_a_forbidden_pair_has_no_weight_whatever_after_does() -> None:
+    pattern = Causal() & ~Band(0) & Band(3)
+    x, pos = torch.randn(3, 9, 16, requires_grad=True), rows_padded_differently(9)
+    layer = Attention(16, 2, Explicit(pattern, after=AddOne()), out=False)
+    y = layer(x, None, Context(pos)).y
+    nothing = pos < 1  # padding, and position 0, which has no key before it
+    assert nothing.sum() > 3 and (y[nothing] == 0).all() and (y[~nothing] != 0).all()
+    gradients = torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients) and gradients[0].abs().sum() > 0
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x, None, Context(pos)).y[0].sum(-1), x.detach())
+    reads = jacobian[:, 0].abs().sum(-1) > 0
+    keys = pattern.matrix(9)
+    assert torch.equal(reads, keys | torch.diag(keys.sum(1) > 1))  # of two keys or more, the query chooses
+
+
+def test_the_state_is_a_cache_of_what_may_still_be_read() -> None:
+    stack = realformer(Causal() & Band(3), Causal() & Band(3))
+    _, state = in_chunks(stack, torch.randn(2, 11, 16), torch.arange(11).repeat(2, 1), [4, 7])
+    places = [leaf for name, leaf in leaves(state) if name == "pos"]
+    assert len(places) == 2
+    assert all(leaf.sort().values.tolist() == [[-1, 8, 9, 10]] * 2 for leaf in places)

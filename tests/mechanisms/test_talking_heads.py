@@ -1,0 +1,122 @@
+"""Talking heads: the equation by loops with three numbers of heads, and what mixing must not let through."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.aggregations.linear import Concat, Linear
+from kinformer.attention import Attention
+from kinformer.biases.adaptive_span import AdaptiveSpan
+from kinformer.core.layer import Context
+from kinformer.core.pattern import Heads, Pattern
+from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.talking_heads import MixHeads
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def talking(
+    pattern: Pattern, h_k: int, h: int, h_v: int, *, key_heads: int | None = None, bias: bool = False, out: bool = False
+) -> Attention:
+    before, after = MixHeads(h_k, h, bias=bias), MixHeads(h, h_v, bias=bias)
+    for mix in (before, after) if bias else ():
+        torch.nn.init.normal_(mix.mix.bias)
+    aggregation = Linear(h_v, 4, 16) if out else Concat()
+    mechanism = Explicit(pattern, before=before, after=after)
+    return Attention(16, h_k, mechanism, head_dim=4, key_heads=key_heads, aggregation=aggregation)
+
+
+def naive(layer: Attention, x: Tensor, pos: Tensor, pattern: Pattern) -> Tensor:
+    """J = Q K^T / sqrt(d_k) (h_k heads); L = J P_l (h heads); W = softmax(L); U = W P_w (h_v heads); O = U V."""
+    q, k, v = layer.projection(x, pos, x, pos)
+    before, after = layer.mechanism.before.mix, layer.mechanism.after.mix
+    h_k, h_v, length = q.shape[1], after.out_features, x.shape[1]
+    y = torch.zeros(len(x), h_v, length, v.shape[-1])
+    for b, i in ((b, i) for b in range(len(x)) for i in range(length)):
+        keys = [j for j in range(length) if min(pos[b, i], pos[b, j]) >= 0 and pattern(b, 0, pos[b, i], pos[b, j])]
+        mixed = []
+        for j in keys:
+            products = [q[b, h, i].dot(k[b, h * k.shape[1] // h_k, j]) / math.sqrt(q.shape[-1]) for h in range(h_k)]
+            mixed.append(before(torch.stack(products)))
+        for n, j in enumerate(keys):
+            weight = after(torch.stack(mixed).softmax(0)[n])
+            for g in range(h_v):
+                y[b, g, i] += weight[g] * v[b, g * v.shape[1] // h_v, j]
+    return layer.aggregation(y)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(3), Full()], ids=repr)
+@pytest.mark.parametrize("counts", [(2, 2, 2, None), (2, 3, 4, None), (4, 3, 2, 2), (3, 5, 2, 1)], ids=str)
+def test_it_is_its_equation(counts: tuple, pattern: Pattern, bias: bool) -> None:
+    *heads, key_heads = counts
+    layer = talking(pattern, *heads, key_heads=key_heads, bias=bias, out=True)
+    x, pos = torch.randn(2, 7, 16), torch.tensor([[0, 1, 2, 3, 4, 5, 6], [-1, -1, 0, 1, 2, 3, -1]])
+    torch.testing.assert_close(layer(x, None, Context(pos)).y, naive(layer, x, pos, pattern), rtol=0, atol=1e-12)
+
+
+def test_the_biases_give_a_forbidden_key_no_weight() -> None:
+    layer = talking(Causal(), 2, 3, 2, bias=True)
+    pos = torch.arange(6)[None]
+    jacobian = torch.autograd.functional.jacobian(
+        lambda x: layer(x, None, Context(pos)).y[0].sum(-1), torch.randn(1, 6, 16)
+    )
+    assert torch.equal(jacobian[:, 0].abs().sum(-1) > 0, Causal().matrix(6))
+
+
+@pytest.mark.parametrize("cuts", [[1] * 11, [4, 1, 6], [11]], ids=str)
+def test_it_decodes(cuts: list[int]) -> None:
+    layer = talking(Causal() & Band(3), 4, 3, 2, key_heads=2, bias=True)
+    x, pos = torch.randn(2, 11, 16), torch.stack([torch.arange(11), torch.arange(11) - 2]).clamp_min(-1)
+    whole, state, done = layer(x, None, Context(pos)).y, layer.start(2, 11), []
+    for piece, piece_pos in zip(x.split(cuts, 1), pos.split(cuts, 1), strict=True):
+        out = layer(piece, state, Context(piece_pos))
+        state = out.state
+        done.append(out.y)
+    torch.testing.assert_close(torch.cat(done, 1), whole, rtol=0, atol=1e-12)
+
+
+def test_with_patterns_by_head_a_value_head_hears_of_what_any_head_reads() -> None:
+    layer = talking(Heads(Causal() & Band(0), Causal()), 2, 2, 2, bias=True)
+    pos = torch.arange(5)[None]
+    x = torch.randn(1, 5, 16)
+    values = layer.projection.keys(x, pos)[1]
+    q, (k, _) = layer.projection.queries(x, pos), layer.projection.keys(x, pos)
+
+    def read(v: Tensor) -> Tensor:
+        return layer.mechanism(q, k, v, pos, None, Context(pos), {}).y.y[0].sum(-1)
+
+    jacobian = torch.autograd.functional.jacobian(read, values)[:, :, 0].abs().sum(-1)
+    for head in range(2):
+        assert torch.equal(jacobian[head, :, head] > 0, Causal().matrix(5))
+
+
+def test_pairs_that_a_bias_shuts_out_stay_out_and_leave_gradients_finite() -> None:
+    """One head shuts out distances of 2 and more, the other of 4 and more; neither reads the query's own key."""
+    span = AdaptiveSpan(2, 8, ramp=1.0, itself=False)
+    span.span.data.copy_(torch.tensor([1.0, 3.0]))
+    before, after = MixHeads(2, 3, bias=True), MixHeads(3, 2, bias=True)
+    torch.nn.init.normal_(after.mix.bias)
+    layer = Attention(16, 2, Explicit(Causal(), span, before=before, after=after), out=False)
+    x, pos = torch.randn(1, 8, 16, requires_grad=True), torch.arange(8)[None]
+    y = layer(x, None, Context(pos)).y
+    gradients = torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert (y[0, 0] == 0).all() and (y[0, 1:] != 0).all()
+    heard = torch.autograd.functional.jacobian(lambda x: layer(x, None, Context(pos)).y[0, 7].sum(), x.detach())[0]
+    logits = Explicit(Causal(), span, up=True)
+    q, (k, v) = layer.projection.queries(x, pos), layer.projection.keys(x, pos)
+    open_to_some = (logits(q, k, v, pos, None, Context(pos), {}).up["scores"][0, :, 7] > -torch.inf).any(0)
+    assert open_to_some[:7].tolist() == (heard.abs().sum(-1) > 0)[:7].tolist()
+    assert 0 < open_to_some.sum() < 7 and not open_to_some[7]
+
+
+def test_heads_that_do_not_divide_are_refused_in_words() -> None:
+    layer = talking(Causal(), 4, 4, 3, key_heads=2)
+    with pytest.raises(ValueError, match="3 heads of weights cannot share 2 heads of values evenly"):
+        layer(torch.randn(1, 3, 16), None, Context(torch.arange(3)[None]))
