@@ -75,8 +75,7 @@ class LM(nn.Module):
             x = x + self.position(ctx.pos)
         out = self.body(F.dropout(x, self.dropout, self.training), None if state is None else state.body, ctx)
         if state is not None:
-            now = torch.maximum(now, ctx.pos.amax(1) + 1)
-            out = out._replace(state=Numbered(now, out.state))
+            out = out._replace(state=Numbered(after(now, ctx.pos), out.state))
         return out._replace(y=self.head(out.y))
 
     def forward(self, batch: Int[Tensor, "B T"], state: Numbered | None = None, progress: float = 1.0) -> Loss:
@@ -91,6 +90,11 @@ class LM(nn.Module):
         nll = nll / wanted.sum().clamp_min(1)
         sums = gathered(out.aux, tokens >= 0)
         return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, out.state, out.stats)
+
+
+def after(now: Int[Tensor, " B"], pos: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+    """The next position of each row once positions `pos`, which may be none, have been read."""
+    return torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now
 
 
 def number(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from kinformer.core.layer import Context, Layer, Out, prefixed
 from kinformer.core.loss import Loss, gathered, weighed
 from kinformer.core.position import Position
-from kinformer.models.lm import Numbered, number
+from kinformer.models.lm import Numbered, after, number
 
 
 class Seq2Seq(nn.Module):
@@ -87,7 +87,7 @@ class Seq2Seq(nn.Module):
             ctx = dataclasses.replace(ctx, source=encoded.y, source_pos=source_pos)
         out = self.decoder(self._embedded(tokens, ctx.pos), None if state is None else state.body, ctx)
         if state is not None:
-            out = out._replace(state=Numbered(torch.maximum(now, ctx.pos.amax(1) + 1), out.state))
+            out = out._replace(state=Numbered(after(now, ctx.pos), out.state))
         return out._replace(y=self.head(out.y)[..., : self.vocab + 1])
 
     def forward(
