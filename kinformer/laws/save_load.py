@@ -1,0 +1,51 @@
+"""Law 8, save and load: what is written of a part or model makes one that computes the same."""
+
+import tempfile
+from typing import Any
+
+import torch
+
+from kinformer.discover import Record, find_member
+from kinformer.laws.broken import Broken
+from kinformer.laws.compare import agree_out
+from kinformer.laws.subject import Subject
+from kinformer.train.checkpoint import load, save
+
+LENGTH = 7
+
+
+def check(subject: Subject) -> None:
+    """A part's state_dict goes into one of another seed; a member's model through a folder, by name and keywords."""
+    module = subject.build()
+    member = isinstance(getattr(module, "member", None), Record)
+    again = _through_a_folder(module) if member else _through_numbers(subject, module)
+    if _shared(again) != _shared(module):
+        raise Broken(f"parameters are shared by {_shared(module)}, and after loading by {_shared(again)}")
+    batch = subject.ragged(LENGTH)
+    with torch.no_grad():
+        want, got = subject.call(module, batch), subject.call(again, batch)
+    agree_out(got, want, "what was saved and loaded computes something else", batch.pos, bound=0.0)
+
+
+def _through_numbers(subject: Subject, module: Any) -> Any:
+    again = subject.build(seed=1)
+    again.load_state_dict(module.state_dict())
+    return again
+
+
+def _through_a_folder(module: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        save(module, folder)
+        own = module.member.file
+        again = load(folder, find_member(f"{own}:{module.member.name}") if own else None)
+    if again.member != module.member:
+        raise Broken(f"{module.member} was saved and {again.member} loaded")
+    return again
+
+
+def _shared(module: Any) -> list[list[str]]:
+    """Names that stand for one parameter."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return sorted(group for group in names.values() if len(group) > 1)
