@@ -3,6 +3,7 @@
 # make test    at most 10 minutes on 2 cores
 # make prove   everything, at most 60 minutes
 #
+# To set on the command line:
 # PYTHON=python3.12   the interpreter that .venv is made from
 # PY=/path/to/python  an environment that has what pyproject.toml asks for; nothing is installed then
 # JOBS=8              tests at a time
@@ -30,7 +31,7 @@ test: $(READY)
 prove: $(READY)
 	KINFORMER_PROVE=1 $(PYTEST)
 
-# torch first and by its exact version: whichever build of it this machine's index offers is then the one that all else meets.
+# torch first and by its exact version: the build that this machine's index offers is the one that all else meets.
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "kinformer needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; name one: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv .venv
