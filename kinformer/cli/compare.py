@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kinformer.cli.options import BATCH, LENGTH, RATE, SEED, Batch, Data, Length, Out, Rate, Seed
-from kinformer.cli.wanted import folder_names, spelled
+from kinformer.cli.wanted import folder_name, spelled, titles
 
 
 def compare(
@@ -36,10 +36,10 @@ def compare(
     for one in wanted:
         one.build(seed)
     results = Results(settled(job, minutes), compressed(job), [])
-    for name, one in zip(folder_names(wanted), wanted, strict=True):
-        model = one.build(seed)
-        history = learn(one.text, model, job, out / name)
-        results.members.append(measured(name, one, history, job, out / name))
+    for place, (title, one) in enumerate(zip(titles(wanted), wanted, strict=True)):
+        folder = out / folder_name(title)
+        history = learn(f"{title} ({place + 1} of {len(wanted)})", one.build(seed), job, folder)
+        results.members.append(measured(title, one, history, job, folder))
         results.save(out / "results.json")
     draw(results, out / "curves.png")
-    results.show(Console(soft_wrap=False), out)
+    results.show(Console(highlight=False), out)

@@ -30,6 +30,7 @@ class Row:
     """One member: how it was written, where its model is, and what was measured of it."""
 
     name: str
+    folder: str
     member: str
     keywords: dict[str, Any]
     parameters: int
@@ -59,10 +60,10 @@ class Results:
         """Print the samples, then the table."""
         for row in self.members:
             console.print(f"\n{row.name} goes on from the first {PROMPT} bytes of valid:", style="bold", markup=False)
-            console.print(row.prompt, style="dim", end="", markup=False, highlight=False)
-            console.print(row.sample, markup=False, highlight=False)
+            console.print(row.prompt, style="dim", end="", markup=False)
+            console.print(row.sample, markup=False)
         console.print(self._table())
-        console.print(self._note(folder), highlight=False, markup=False)
+        console.print(self._note(folder), markup=False)
 
     def _note(self, folder: Path) -> str:
         given = self.settings
@@ -125,6 +126,7 @@ def measured(name: str, one: Wanted, history: History, job: Job, folder: Path) -
     sample, milliseconds = write(model, prompt, WRITTEN, temperature=TEMPERATURE, seed=job.settings.seed)
     return Row(
         name=name,
+        folder=folder.name,
         member=model.member.name,
         keywords=model.member.keywords,
         parameters=sum(parameter.numel() for parameter in model.parameters()),

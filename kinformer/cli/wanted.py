@@ -1,9 +1,9 @@
 """What a command's words name: a member with its keywords, checked before anything is built."""
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
@@ -26,8 +26,11 @@ class Wanted:
         torch.manual_seed(seed)
         with from_user(ValueError, TypeError, LookupError):
             model = self.function(**self.keywords)
-        if not hasattr(model, "logits"):
-            raise UserError(f"{self.text!r} builds a {type(model).__name__}; a language model is needed")
+        reads = inspect.signature(model.logits).parameters if hasattr(model, "logits") else {"source": None}
+        if "source" in reads:
+            raise UserError(
+                f"{self.text!r} builds a {type(model).__name__}; a text alone can train a language model only"
+            )
         return model
 
 
@@ -49,11 +52,13 @@ def spelled(text: str) -> Wanted:
     return wanted(found["name"].strip(), [piece for piece in split(found["keywords"] or "") if piece])
 
 
-def folder_names(members: Iterable[Wanted]) -> list[str]:
-    """A folder name for each member, as it was written; a number where two would be the same."""
-    names: list[str] = []
-    for one in members:
-        plain = re.sub(r"[^\w.=+-]+", "-", Path(one.text).name.partition(".py:")[2] or one.text).strip("-")
-        same = sum(name == plain or re.fullmatch(rf"{re.escape(plain)}-\d+", name) is not None for name in names)
-        names.append(f"{plain}-{same + 1}" if same else plain)
-    return names
+def titles(members: Iterable[Wanted]) -> list[str]:
+    """A title for each member: as it was written, a file's path left out, and a number where it comes again."""
+    plain = [one.text.rpartition(".py:")[2] for one in members]
+    counts = [plain[:place].count(text) for place, text in enumerate(plain)]
+    return [f"{text} #{count + 1}" if count else text for text, count in zip(plain, counts, strict=True)]
+
+
+def folder_name(title: str) -> str:
+    """A title as the name of a folder."""
+    return re.sub(r"[^\w.=+-]+", "-", title).strip("-")

@@ -1,6 +1,8 @@
 """Writing text with a byte model, and being told each byte as it comes."""
 
 from collections.abc import Callable
+from itertools import pairwise
+from statistics import median
 from time import monotonic
 from typing import Any
 
@@ -18,7 +20,8 @@ class Heard(nn.Module):
 
     def __init__(self, model: Any, hear: Callable[[int], None]) -> None:
         super().__init__()
-        self.model, self.hear, self.read = model, hear, 0
+        self.model, self.hear = model, hear
+        self.times: list[float] = []
 
     def start(self, batch: int, length: int, **where: Any) -> Any:
         """The model's own."""
@@ -26,9 +29,9 @@ class Heard(nn.Module):
 
     def logits(self, tokens: Tensor, state: Any = None) -> Out:
         """The model's own, after saying the last token, where it is no longer the prompt's."""
-        if self.read:
+        if self.times:
             self.hear(int(tokens[0, -1]))
-        self.read += 1
+        self.times.append(monotonic())
         return self.model.logits(tokens, state)
 
 
@@ -43,9 +46,10 @@ def write(
     seed: int | None = None,
     hear: Callable[[int], None] = lambda token: None,
 ) -> tuple[bytes, float]:
-    """What a model writes after a prompt, and the milliseconds a token took. A model without a state reads all anew.
+    """What a model writes after a prompt, and the milliseconds that a token took (the median, the prompt left out).
 
-    `hear` is told each byte but the last while it writes. Raises what `generate` raises.
+    A model without a state reads all anew for each token. `hear` is told each byte but the last while it writes.
+    Raises what `generate` raises.
     """
     rows = torch.tensor([list(prompt)], device=device_of(model))
     try:
@@ -53,9 +57,9 @@ def write(
         recompute = False
     except NoState:
         recompute = True
-    began = monotonic()
+    heard = Heard(model, hear)
     written = generate(
-        Heard(model, hear),
+        heard,
         rows,
         tokens,
         temperature=temperature,
@@ -64,5 +68,5 @@ def write(
         seed=seed,
         recompute=recompute,
     )
-    spent = monotonic() - began
-    return bytes(min(token, 255) for token in written[0, len(prompt) :].tolist()), 1000 * spent / max(tokens, 1)
+    spent = [after - before for before, after in pairwise((*heard.times[1:], monotonic()))]
+    return bytes(min(token, 255) for token in written[0, len(prompt) :].tolist()), 1000 * median(spent or [0.0])

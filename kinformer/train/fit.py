@@ -22,7 +22,7 @@ from kinformer.train.checkpoint import save, write
 from kinformer.train.evaluate import carries, device_of, evaluate
 from kinformer.train.interrupt import interrupts
 from kinformer.train.optimise import adamw, rate
-from kinformer.train.progress import Show, Silent, Status
+from kinformer.train.progress import Show, Status
 
 
 class TrainingStopped(RuntimeError):
@@ -148,6 +148,7 @@ class Training:
 
     def measure(self) -> None:
         """Bits per byte on valid; the best model so far goes into the folder."""
+        self.show.measuring()
         score = evaluate(self.model, self.text.valid, self.settings.length, self.settings.valid_bytes)
         done = self.history
         done.points.append(Point(done.step, done.seconds / 60, self.smooth or 0.0, score.bits))
@@ -198,7 +199,7 @@ def fit(
     settings = settings or Settings()
     if len(text.valid) < 2:
         raise ValueError(f"{text.name} leaves {len(text.valid)} bytes to validate on, and 2 are needed; give more text")
-    training = Training(model.train(), text, settings, folder, show or Silent())
+    training = Training(model.train(), text, settings, folder, show or Show())
     with interrupts() as interrupted:
         spent = 0.0
         while spent < 1:

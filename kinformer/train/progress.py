@@ -1,6 +1,5 @@
 """What a training shows while it runs: one live line on a terminal, a plain line now and then elsewhere."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,19 +34,14 @@ class Status:
         return clock(self.seconds * (1 - min(self.spent, 1)) / self.spent)
 
 
-class Show(ABC):
-    """What is told the status after every step."""
-
-    @abstractmethod
-    def status(self, status: Status) -> None:
-        """Take note of a status."""
-
-
-class Silent(Show):
-    """Shows nothing: for use from other programs."""
+class Show:
+    """What is told of a training as it goes; this one shows nothing."""
 
     def status(self, status: Status) -> None:
-        """Do nothing."""
+        """The training has made a step."""
+
+    def measuring(self) -> None:
+        """The training pauses to be measured on valid."""
 
 
 class Lines(Show):
@@ -72,6 +66,10 @@ class Live(Show):
     def status(self, status: Status) -> None:
         """Change the line."""
         self.progress.update(self.task, completed=min(status.spent, 1.0), status=str(status))
+
+    def measuring(self) -> None:
+        """Say so in place of the line."""
+        self.progress.update(self.task, status="measuring on valid ...")
 
 
 @contextmanager

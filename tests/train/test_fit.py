@@ -18,13 +18,13 @@ from kinformer.train import checkpoint
 from kinformer.train.budget import Minutes, Steps
 from kinformer.train.checkpoint import load, save
 from kinformer.train.fit import Settings, TrainingStopped, fit
-from kinformer.train.progress import Silent, Status
+from kinformer.train.progress import Show, Status
 from tests.train import tiny
 
 SMALL = Settings(batch=4, length=16, lr=3e-2, measures=4, valid_bytes=100)
 
 
-class Noted(Silent):
+class Noted(Show):
     def __init__(self) -> None:
         self.seen: list[Status] = []
 
@@ -153,7 +153,7 @@ def test_after_a_measurement_the_best_so_far_is_kept(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_saves_and_stops(tmp_path: Path) -> None:
-    class Pressing(Silent):
+    class Pressing(Show):
         def status(self, status: Status) -> None:
             if status.step == 3:
                 os.kill(os.getpid(), signal.SIGINT)

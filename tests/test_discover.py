@@ -1,0 +1,293 @@
+"""What a folder holds, what a member is, and keywords out of texts."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from kinformer import discover
+from kinformer.discover import KINDS, Record, examples, find_member, member, members, modules, parse_keywords
+from kinformer.keywords import describe, split
+
+
+class Model:
+    member: Record
+
+
+@member
+def sample(
+    d: int = 8,
+    rate: float = 0.5,
+    bias: bool = True,
+    position: Literal["learned", "rotary"] = "learned",
+    windows: tuple[int, ...] | None = None,
+    patterns: str | tuple[str, ...] = "Causal()",
+    size: int | str = 3,
+    bases: Literal[2, 10] = 10,
+) -> Model:
+    """A sample."""
+    return Model()
+
+
+# What a folder holds --------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_the_registry() -> None:
+    found = modules("patterns")
+    files = {path.stem for path in (Path(discover.__file__).parent / "patterns").glob("*.py")} - {"__init__"}
+    assert set(found) >= files and list(found) == sorted(found)
+    assert found["band"].__name__ == "kinformer.patterns.band"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_can_be_listed(kind: str) -> None:
+    pairs = list(examples(kind))
+    assert {name for name, _ in pairs} <= set(modules(kind))
+    assert len(pairs) == sum(len(getattr(module, "EXAMPLES", ())) for module in modules(kind).values())
+
+
+def test_an_unknown_kind_names_the_nearest() -> None:
+    with pytest.raises(LookupError, match="there is no kind 'pattern'; the nearest is 'patterns'"):
+        modules("pattern")
+
+
+def test_a_module_that_does_not_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = discover.importlib.import_module
+
+    def broken(name: str) -> Any:
+        return real(name) if name != "kinformer.patterns.band" else 1 / 0
+
+    monkeypatch.setattr(discover.importlib, "import_module", broken)
+    with pytest.raises(
+        ImportError, match="^kinformer.patterns.band failed to import: ZeroDivisionError: division by zero$"
+    ):
+        modules("patterns")
+
+
+def plug(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    def found(group: str) -> tuple[EntryPoint, ...]:
+        return (EntryPoint(name, value, group),) if group == "kinformer.maps" else ()
+
+    monkeypatch.setattr(discover, "entry_points", found)
+
+
+def test_a_plugin_stands_beside_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    plug(monkeypatch, "extra", "json.decoder")
+    assert modules("maps")["extra"] is json.decoder
+
+
+def test_a_plugin_that_is_no_module_or_does_not_import_or_has_a_name_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    plug(monkeypatch, "extra", "json:loads")
+    with pytest.raises(ImportError, match="the plugin json:loads must name a module, and names a function"):
+        modules("maps")
+    plug(monkeypatch, "extra", "no_such_module_anywhere")
+    with pytest.raises(ImportError, match="no_such_module_anywhere failed to import: ModuleNotFoundError"):
+        modules("maps")
+    monkeypatch.setattr(discover, "entry_points", lambda group: (EntryPoint("band", "json", group),))
+    with pytest.raises(ImportError, match="the plugin json is called 'band', and patterns has one of that name"):
+        modules("patterns")
+
+
+def test_discovery_and_its_import_bring_in_no_torch() -> None:
+    code = "import sys; from kinformer.discover import KINDS, member; sys.exit('torch' in sys.modules)"
+    root = Path(__file__).parents[1]
+    assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
+
+
+# Members ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_call_records_every_keyword() -> None:
+    record = sample(16, position="rotary", windows=(1, 2), rate=1).member
+    assert record.name == "sample"
+    assert record.keywords == {
+        "d": 16,
+        "rate": 1,
+        "bias": True,
+        "position": "rotary",
+        "windows": (1, 2),
+        "patterns": "Causal()",
+        "size": 3,
+        "bases": 10,
+    }
+    assert record.file == __file__ and record.sha256 == hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    assert sample.__doc__ == "A sample." and sample.__name__ == "sample"
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"windos": (1,)}, "the member 'sample' has no keyword 'windos'; the nearest is 'windows'"),
+        ({"d": "8"}, "the keyword 'd' of 'sample' is int, and '8' came"),
+        ({"d": True}, "the keyword 'd' of 'sample' is int, and True came"),
+        ({"d": 8.0}, "the keyword 'd' of 'sample' is int, and 8.0 came"),
+        ({"d": None}, "the keyword 'd' of 'sample' is int, and None came"),
+        ({"rate": True}, "is float, and True came"),
+        ({"bias": 1}, "is bool, and 1 came"),
+        ({"position": "rotery"}, "is 'learned' | 'rotary', and 'rotery' came"),
+        ({"windows": [1, 2]}, "is tuple[int, ...] | None, and [1, 2] came"),
+        ({"windows": (1, 2.5)}, "is tuple[int, ...] | None, and (1, 2.5) came"),
+        ({"bases": 10.0}, "is 2 | 10, and 10.0 came"),
+    ],
+)
+def test_a_wrong_keyword_is_said_in_one_line(keywords: dict[str, Any], said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        sample(**keywords)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_too_many_or_twice() -> None:
+    with pytest.raises(TypeError, match="'sample' has 8 keywords, and 9 values came"):
+        sample(*range(9))
+    with pytest.raises(TypeError, match="the keyword 'd' is given twice"):
+        sample(8, d=8)
+
+
+def declare(text: str) -> None:
+    exec(
+        f"from kinformer.discover import member\nfrom typing import Any\n@member\ndef f({text}): ...", {"__name__": "x"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("d: int", "the keyword 'd' of the member 'f' has no default"),
+        ("d=3", "the keyword 'd' of the member 'f' has no annotation; it must have int, float"),
+        ("d: list[int] = ()", r"has list\[int\]; it must have"),
+        ("d: Any = 3", "has .*Any; it must have"),
+        ("d: tuple[int, int] = (1, 2)", r"has tuple\[int, int\]; it must have"),
+        ("d: tuple[tuple[int, ...], ...] = ()", "it must have"),
+        ("d: int = None", "'d' of the member 'f' is int, and its default is None"),
+        ("d: int = 2.0", "is int, and its default is 2.0"),
+        ("*d: int", "'d' of the member 'f' must be named"),
+        ("**d: int", "'d' of the member 'f' must be named"),
+        ("d: int = 1, /", "'d' of the member 'f' must be named"),
+        ("d: 'Nowhere' = 1", "an annotation of the member 'f' cannot be read: name 'Nowhere' is not defined"),
+    ],
+)
+def test_a_signature_that_is_no_config_is_refused_where_it_is_written(text: str, said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        declare(text)
+
+
+def test_the_members_of_the_folder_are_found_and_have_no_file() -> None:
+    assert "gpt" in members()
+    assert find_member("gpt") is members()["gpt"]
+    record = find_member("gpt")(d=16, depth=1, heads=2).member
+    assert record.name == "gpt" and record.file is None and record.sha256 is None
+
+
+def test_an_unknown_member_names_the_nearest() -> None:
+    with pytest.raises(LookupError, match="there is no member 'gtp'; the nearest is 'gpt'"):
+        find_member("gtp")
+
+
+OWN = """
+from __future__ import annotations
+from kinformer.discover import member
+
+class Model:
+    pass
+
+@member
+def mine(d: int | None = None, name: str = "x"):
+    return Model()
+
+def plain(d: int = 1):
+    return Model()
+"""
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "own file.py"
+    file.write_text(OWN)
+    record = find_member(f"{file}:mine")(d=3).member
+    assert record == Record("mine", {"d": 3, "name": "x"}, str(file), hashlib.sha256(OWN.encode()).hexdigest())
+    file.write_text(OWN.replace('"x"', '"y"'))
+    again = find_member(f"{file}:mine")().member
+    assert again.keywords["name"] == "y" and again.sha256 != record.sha256
+    for name, said in [
+        ("mini", "has no member 'mini'; the nearest is 'mine'"),
+        ("plain", "'plain' in .* is not a member; put @member"),
+        ("Path", "has no member 'Path'"),
+    ]:
+        with pytest.raises(LookupError, match=said):
+            find_member(f"{file}:{name}")
+    with pytest.raises(LookupError, match="there is no file .*none.py to take the member 'mine' from"):
+        find_member(f"{tmp_path}/none.py:mine")
+    file.write_text("1 / 0")
+    with pytest.raises(ImportError, match="own file.py failed to import: ZeroDivisionError"):
+        find_member(f"{file}:mine")
+
+
+# Texts ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("d=12", {"d": 12}),
+        ("rate=1e-3", {"rate": 1e-3}),
+        ("rate=2", {"rate": 2.0}),
+        ("bias=false", {"bias": False}),
+        ("bias=On", {"bias": True}),
+        ("position=rotary", {"position": "rotary"}),
+        ("bases=2", {"bases": 2}),
+        ("windows=none", {"windows": None}),
+        ("windows=1,2,3", {"windows": (1, 2, 3)}),
+        ("windows=(1, 2)", {"windows": (1, 2)}),
+        ("windows=4", {"windows": (4,)}),
+        ("windows=4,", {"windows": (4,)}),
+        ("windows=()", {"windows": ()}),
+        ("patterns=Band(4, 4)", {"patterns": "Band(4, 4)"}),
+        ("patterns=Band(4, 4), Full()", {"patterns": ("Band(4, 4)", "Full()")}),
+        ("patterns=a=b", {"patterns": "a=b"}),
+        ("size=7", {"size": 7}),
+        ("size=big", {"size": "big"}),
+        (" d = 3 ", {"d": 3}),
+    ],
+)
+def test_a_text_is_converted_by_its_annotation(text: str, wanted: dict[str, Any]) -> None:
+    found = parse_keywords(sample, [text])
+    assert found == wanted and {name: type(value) for name, value in found.items()} == {
+        name: type(value) for name, value in wanted.items()
+    }
+    assert sample(**found).member.keywords | wanted == sample(**found).member.keywords
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["dd=3"], "the member 'sample' has no keyword 'dd'; the nearest is 'd'"),
+        (["zzz=3"], "has no keyword 'zzz'; there are bases, bias, d, patterns"),
+        (["d=x"], "the keyword 'd' of 'sample' is int, and 'x' came"),
+        (["d="], "is int, and '' came"),
+        (["bias=1"], "is bool, and '1' came"),
+        (["windows=1,x"], "is tuple[int, ...] | None, and '1,x' came"),
+        (["position=rotery"], "is 'learned' | 'rotary', and 'rotery' came"),
+        (["d"], "'d' is no keyword; write name=value"),
+        (["=3"], "'=3' is no keyword; write name=value"),
+        (["d=1", "d=2"], "the keyword 'd' is given twice"),
+    ],
+)
+def test_a_wrong_text_is_said_in_one_line(texts: list[str], said: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        parse_keywords(sample, texts)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_text_is_split_outside_brackets() -> None:
+    assert split("f(1, 2), [3, 4],5") == ["f(1, 2)", "[3, 4]", "5"]
+    assert split("") == [""]
+
+
+def test_annotations_are_described_as_one_writes_them() -> None:
+    assert describe(tuple[int, ...] | None) == "tuple[int, ...] | None"
+    assert describe(Literal["a", 1]) == "'a' | 1"
+    assert describe(float) == "float"
