@@ -1,0 +1,34 @@
+"""Equal weights for a peer and for us: a copy by shape, and agreement relative to the output's scale."""
+
+import torch
+from torch import Tensor, nn
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+def put(ours: nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.Embedding, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Copy a weight, and a bias exactly where ours has one."""
+    assert ours.weight.shape == weight.shape, f"ours {tuple(ours.weight.shape)}, theirs {tuple(weight.shape)}"
+    assert (getattr(ours, "bias", None) is None) == (bias is None), "only one of the two has a bias"
+    with torch.no_grad():
+        ours.weight.copy_(weight)
+        if bias is not None:
+            ours.bias.copy_(bias)
+
+
+def agree(ours: Tensor, theirs: Tensor, tolerance: float | None = None) -> None:
+    """No entry of ours is further from theirs than the tolerance of the dtype times the largest entry of theirs."""
+    assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    tolerance = TOLERANCE[ours.dtype] if tolerance is None else tolerance
+    scale = theirs.abs().max().item()
+    error = (ours - theirs).abs().max().item()
+    assert scale > 0 and error <= tolerance * scale, f"off by {error:.1e}; {tolerance:.0e} of {scale:.1e} is allowed"
+
+
+def shaken(model: nn.Module) -> nn.Module:
+    """The model with its vectors moved: biases and norms start at 0 and 1, where a wrong place would not show."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.dim() == 1:
+                weight.add_(torch.randn_like(weight) * 0.2)
+    return model
