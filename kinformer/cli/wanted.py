@@ -56,9 +56,9 @@ def titles(members: Iterable[Wanted]) -> list[str]:
     """A title for each member: as it was written, a file's path left out, and a number where it comes again."""
     plain = [one.text.rpartition(".py:")[2] for one in members]
     counts = [plain[:place].count(text) for place, text in enumerate(plain)]
-    return [f"{text} #{count + 1}" if count else text for text, count in zip(plain, counts, strict=True)]
+    return [f"{text}#{count + 1}" if count else text for text, count in zip(plain, counts, strict=True)]
 
 
 def folder_name(title: str) -> str:
     """A title as the name of a folder."""
-    return re.sub(r"[^\w.=+-]+", "-", title).strip("-")
+    return re.sub(r"[^\w.=+#-]+", "-", title).strip("-")

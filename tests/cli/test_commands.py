@@ -1,0 +1,283 @@
+"""The commands, run as a user runs them; each wrong word ends in one line on stderr and exit code 2."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kinformer.cli.__main__ import run
+from kinformer.cli.wanted import folder_name, spelled, titles
+from kinformer.discover import KINDS
+from kinformer.train.checkpoint import load
+
+ROOT = Path(__file__).parents[2]
+BIGRAM = f"{ROOT}/tests/train/tiny.py:bigram"
+QUICK = ["--batch", "2", "--length", "8"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    (tmp_path / "text").write_bytes(b"the cat sat on the mat. " * 200)
+    return f"text={tmp_path}/text"
+
+
+def kinformer(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", **more}
+    command = [sys.executable, "-m", "kinformer.cli", *words]
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+
+
+def fails(capsys: pytest.CaptureFixture[str], words: list[str], said: str, code: int = 2) -> None:
+    capsys.readouterr()
+    assert run(words) == code
+    err = capsys.readouterr().err
+    lines = [line for line in err.splitlines() if line.startswith("kinformer: ")]
+    assert len(lines) == 1 and err.endswith(lines[0] + "\n") and said in lines[0], err
+    assert "Traceback" not in err
+
+
+# list, show, help ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["compare", "--help"], ["list", "--help"]])
+def test_help_imports_no_torch(words: list[str]) -> None:
+    code = f"import sys; from kinformer.cli.__main__ import run; run({words}); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "Usage: kinformer" in done.stdout
+
+
+def test_the_command_by_itself_shows_help() -> None:
+    done = kinformer()
+    assert done.returncode == 0
+    assert all(name in done.stdout for name in ("list", "show", "train", "generate", "compare"))
+
+
+def test_list_names_every_kind_or_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list"]) == 0
+    rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert ["patterns", "band"] in [row[:2] for row in rows] and ["members", "gpt"] in [row[:2] for row in rows]
+    assert {row[0] for row in rows} <= set(KINDS) and all(len(row) == 3 for row in rows)
+    assert run(["list", "members"]) == 0
+    assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]} == {"members"}
+    fails(capsys, ["list", "member"], "there is no kind 'member'; the nearest is 'members'")
+
+
+def test_show_draws_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "band", "--length", "5"]) == 0
+    out = capsys.readouterr().out
+    assert "patterns/band" in out and "Band(left: int, right: int | None = None)" in out and "arXiv:2004.05150" in out
+    drawn = out[out.index("Band(left=2, right=0)") :].splitlines()[1:6]
+    assert [line.strip() for line in drawn] == ["█····", "██···", "███··", "·███·", "··███"]
+
+
+def test_show_finds_a_class_by_its_name_and_a_member_with_its_patterns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "Band"]) == 0
+    assert "patterns/band" in capsys.readouterr().out
+    assert run(["show", "gpt", "--length", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "depth: int = " in out and "Radford" in out
+    assert out.rstrip().endswith("█··\n    ██·\n    ███")
+    assert run(["show", BIGRAM]) == 0
+    assert "d: int = 8" in capsys.readouterr().out
+    fails(capsys, ["show", "Bund"], "there is no part or member 'Bund'; the nearest is 'Band'")
+
+
+# train, generate ----------------------------------------------------------------------------------------------------
+
+
+def test_train_then_generate(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    words = ["train", "gpt", "d=16", "depth=1", "heads=2", "--data", text, "--out", str(out), "--steps", "3", *QUICK]
+    assert run(words) == 0
+    said = capsys.readouterr()
+    assert "gpt(d=16, depth=1, heads=2): " in said.out and "bits per byte" in said.out and "step 3: " in said.err
+    assert load(out).member.keywords["d"] == 16
+    words = ["generate", str(out), "--prompt", "the ", "--tokens", "30", "--temperature", "0.5", "--seed", "3"]
+    assert run(words) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("the ") and len(said.out) > 20 and "30 bytes, " in said.err
+    assert run(words) == 0
+    assert capsys.readouterr().out == said.out
+    assert run([*words[:-1], "4", "--top-k", "5", "--top-p", "0.9"]) == 0
+    fails(capsys, ["generate", str(out), "--prompt", "x", "--top-p", "2"], "top_p=2")
+    fails(capsys, ["generate", str(out), "--prompt", ""], "the prompt is empty")
+    fails(capsys, ["generate", str(out), "--prompt", "x", "--tokens", "2000"], "beyond the table of 1024")
+
+
+def test_a_member_of_ones_own_is_trained_and_needed_again(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    words = ["train", BIGRAM, "d=4", "--data", text, "--out", out, "--steps", "300", "--lr", "0.03", *QUICK]
+    assert run(words) == 0
+    fails(capsys, ["generate", out, "--prompt", "th"], "was built by 'bigram' of tiny.py: give")
+    assert run(["generate", out, "--prompt", "th", "--member", BIGRAM, "--temperature", "0", "--tokens", "4"]) == 0
+    assert capsys.readouterr().out.startswith("the ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gtp", "--steps", "1"], "there is no member 'gtp'; the nearest is 'gpt'"),
+        (["gpt", "dept=3", "--steps", "1"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
+        (["gpt", "depth=two", "--steps", "1"], "the keyword 'depth' of 'gpt' is int, and 'two' came"),
+        (["gpt", "depth", "--steps", "1"], "'depth' is no keyword; write name=value"),
+        (["gpt", "d=10", "heads=3", "--steps", "1"], "d=10 does not split into heads=3"),
+        (["gpt"], "give one of --steps N and --minutes M"),
+        (["gpt", "--steps", "1", "--minutes", "1"], "give one of --steps N and --minutes M"),
+        (["gpt", "--steps", "0"], "at least one step, and 0 came"),
+        (["gpt", "--minutes", "-1"], "more than no minutes, and -1 came"),
+        (["gpt", "--steps", "x"], "valid integer"),
+        (["gpt", "--steps", "1", "--lr", "0"], "lr must be above 0"),
+        (["gpt", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
+        (["gpt", "length=8", "--steps", "1", "--length", "9"], "position 8 is beyond the table of 8 learned positions"),
+        (["gpt", "--step", "1"], "No such option: --step"),
+        (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
+        (["gpt", "--steps", "1", "--data", "txt=/none"], "there is no kind of data 'txt'; the nearest is 'text'"),
+        (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),
+        (["transformer", "depth=1", "d=16", "--steps", "1"], "builds a Seq2Seq; a text alone can train"),
+        (["none.py:f", "--steps", "1"], "there is no file none.py"),
+    ],
+)
+def test_a_wrong_word_of_train_is_said_in_one_line(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    given = ["train", *words]
+    given += [] if "--data" in words else ["--data", text]
+    given += [] if "--out" in words else ["--out", str(tmp_path / "run")]
+    fails(capsys, given, said.replace("3,600...", "4,320"))
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    fails(capsys, ["train", "gpt", "--steps", "1"], "Missing option '--data'")
+    fails(capsys, ["train"], "Missing argument")
+    fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
+    fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no folder")
+    fails(capsys, ["trian"], "No such command 'trian'")
+
+
+def test_a_loss_that_is_not_finite_is_a_failure_in_one_line(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", BIGRAM, "--data", text, "--out", str(tmp_path / "run"), "--steps", "50", "--lr", "1e38", *QUICK]
+    fails(capsys, words, "the weights before it are in", code=1)
+
+
+def test_errors_have_their_traceback_where_it_is_asked_for() -> None:
+    done = kinformer("show", "Bund", KINFORMER_DEBUG="1")
+    assert done.returncode == 1 and "Traceback" in done.stderr and "UserError" in done.stderr
+    done = kinformer("show", "Bund")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stdout == ""
+
+
+def test_ctrl_c_saves_says_so_in_one_line_and_exits_with_130(tmp_path: Path, text: str) -> None:
+    out = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "kinformer.cli",
+        "train",
+        BIGRAM,
+        "--data",
+        text,
+        "--out",
+        str(out),
+        "--minutes",
+        "9",
+    ]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*command, *QUICK], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "step 1: " in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    last = err.splitlines()[-1]
+    assert process.returncode == 130 and last.startswith("kinformer: stopped at step ") and "Traceback" not in err
+    assert (out / "model.safetensors").is_file() and (out / "config.json").is_file()
+
+
+def test_ctrl_c_before_anything_began_exits_with_130(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "kinformer.cli", "train", "gpt", "--data", f"text={fifo}", "--out", str(tmp_path)]
+    process = subprocess.Popen([*command, "--steps", "1"], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    handle = os.open(fifo, os.O_WRONLY)  # returns once the command reads
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    os.close(handle)
+    assert process.returncode == 130 and err == "kinformer: stopped\n"
+
+
+# compare ------------------------------------------------------------------------------------------------------------
+
+
+def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "all"
+    small = "gpt(d=16, depth=1, heads=2)"
+    words = ["compare", small, small, BIGRAM, "--data", text, "--out", str(out), "--minutes", "0.005", *QUICK]
+    assert run(words) == 0
+    said = capsys.readouterr().out
+    results = json.loads((out / "results.json").read_text())
+    assert [row["name"] for row in results["members"]] == [small, f"{small}#2", "bigram"]
+    for row in results["members"]:
+        assert row["name"] in said and f"{row['bits_per_byte']:.3f}" in said and f"{row['parameters']:,}" in said
+        assert row["points"] and row["sample"] and row["ms_per_token"] > 0 and row["tokens_per_second"] > 0
+        config = json.loads((out / row["folder"] / "config.json").read_text())
+        assert config["keywords"] == row["keywords"]
+    assert results["members"][0]["parameters"] == sum(
+        p.numel() for p in load(out / results["members"][0]["folder"]).parameters()
+    )
+    valid = (b"the cat sat on the mat. " * 200)[4320:4560]
+    assert results["settings"]["valid_bytes"] == len(valid) == 240
+    assert set(results["compressors"]) == {"gzip -9", "xz -9e"}
+    assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert {"data", "seed", "batch", "length", "lr", "versions", "hardware"} <= set(results["settings"])
+
+
+def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
+    from kinformer.cli.results import compressed
+    from kinformer.cli.training import prepare
+
+    data = os.urandom(500) * 40
+    (tmp_path / "text").write_bytes(data * 20)
+    job = prepare(f"text={tmp_path}/text", 1, None, 2, 8, 1e-3, 0)
+    valid = bytes(job.text.valid[: job.valid_bytes].tolist())
+    for name, command in (("gzip -9", ["gzip", "-9"]), ("xz -9e", ["xz", "-9e"])):
+        size = len(subprocess.run(command, input=valid, capture_output=True, check=True).stdout)
+        assert compressed(job)[name] == pytest.approx(8 * size / len(valid), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gpt", "gtp"], "there is no member 'gtp'"),
+        (["gpt(dept=2)"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
+        (["gpt(depth=2"], "'gpt(depth=2' is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes"),
+        (["gpt", "gpt(d=10, heads=3)"], "d=10 does not split into heads=3"),
+        ([], "Missing argument"),
+    ],
+)
+def test_a_wrong_word_of_compare_is_said_before_anything_is_trained(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    fails(capsys, ["compare", *words, "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")], said)
+    assert not (tmp_path / "all" / "results.json").exists()
+
+
+def test_a_member_with_keywords_in_brackets() -> None:
+    assert spelled("gpt").keywords == {}
+    one = spelled(" gpt( depth = 2, heads=4 ) ")
+    assert one.function.__name__ == "gpt" and one.keywords == {"depth": 2, "heads": 4}
+    assert spelled(f"{BIGRAM}(d=3)").keywords == {"d": 3}
+    assert spelled("gpt()").keywords == {}
+
+
+def test_titles_tell_members_apart_and_make_folders() -> None:
+    found = titles([spelled(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
+    assert found == ["gpt", "gpt(depth=2)", "gpt#2", "bigram", "bigram(d=3)"]
+    assert [folder_name(title) for title in found] == ["gpt", "gpt-depth=2", "gpt#2", "bigram", "bigram-d=3"]
