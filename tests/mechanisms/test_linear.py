@@ -168,7 +168,7 @@ def test_key_heads_are_shared_by_groups_of_query_heads():
         shared = mechanism(q, k, v, numbered(), None, run(numbered()), {}).y
         spread = mechanism(q, *(x.expand(-1, H, -1, -1) for x in (k, v)), numbered(), None, run(numbered()), {}).y
         assert torch.allclose(shared.y, spread.y, atol=1e-13) and torch.allclose(shared.lse, spread.lse, atol=1e-13)
-    with pytest.raises(ValueError, match="as many key heads"):
+    with pytest.raises(ValueError, match="give as many of both"):
         Linear(ELU(), Gated())(q, k, v, numbered(), None, run(numbered()), {"gate": torch.zeros(B, H, T, 1)})
 
 

@@ -1,0 +1,45 @@
+"""Reformer's LSH attention against Hugging Face: both chunks are read whole, keys count once for each round."""
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.layer import Context
+from kinformer.mechanisms.lsh_published import PublishedLSH
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.projections.shared_qk import SharedQK
+from tests.parity.goldens import Golden, close, goldens
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def layer(golden: Golden) -> Attention:
+    sizes, tensors = golden.hyperparameters, golden.tensors
+    heads, k_dim, rounds, half = tensors["R"].shape
+    d = tensors["x"].shape[-1]
+    projection = SharedQK(d, heads, head_dim=k_dim, bias=False)
+    projection.qk.weight.data.copy_(tensors["W_qk"].T)
+    projection.v.weight.data.copy_(tensors["W_v"].T)
+    pattern = Causal() if sizes["causal"] else Full()
+    lsh = PublishedLSH(
+        heads, k_dim, 2 * half, sizes["chunk"], rounds, pattern=pattern, scale=1.0, restricted=False, divided=False
+    )
+    lsh.hash.r.copy_(tensors["R"])
+    return Attention(d, heads, lsh, projection=projection, out=False)
+
+
+@goldens("reformer_lsh_attention_hf")
+def test_buckets(golden: Golden) -> None:
+    ours = layer(golden)
+    x = golden.tensors["x"]
+    q = ours.projection.queries(x, torch.arange(x.shape[1]).expand(len(x), -1))
+    assert torch.equal(ours.mechanism.hash(q), golden.tensors["buckets"])
+
+
+@goldens("reformer_lsh_attention_hf")
+def test_output(golden: Golden) -> None:
+    x = golden.tensors["x"]
+    pos = torch.arange(x.shape[1]).expand(len(x), -1)
+    # the source adds 1e-6 to the mean square of a key before it divides by its root
+    close(layer(golden)(x, None, Context(pos, run=True)).y, golden.tensors["y"], 1e-4)

@@ -1,0 +1,53 @@
+"""SharedQK: a key is its query at unit length."""
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.layer import Context
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.projections.shared_qk import SharedQK, unit
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def test_keys_are_queries_at_unit_length():
+    projection = SharedQK(12, 3)
+    x, pos = torch.randn(2, 5, 12), torch.arange(5).expand(2, -1)
+    q, k, v = projection(x, pos, x, pos)
+    for h in range(3):
+        rows = slice(4 * h, 4 * h + 4)
+        qk = x @ projection.qk.weight[rows].T + projection.qk.bias[rows]
+        assert torch.allclose(q[:, h], qk, atol=1e-14)
+        assert torch.allclose(k[:, h], qk / qk.square().sum(-1, keepdim=True).sqrt(), atol=1e-11)
+        assert torch.allclose(v[:, h], x @ projection.v.weight[rows].T + projection.v.bias[rows], atol=1e-14)
+    assert torch.allclose(k.norm(dim=-1), torch.ones(2, 3, 5), atol=1e-11)
+
+
+def test_a_zero_vector_stays_zero_with_finite_gradients_in_every_precision():
+    for dtype in (torch.float64, torch.bfloat16, torch.float16):
+        x = torch.zeros(2, 4, dtype=dtype, requires_grad=True)
+        y = unit(x)
+        y.sum().backward()
+        assert y.count_nonzero() == 0 and y.dtype == dtype and x.grad is not None and not x.grad.isnan().any()
+
+
+def test_long_vectors_do_not_overflow_in_float16():
+    assert torch.allclose(unit(torch.full((4,), 3e4, dtype=torch.float16)).double(), torch.full((4,), 0.5))
+
+
+def test_softmax_decodes_under_it():
+    layer = Attention(16, 2, Softmax(Causal()), projection=SharedQK(16, 2))
+    x, pos = torch.randn(2, 7, 16), torch.arange(7).expand(2, -1)
+    state, steps = layer.start(2, 7), []
+    for t in range(7):
+        out = layer(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
+        state = out.state
+        steps.append(out.y)
+    assert torch.allclose(torch.cat(steps, 1), layer(x, None, Context(pos, run=True)).y, atol=1e-13)
+
+
+def test_a_width_that_does_not_split_is_refused():
+    with pytest.raises(ValueError, match="d=10 does not split into heads=4"):
+        SharedQK(10, 4)
