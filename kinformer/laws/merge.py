@@ -50,7 +50,7 @@ def _sum(read: Read, ones: Tensor) -> Tensor:
 def _same(name: str, what: str, whole: Tensor | None, joined: Tensor | None) -> None:
     assert whole is not None and joined is not None
     if not torch.allclose(whole, joined, atol=1e-9, rtol=1e-9):
-        apart = (whole - joined).abs()
+        apart = (whole - joined).detach().abs()
         raise Broken(
             f"{name}: {what} of merged pieces is {float(apart[apart.isfinite()].max()):.2g} away from that of one read"
         )
