@@ -116,6 +116,8 @@ def test_scores_from_below_matter_and_their_weights_are_used() -> None:
     x, pos = torch.randn(2, 6, 16), torch.arange(6).repeat(2, 1)
     layer = Attention(16, 2, Explicit(Causal(), before=FromBelow(0.25, 0.75), up=True))
     alone = layer(x, None, Context(pos)).up
+    q, (k, _) = layer.projection.queries(x, pos), layer.projection.keys(x, pos)
+    torch.testing.assert_close(alone["scores"], q @ k.mT / math.sqrt(8))  # of forbidden pairs too
     below = {"scores": torch.randn(2, 2, 6, 6), "scores_pos": pos}
     out = layer(x, None, Context(pos, below=below))
     torch.testing.assert_close(out.up["scores"], 0.25 * alone["scores"] + 0.75 * below["scores"])
@@ -176,6 +178,33 @@ def test_decoding_with_two_patterns_is_refused(low: Pattern, high: Pattern) -> N
     stack(x, None, Context(pos))  # without a state each layer has scores of all keys
     with pytest.raises(ValueError, match="give layers that share scores one pattern"):
         in_chunks(stack, x, pos, [6, 3])
+
+
+def test_the_cache_keeps_what_the_batch_adds() -> None:
+    stack, x, pos = (
+        realformer(Causal() & Band(1), Causal() & Band(1)),
+        torch.randn(2, 8, 16),
+        torch.arange(8).repeat(2, 1),
+    )
+    given = {"only": Causal(), "also": Tokens((0, 2))}
+    state = stack.start(2, 8)
+    first = stack(x[:, :5], state, Context(pos[:, :5], **given))
+    rest = stack(x[:, 5:], first.state, Context(pos[:, 5:], **given))
+    whole = stack(x, None, Context(pos, **given)).y
+    torch.testing.assert_close(torch.cat([first.y, rest.y], 1), whole, rtol=0, atol=1e-12)
+    assert not torch.allclose(whole[:, 5:], stack(x, None, Context(pos)).y[:, 5:])
+
+
+def test_weights_are_dropped_in_training_alone() -> None:
+    layer, x, pos = (
+        Attention(16, 2, Explicit(Causal(), dropout=0.5)),
+        torch.randn(2, 9, 16),
+        torch.arange(9).repeat(2, 1),
+    )
+    y = layer(x, None, Context(pos)).y
+    assert not torch.allclose(y, layer(x, None, Context(pos)).y)
+    layer.eval()
+    assert torch.equal(layer(x, None, Context(pos)).y, layer(x, None, Context(pos)).y)
 
 
 def test_reads_say_that_they_cannot_be_merged() -> None:

@@ -89,8 +89,8 @@ def test_both_kinds_of_global_tokens_at_once() -> None:
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
 def test_started_as_copies_of_the_local_projections_it_is_softmax(key_heads: int) -> None:
     pattern = Band(2) | Tokens(2)
-    layer = Attention(16, 4, GlobalSoftmax(pattern, Rows(2)), key_heads=key_heads)
-    plain = Attention(16, 4, Softmax(pattern | Rows(2)), key_heads=key_heads)
+    layer = Attention(16, 4, GlobalSoftmax(pattern, Rows(2), scale=0.3), key_heads=key_heads)
+    plain = Attention(16, 4, Softmax(pattern | Rows(2), scale=0.3), key_heads=key_heads)
     p = layer.projection
     for name in ("weight", "bias"):
         parts = [getattr(linear, name).unflatten(0, (-1, 4)) for linear in (p.q, p.k, p.v)]
@@ -99,6 +99,15 @@ def test_started_as_copies_of_the_local_projections_it_is_softmax(key_heads: int
     plain.load_state_dict({key: value for key, value in layer.state_dict().items() if not key.startswith("side.")})
     x, pos = torch.randn(3, LENGTH, 16), rows_padded_differently()
     close(layer(x, None, Context(pos)).y, plain(x, None, Context(pos)).y)
+
+
+def test_weights_are_dropped_in_training_alone() -> None:
+    layer, x = Attention(16, 2, GlobalSoftmax(Band(2), Rows(3), dropout=0.5)), torch.randn(2, 9, 16)
+    ctx = Context(torch.arange(9).repeat(2, 1))
+    y, again = layer(x, None, ctx).y, layer(x, None, ctx).y
+    assert not torch.allclose(y[:, :3], again[:, :3]) and not torch.allclose(y[:, 3:], again[:, 3:])
+    layer.eval()
+    assert torch.equal(layer(x, None, ctx).y, layer(x, None, ctx).y)
 
 
 def in_chunks(layer: Attention, x: Tensor, pos: Tensor, cuts: list[int], state: State, **given: Pattern) -> tuple:
