@@ -58,9 +58,10 @@ def generate(
     the `top_k` likeliest tokens or of the fewest likeliest whose probabilities reach `top_p`; temperature=0 takes the
     likeliest, the first of equal ones. The same `seed` draws the same text for the same batch.
 
-    `beam` > 1 searches instead of drawing: it keeps the `beam` likeliest unfinished rows, and returns the likeliest of
-    all rows that ended at `stop` and of those unfinished after the last step. Likeliest means the largest sum of
-    log-probabilities; there is no length normalisation, so short rows are favoured.
+    `beam` > 1 searches instead of drawing: at each step it keeps the `beam` likeliest rows that go on, and a row ends
+    where its `stop` is among the `beam` likeliest continuations of the step. The likeliest of the rows that ended and
+    of those unfinished after the last step is returned. Likeliest means the largest sum of log-probabilities; there is
+    no length normalisation, so short rows are favoured.
 
     `source` is what a sequence-to-sequence model translates; it is read once. Its prompt begins with `model.begin`:
     tokens=None is that alone (T is 0 in what is returned), and `stop` is `model.end` unless given. `state` goes on from
@@ -75,7 +76,7 @@ def generate(
         raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
     weight = next(model.parameters())
     prompt = _prompt(model, tokens, source, state).to(weight.device, torch.long)
-    stop = getattr(model, "end", None) if stop is None else stop
+    stop = getattr(model, "end", -1) if stop is None else stop
     with _evaluating(model), torch.no_grad():
         if state is None and not recompute:
             state = model.start(len(prompt), prompt.shape[1] + steps, dtype=weight.dtype, device=weight.device)
@@ -91,7 +92,7 @@ def generate(
 
 
 def _draw(
-    model: Generative, text: Text, steps: int, stop: int | None, choose: Callable[[Tensor], Tensor]
+    model: Generative, text: Text, steps: int, stop: int, choose: Callable[[Tensor], Tensor]
 ) -> Int[Tensor, "B N"]:
     done = torch.zeros(len(text.rows), dtype=torch.bool, device=text.rows.device)
     width = text.rows.shape[1] + steps
@@ -100,7 +101,7 @@ def _draw(
             break
         logits, text = _read(model, text)
         new = torch.where(done, -1, choose(logits))
-        done = done | (new == stop) if stop is not None else done
+        done = done | (new == stop)
         text = _written(text, new)
     return _padded(text.rows, width)
 
@@ -142,33 +143,36 @@ def _only(logits: Tensor, order: Int[Tensor, "B V"], kept: Bool[Tensor, "B V"]) 
 # Beam search ---------------------------------------------------------------------------------------------------------
 
 
-def _search(model: Generative, text: Text, steps: int, beam: int, stop: int | None) -> Int[Tensor, "B N"]:
+def _search(model: Generative, text: Text, steps: int, beam: int, stop: int) -> Int[Tensor, "B N"]:
     batch, width = text.rows.shape[0], text.rows.shape[1] + steps
-    device = text.rows.device
-    first = torch.arange(batch, device=device)[:, None] * beam  # where each batch row's hypotheses begin
-    best, best_score = _padded(text.rows, width), torch.full((batch,), -torch.inf, device=device)
-    score = torch.full((batch, beam), -torch.inf, device=device)
-    score[:, 0] = 0.0
-    for step in range(steps):
+    score = torch.zeros(batch, 1, device=text.rows.device)  # of each row that goes on: at first the prompt alone
+    best, best_score = _padded(text.rows, width), torch.full_like(score, -torch.inf)
+    for _ in range(steps):
         logits, text = _read(model, text)
-        if step == 0:  # the prompt is read once; its copies count for nothing until they differ
-            copies = torch.arange(batch, device=device).repeat_interleave(beam)
-            logits, text = logits[copies], _taken(text, copies)
-        scores = score.to(logits.dtype)[..., None] + logits.log_softmax(-1).unflatten(0, (batch, beam))
-        if stop is not None:
-            ended, which = scores[..., stop].max(-1)
-            rows = _padded(_written(text, torch.full_like(text.rows[:, 0], stop)).rows, width)[first[:, 0] + which]
-            best = torch.where((ended > best_score)[:, None], rows, best)
-            best_score = torch.maximum(best_score, ended)
-            scores[..., stop] = -torch.inf
-        score, order = (x[:, :beam] for x in torch.sort(scores.flatten(1), dim=-1, descending=True, stable=True))
-        parent, new = order // logits.shape[-1], order % logits.shape[-1]
-        text = _written(_taken(text, (first + parent).flatten()), new.flatten())
-        if bool((best_score >= score[:, 0]).all()):  # a sum of log-probabilities only falls
-            return best
-    if steps == 0:
-        return best
-    return torch.where((best_score >= score[:, 0])[:, None], best, text.rows[first[:, 0]])
+        score, parent, new = _continued(score, logits, 2 * beam)
+        ends = new == stop  # at most one for each row that goes on, so `beam` others stand beside them
+        ended, which = score[:, :beam].masked_fill(~ends[:, :beam], -torch.inf).max(1, keepdim=True)
+        rows = torch.cat([text.rows[parent.gather(1, which)[:, 0]], new.gather(1, which)], 1)
+        best = torch.where(ended > best_score, _padded(rows, width), best)
+        best_score = torch.maximum(best_score, ended)
+        live = torch.sort(ends.byte(), dim=-1, stable=True).indices[:, :beam]
+        score, parent, new = (found.gather(1, live) for found in (score.masked_fill(ends, -torch.inf), parent, new))
+        text = _written(_taken(text, parent.flatten()), new.flatten())
+        if bool((best_score >= score[:, :1]).all()):  # a sum of log-probabilities only falls
+            break
+    likeliest = _padded(text.rows.unflatten(0, (batch, -1))[:, 0], width)
+    return torch.where(best_score >= score[:, :1], best, likeliest)
+
+
+def _continued(
+    score: Float[Tensor, "B R"], logits: Float[Tensor, "BR V"], most: int
+) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"], Int[Tensor, "B N"]]:
+    """The likeliest ways to go on, best first, the smaller row and token first among equals: score, row and token."""
+    batch, rows = score.shape
+    scores = score[..., None] + logits.log_softmax(-1).unflatten(0, (batch, rows))
+    score, order = (x[:, :most] for x in torch.sort(scores.flatten(1), dim=-1, descending=True, stable=True))
+    first = torch.arange(batch, device=score.device)[:, None] * rows
+    return score, first + order // logits.shape[-1], order % logits.shape[-1]
 
 
 # One step ------------------------------------------------------------------------------------------------------------

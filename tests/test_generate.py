@@ -202,8 +202,9 @@ def naive_beam(model: LM, prompt: list[int], steps: int, beam: int, stop: int | 
         for score, row in live:
             logp = model.logits(torch.tensor([row])).y[0, -1].log_softmax(-1).tolist()
             grown += [(score + p, [*row, token]) for token, p in enumerate(logp)]
-        ended += [(s, row) for s, row in grown if row[-1] == stop]
-        live = sorted((g for g in grown if g[1][-1] != stop), key=lambda g: -g[0])[:beam]
+        grown.sort(key=lambda g: -g[0])
+        ended += [g for g in grown[:beam] if g[1][-1] == stop]
+        live = [g for g in grown if g[1][-1] != stop][:beam]
     score, row = max(ended + live, key=lambda g: g[0])
     return row + [-1] * (len(prompt) + steps - len(row)), score
 

@@ -180,8 +180,9 @@ def searched(model: Seq2Seq, source: list[int], steps: int, beam: int) -> list[i
             for score, row in live
             for token, p in enumerate(log_probabilities(model, source, row)[-1].tolist())
         ]
-        ended += [g for g in grown if g[1][-1] == VOCAB]
-        live = sorted((g for g in grown if g[1][-1] != VOCAB), key=lambda g: -g[0])[:beam]
+        grown.sort(key=lambda g: -g[0])
+        ended += [g for g in grown[:beam] if g[1][-1] == VOCAB]
+        live = [g for g in grown if g[1][-1] != VOCAB][:beam]
     row = max(ended + live, key=lambda g: g[0])[1]
     return row + [-1] * (steps - len(row))
 

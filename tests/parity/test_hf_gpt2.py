@@ -151,23 +151,13 @@ def test_beam_search_without_an_end(beam: int) -> None:
     assert torch.equal(ours, their_generate(theirs, tokens, 12, None, num_beams=beam))
 
 
-def summed(model: LM, row: Tensor, start: int) -> float:
-    """The log-probability of what follows column `start`."""
-    logp = model.logits(row[None]).y[0].log_softmax(-1).detach()
-    return sum(float(logp[n - 1, row[n]]) for n in range(start, len(row)) if row[n] >= 0)
-
-
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("beam", [2, 3, 6])
 def test_beam_search_with_an_end(beam: int, seed: int) -> None:
-    """The same sum of log-probabilities is maximised (their length_penalty=0) over the same live rows. They drop a row
-    that ends below the `beam` best continuations of its step, we compare it: ours is at least as likely."""
+    """length_penalty=0 is the plain sum of log-probabilities that ours maximises; theirs divides by the length."""
     torch.manual_seed(seed)
     theirs = peer(torch.float64)
-    ours, (tokens, _) = ours_like(theirs), left_padded()
-    found = generate(ours, tokens, 8, beam=beam, stop=5)
-    their_found = their_generate(theirs, tokens, 8, 5, num_beams=beam, length_penalty=0.0, early_stopping=False)
-    for row, their_row in zip(found, their_found, strict=True):
-        score, their_score = summed(ours, row, 11), summed(ours, their_row, 11)
-        assert score >= their_score - 1e-12
-        assert torch.equal(row, their_row) or score > their_score + 1e-9
+    tokens, _ = left_padded()
+    ours = generate(ours_like(theirs), tokens, 8, beam=beam, stop=5)
+    plain = {"length_penalty": 0.0, "early_stopping": False}
+    assert torch.equal(ours, their_generate(theirs, tokens, 8, 5, num_beams=beam, **plain))

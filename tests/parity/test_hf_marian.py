@@ -1,0 +1,118 @@
+"""Seq2Seq against Hugging Face's Marian on equal weights: logits, greedy and beam search from a source read once.
+
+Marian is the 2017 Transformer with silu or relu, a head bias, and a begin token that is also its padding. Its table of
+positions is filled with the paper's, and its head bias forbids begin, which ours has no logit for.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import MarianConfig, MarianMTModel
+
+from kinformer.generate import generate
+from kinformer.members.transformer import transformer
+from kinformer.models.seq2seq import Seq2Seq
+from tests.parity.peers import agree, put, shaken
+
+VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40
+END, BEGIN = VOCAB, VOCAB + 1
+
+
+def peer(dtype: torch.dtype) -> MarianMTModel:
+    config = MarianConfig(
+        vocab_size=VOCAB + 2,
+        decoder_vocab_size=VOCAB + 2,
+        d_model=D,
+        encoder_layers=DEPTH,
+        decoder_layers=DEPTH,
+        encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS,
+        encoder_ffn_dim=HIDDEN,
+        decoder_ffn_dim=HIDDEN,
+        activation_function="relu",
+        max_position_embeddings=32,
+        scale_embedding=True,
+        dropout=0.0,
+        init_std=0.3,
+        pad_token_id=BEGIN,
+        decoder_start_token_id=BEGIN,
+        eos_token_id=END,
+        forced_eos_token_id=None,
+    )
+    return shaken(MarianMTModel(config).to(dtype).eval())  # type: ignore[return-value]
+
+
+def ours_like(theirs: Any) -> Seq2Seq:
+    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB).to(theirs.dtype).eval()
+    put(made.embedding, theirs.model.shared.weight)
+    for stack, their_stack in ((made.encoder, theirs.model.encoder), (made.decoder, theirs.model.decoder)):
+        with torch.no_grad():
+            their_stack.embed_positions.weight.copy_(made.position(torch.arange(32)[None])[0])
+        for block, their in zip(stack.layers, their_stack.layers, strict=True):
+            *attentions, mlp = block.layers
+            their_attentions = [their.self_attn, *([their.encoder_attn] if len(attentions) == 2 else [])]
+            for attention, their_attention in zip(attentions, their_attentions, strict=True):
+                for name in ("q", "k", "v"):
+                    linear = getattr(their_attention, f"{name}_proj")
+                    put(getattr(attention.projection, name), linear.weight, linear.bias)
+                put(attention.aggregation.out, their_attention.out_proj.weight, their_attention.out_proj.bias)
+            put(mlp.up, their.fc1.weight, their.fc1.bias)
+            put(mlp.down, their.fc2.weight, their.fc2.bias)
+            norms = [their.self_attn_layer_norm, their.final_layer_norm]
+            if len(attentions) == 2:
+                norms.insert(1, their.encoder_attn_layer_norm)
+            for norm, their_norm in zip(block.norms, norms, strict=True):
+                put(norm, their_norm.weight, their_norm.bias)
+    theirs.final_logits_bias.zero_()
+    theirs.final_logits_bias[:, BEGIN] = -torch.inf
+    return made
+
+
+def sources() -> Tensor:
+    source = torch.randint(0, VOCAB, (4, 9))
+    for row, length in enumerate((9, 4, 1, 6)):
+        source[row, length:] = -1
+    return source
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits(dtype: torch.dtype) -> None:
+    theirs = peer(dtype)
+    ours = ours_like(theirs)
+    source, target = sources(), torch.randint(0, VOCAB, (4, 6))
+    target[:, 0] = BEGIN
+    y = theirs(input_ids=source.clamp_min(0), attention_mask=(source >= 0).long(), decoder_input_ids=target).logits
+    agree(ours.logits(target, source=source).y, y[..., : VOCAB + 1])
+
+
+def their_generate(theirs: Any, source: Tensor, steps: int, beam: int) -> Tensor:
+    rows = theirs.generate(
+        input_ids=source.clamp_min(0),
+        attention_mask=(source >= 0).long(),
+        max_new_tokens=steps,
+        do_sample=False,
+        num_beams=beam,
+        **({"length_penalty": 0.0, "early_stopping": False} if beam > 1 else {}),
+    )[:, 1:]
+    rows = rows.masked_fill(rows == BEGIN, -1)
+    return F.pad(rows, (0, steps - rows.shape[1]), value=-1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_greedy(seed: int) -> None:
+    torch.manual_seed(seed)
+    theirs = peer(torch.float64)
+    ours, source = ours_like(theirs), sources()
+    assert torch.equal(generate(ours, None, 12, source=source, temperature=0), their_generate(theirs, source, 12, 1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("beam", [2, 4])
+def test_beam_search(beam: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    theirs = peer(torch.float64)
+    ours, source = ours_like(theirs), sources()
+    assert torch.equal(generate(ours, None, 9, source=source, beam=beam), their_generate(theirs, source, 9, beam))
