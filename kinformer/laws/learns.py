@@ -1,0 +1,138 @@
+"""Law 10, learns: a member copies from as far back as it can read, no further, and not when it reads itself alone."""
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
+from kinformer.data.tasks import SYMBOLS, copied, copy_at_distance
+from kinformer.discover import find_member
+from kinformer.laws.broken import Broken
+from kinformer.laws.subject import Subject
+from kinformer.patterns.band import Band
+
+TINY = {"d": 32, "heads": 2, "vocab": SYMBOLS, "dropout": 0.0, "hidden": 64, "smoothing": 0.0}
+LENGTH = 16
+FURTHEST = 3
+ROWS = 32
+STEPS = 600
+EVERY = 20  # steps between two measurements
+LEARNT, CUT, CHANCE = 0.95, 0.6, 1 / SYMBOLS + 0.05
+
+# a model and a generator in, logits [B T V] and targets [B T] out
+Task = Callable[[Any, torch.Generator], tuple[Tensor, Tensor]]
+
+
+def check(subject: Subject) -> None:
+    """The subject is a member, built again and tiny, with the other keywords of its example. Eight symbols."""
+    patterns = _patterns(_tiny(subject, 1))
+    reach = max((pattern.reach()[0] for pattern in patterns), default=math.inf)
+    depth = 1 if math.isfinite(reach) else 2
+    if subject.source:
+        steps = _learns(_tiny(subject, 2), _across(True), "a source")
+        _cannot(_tiny(subject, 2), _across(False), steps, CUT, "a source that is all padding")
+        return
+    near = _always(patterns)
+    steps = _learns(_tiny(subject, depth), _back(near, None), f"{near} back")
+    _cannot(
+        _tiny(subject, depth), _back(near, Band(0)), 2 * steps, CUT, f"{near} back while each token reads itself alone"
+    )
+    if math.isfinite(reach):
+        far = int(reach) + 1
+        what = f"{far} back although its pattern reaches {far - 1}"
+        _cannot(_tiny(subject, 1), _back(far, None), 2 * steps, CHANCE, what)
+
+
+def _learns(model: Any, task: Task, what: str) -> int:
+    accuracy, steps = _train(model, task, STEPS)
+    if accuracy < LEARNT:
+        raise Broken(f"after {steps} steps it copies from {what} with accuracy {accuracy:.2f}, below {LEARNT}")
+    return steps
+
+
+def _cannot(model: Any, task: Task, steps: int, most: float, what: str) -> None:
+    accuracy, _ = _train(model, task, steps)
+    if accuracy > most:
+        raise Broken(f"it copies from {what}, with accuracy {accuracy:.2f} after {steps} steps")
+
+
+def _train(model: Any, task: Task, steps: int) -> tuple[float, int]:
+    """Accuracy on fresh text and steps made: until it is learnt, at most so many steps."""
+    g = torch.Generator().manual_seed(0)
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    accuracy = 0.0
+    for step in range(1, steps + 1):
+        for group in optimiser.param_groups:
+            group["lr"] = 3e-3 * min(1.0, step / 50)
+        logits, targets = task(model, g)
+        loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        if step % EVERY == 0 or step == steps:
+            accuracy = _accuracy(model, task)
+            if accuracy > LEARNT:
+                return accuracy, step
+    return accuracy, steps
+
+
+def _accuracy(model: Any, task: Task) -> float:
+    with torch.no_grad():
+        pairs = [task(model, torch.Generator().manual_seed(1000 + n)) for n in range(4)]
+    right = torch.cat([(logits.argmax(-1) == targets)[targets >= 0] for logits, targets in pairs])
+    return float(right.double().mean())
+
+
+def _back(distance: int, only: Pattern | None) -> Task:
+    length = max(LENGTH, distance + LENGTH // 2)
+
+    def task(model: Any, g: torch.Generator) -> tuple[Tensor, Tensor]:
+        tokens, targets = copy_at_distance(ROWS, length, distance, g)
+        ctx = None if only is None else Context(torch.arange(length).expand(ROWS, -1), True, only)
+        return model.logits(tokens, None, ctx).y, targets
+
+    return task
+
+
+def _across(read: bool) -> Task:
+    """Write the source again; begin is what a model reads first."""
+
+    def task(model: Any, g: torch.Generator) -> tuple[Tensor, Tensor]:
+        targets = copied(ROWS, LENGTH // 2, g)
+        tokens = torch.cat([torch.full((ROWS, 1), model.begin), targets[:, :-1]], 1)
+        return model.logits(tokens, source=targets if read else torch.full_like(targets, -1)).y, targets
+
+    return task
+
+
+def _tiny(subject: Subject, depth: int) -> Any:
+    """The member with the keywords of its example, and the shared ones that it has made tiny; seeded, in train mode."""
+    record = subject.make().member
+    function = find_member(f"{record.file}:{record.name}" if record.file else record.name)
+    names = inspect.signature(function).parameters
+    shared = {name: value for name, value in {**TINY, "depth": depth}.items() if name in names}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return function(**{**record.keywords, **shared}).train()
+
+
+def _patterns(model: Any) -> list[Pattern]:
+    found = [getattr(part, "pattern", None) for part in model.modules() if isinstance(part, Mechanism)]
+    return [pattern for pattern in found if isinstance(pattern, Pattern)]
+
+
+def _always(patterns: list[Pattern]) -> int:
+    """The furthest distance, up to FURTHEST, at which every query of some layer may read."""
+    for distance in range(FURTHEST, 0, -1):
+        if not patterns or any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in patterns):
+            return distance
+    raise Broken(
+        f"none of its patterns lets every token read one of the {FURTHEST} before it, so nothing can be copied"
+    )
