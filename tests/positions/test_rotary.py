@@ -51,9 +51,10 @@ def test_a_layer_turns_queries_and_keys_but_not_values(float64: None) -> None:
     x, pos = torch.randn(2, 9, 16), torch.arange(9).expand(2, 9)
     here, there = (layer(x, None, Context(p, run=True)).y for p in (pos, pos + 1000))
     assert torch.allclose(here, there, atol=1e-11)
-    _, k, v = layer.projection(x, pos, x, pos)
-    assert torch.equal(v.transpose(1, 2).flatten(2), layer.projection.v(x))
-    assert not torch.allclose(k.transpose(1, 2).flatten(2)[:, 1:], layer.projection.k(x)[:, 1:])
+    found, names = layer.projection(x, pos, x, pos + 3), ("q", "k", "v")
+    for heads, name, shift in zip(found, names, (0, 3, None), strict=True):
+        plain = layer.projection.get_submodule(name)(x).unflatten(-1, (2, 8)).transpose(1, 2)
+        assert torch.equal(heads, plain if shift is None else Rotary(8)(plain, pos + shift))
 
 
 def test_far_positions_stay_apart_in_bfloat16() -> None:
