@@ -1,0 +1,72 @@
+"""The Transformer of 2017: the paper's sizes, shared embeddings, warm-up, and that it learns to copy."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.generate import generate
+from kinformer.members.transformer import transformer
+from kinformer.train.noam import noam
+
+
+def test_the_base_model_is_the_papers() -> None:
+    """Table 3: 6 + 6 layers, 65 million parameters with a vocabulary of 37,000 in one matrix."""
+    with torch.device("meta"):
+        model = transformer(vocab=37_000)
+    assert (len(model.encoder.layers), len(model.decoder.layers)) == (6, 6)
+    count = sum(weight.numel() for weight in model.parameters())
+    attention, mlp, norm = 4 * (512 * 512 + 512), 2 * 512 * 2048 + 2048 + 512, 2 * 512
+    assert count == 37_002 * 512 + 6 * (attention + mlp + 2 * norm) + 6 * (2 * attention + mlp + 3 * norm)
+    assert 60e6 < count < 66e6
+
+
+def test_source_target_and_head_share_one_embedding_scaled_by_the_root_of_d() -> None:
+    model = transformer(d=16, depth=1, heads=2, hidden=24, vocab=11)
+    assert model.head.weight is model.embedding.weight
+    assert model.scale == 4.0
+    seen: list[Tensor] = []
+    for stack in (model.encoder, model.decoder):
+        stack.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    model.eval()
+    tokens = torch.tensor([[3, 9, 3]])
+    model.logits(tokens, source=tokens)
+    angles = [[pos / 1e4 ** ((n - n % 2) / 16) for n in range(16)] for pos in range(3)]
+    waves = torch.tensor([[math.cos(a) if n % 2 else math.sin(a) for n, a in enumerate(row)] for row in angles])
+    for x in seen:
+        torch.testing.assert_close(x[0], 4.0 * model.embedding.weight[tokens[0]].detach() + waves)
+    assert len(seen) == 2
+
+
+def test_noam_is_equation_3() -> None:
+    for step in (1, 17, 3999, 4000, 4001, 100_000):
+        wanted = 512 ** (-0.5) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
+        assert noam(step, 512) == pytest.approx(wanted, rel=1e-12)
+    assert max(range(1, 500), key=lambda step: noam(step, 64, 123)) == 123
+    with pytest.raises(ValueError, match="step=0 and warmup=4000 must be at least 1"):
+        noam(0, 512)
+
+
+def pairs(rows: int = 64) -> Tensor:
+    """Rows of 2 to 6 of eight symbols, padded on the right."""
+    tokens, lengths = torch.randint(0, 8, (rows, 6)), torch.randint(2, 7, (rows, 1))
+    return tokens.masked_fill(torch.arange(6) >= lengths, -1)
+
+
+def test_it_learns_to_copy_and_where_to_end() -> None:
+    model = transformer(d=32, depth=1, heads=4, hidden=64, vocab=8, dropout=0.0)
+    optimiser = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
+    for step in range(1, 301):
+        for group in optimiser.param_groups:
+            group["lr"] = noam(step, 32, 100)
+        source = pairs()
+        optimiser.zero_grad()
+        model((source, source)).total.backward()
+        optimiser.step()
+    source = pairs(200)
+    wanted = torch.cat([source, torch.full((200, 1), -1)], 1)
+    wanted[torch.arange(200), (source >= 0).sum(1)] = model.end
+    for beam in (1, 3):
+        right = (generate(model, None, 7, source=source, temperature=0, beam=beam) == wanted).all(1)
+        assert float(right.float().mean()) > 0.95
