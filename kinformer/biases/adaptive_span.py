@@ -113,3 +113,4 @@ EXAMPLES = (
     lambda: DynamicSpan(8, ramp=3),
     lambda: DynamicSpan(8, ramp=2, nearest=1, itself=False),
 )
+COMPILES = True

@@ -57,3 +57,4 @@ def slopes(heads: int) -> tuple[float, ...]:
 
 
 EXAMPLES = (lambda: ALiBi(2),)
+COMPILES = True

@@ -54,3 +54,4 @@ class DistanceAware(Bias):
 
 
 EXAMPLES = (lambda: DistanceAware(2),)
+COMPILES = True

@@ -47,3 +47,4 @@ class Sinusoidal(Position):
 
 
 EXAMPLES = (lambda: Sinusoidal(16), lambda: Sinusoidal(16, layout="concat"))
+COMPILES = True
