@@ -163,3 +163,4 @@ EXAMPLES = (
     lambda: Explicit(Heads(Causal() & Band(2), Causal()), before=FromBelow(0.7, 0.3), up=True, scale=0.5),
     lambda: Explicit(Full(), up=True),
 )
+BREAKS = {"merge": "its weights may be changed after the softmax, so its reads have no lse and cannot be merged"}

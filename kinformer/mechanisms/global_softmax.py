@@ -87,15 +87,15 @@ class GlobalSoftmax(Mechanism):
         wide = narrowed(rows, ctx.only, None)
         k_wide, v_wide = (sides[name].unflatten(1, (k.shape[1], -1)).mean(2) for name in ("k", "v"))
         old_near, old_wide = (None, None) if state is None else state
-        read_near, kept_near = self._read(q, k, v, ctx.pos, old_near, near)
-        read_wide, kept_wide = self._read(sides["q"], k_wide, v_wide, ctx.pos, old_wide, wide)
+        read_near, kept_near = self._read(q, k, v, k_pos, old_near, ctx.pos, near)
+        read_wide, kept_wide = self._read(sides["q"], k_wide, v_wide, k_pos, old_wide, ctx.pos, wide)
         kept = None if kept_near is None or kept_wide is None else LocalGlobal(kept_near, kept_wide)
         return Out(merge(read_near, read_wide), kept)
 
     def _read(
-        self, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, state: KV | None, pattern: Pattern
+        self, q: Tensor, k: Tensor, v: Tensor, k_pos: Tensor, state: KV | None, pos: Tensor, pattern: Pattern
     ) -> tuple[Read, KV | None]:
-        (k, v, k_pos), kept = carry(state, k, v, pos, pattern)
+        (k, v, k_pos), kept = carry(state, k, v, k_pos, pattern)
         read = attend(
             q,
             k,
@@ -130,7 +130,7 @@ def _union(pattern: Pattern) -> list[Pattern]:
 def _check_own_keys(k_pos: Int[Tensor, "B S"], pos: Int[Tensor, "B T"]) -> None:
     own = k_pos.shape == pos.shape
     if own and not torch.compiler.is_compiling():
-        own = torch.equal(k_pos, pos)
+        own = bool(((k_pos == pos) | (k_pos < 0)).all())
     if not own:
         raise ValueError(
             "GlobalSoftmax got keys of another sequence than its queries, but makes global keys from the layer's own "

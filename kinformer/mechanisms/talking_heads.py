@@ -48,3 +48,4 @@ EXAMPLES = (
     lambda: Explicit(Heads(Causal() & Band(2), Causal()), after=MixHeads(2, bias=True)),
     lambda: Explicit(Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True)),
 )
+BREAKS = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}
