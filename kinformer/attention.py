@@ -116,10 +116,9 @@ class Attention(Layer):
         state = detach(state)
         if len(pieces) == 1:
             return pieces[0]._replace(state=state)
+        # a value per token is cut like the row; a penalty on parameters [] is the same in every piece, and counts once
         aux = {
-            name: torch.cat([p.aux[name] for p in pieces], 1)
-            if value.dim()
-            else torch.stack([p.aux[name] for p in pieces]).sum(0)
+            name: torch.cat([p.aux[name] for p in pieces], 1) if value.dim() else value
             for name, value in pieces[0].aux.items()
         }
         stats = {name: torch.stack([p.stats[name] for p in pieces]).sum(0) for name in pieces[0].stats}

@@ -1,5 +1,6 @@
 """AdaptiveSpan: each head learns how far it looks; DynamicSpan: each head decides it for each token."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Literal
 
@@ -22,9 +23,9 @@ class Ramp(Bias):
         super().__init__()
         self.longest, self.ramp, self.nearest, self.itself = longest, ramp, nearest, itself
 
+    @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         """z, in positions, for each query."""
-        raise NotImplementedError
 
     def bind(
         self,
@@ -79,6 +80,7 @@ class AdaptiveSpan(Ramp):
         super().__init__(longest, ramp=ramp, nearest=nearest, itself=itself)
         self.span = nn.Parameter(torch.full((heads,), float(start)))
 
+    @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.span[None, :, None]
 
@@ -97,6 +99,7 @@ class DynamicSpan(Ramp):
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2.
     """
 
+    @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.longest * torch.sigmoid(sides["span"][..., 0])
 

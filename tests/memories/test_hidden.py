@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from kinformer.attention import Attention
+from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer
@@ -145,3 +146,12 @@ def test_a_batch_s_own_additions_are_remembered() -> None:
     out = layer.train()(x, layer.start(5, LENGTH), ctx)
     torch.testing.assert_close(out.y[pos >= 0], dense, rtol=0, atol=1e-12)
     assert {0, 1} <= set(out.state.pos[0].tolist())
+
+
+def test_a_penalty_on_parameters_counts_once_however_many_pieces():
+    torch.manual_seed(0)
+    pattern = Causal() & Segment(4, 4)
+    layer = Attention(16, 2, Softmax(pattern, AdaptiveSpan(2, 8, start=3.0)), memory=Hidden(4, 4)).train()
+    for length in (4, 12):
+        out = layer(torch.randn(1, length, 16), layer.start(1, length), Context(torch.arange(length)[None], run=True))
+        assert out.aux["span"].item() == pytest.approx(3.0)
