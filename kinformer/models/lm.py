@@ -8,10 +8,17 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Loss, gathered, weighed
 from kinformer.core.memory import Memory
 from kinformer.core.position import Position
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.positions.learned import Learned
 
 
 class Numbered(NamedTuple):
@@ -107,3 +114,9 @@ def number(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, "B
     if not torch.compiler.is_compiling() and bool((real[:, 1:] & ~real[:, :-1] & (count[:, :-1] > 0)).any()):
         raise ValueError("a row has padding (-1) between its tokens; padding may stand before or after them only")
     return torch.where(real, now[:, None] + count - 1, -1)
+
+
+EXAMPLES = (
+    lambda: LM(11, 16, Stack([PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)) for _ in range(2)])),
+    lambda: LM(11, 16, PreNorm(Attention(16, 2, Softmax(Causal()))), position=Learned(16, 64), tie=False),
+)

@@ -10,9 +10,10 @@ PARTS = [(f"mechanisms.{name}-{n}", name, factory) for n, (name, factory) in enu
 BREAKS = {name: getattr(module, "BREAKS", {}) for name, module in modules("mechanisms").items()}
 
 
-@pytest.mark.parametrize(
-    ("part", "factory"), [(part, f) for part, name, f in PARTS if "merge" not in BREAKS[name]], ids=str
-)
+WHOLE = [(part, factory) for part, name, factory in PARTS if "merge" not in BREAKS[name]]
+
+
+@pytest.mark.parametrize(("part", "factory"), WHOLE, ids=[part for part, _ in WHOLE])
 def test_pieces_merge_to_the_whole(part, factory, record_property):
     record_property("law", "merge")
     record_property("part", part)

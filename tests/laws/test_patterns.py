@@ -28,7 +28,7 @@ def test_expression(seed, record_property):
     rng = random.Random(seed)
     pattern = law.draw([pattern for _, pattern in ATOMS], DEPTH, rng)
     record_property("law", "pattern")
-    record_property("part", f"expression {seed}")
+    record_property("part", f"expressions-{seed}")
     law.check(pattern, rng.choice(LENGTHS[1:]))
 
 
