@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.layer import Context
+from kinformer.core.layer import Context, Out, State
 from kinformer.core.state import fork, leaves, reset, select
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
 from kinformer.generate import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq, framed
@@ -222,3 +224,48 @@ def test_a_prompt_begins_with_begin(model: Seq2Seq) -> None:
 def test_as_many_sources_as_prompts(model: Seq2Seq) -> None:
     with pytest.raises(ValueError, match="the prompt has 2 rows and the source 3"):
         generate(model, torch.tensor([[1], [2]]), 2, source=padded(SOURCES, "left"))
+
+
+# What layers report, and dropout -------------------------------------------------------------------------------------
+
+
+class Reporting(MLP):
+    """A layer that reports a number per token, as halting does, and one on parameters."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        out = super().forward(x, state, ctx)
+        aux = {"ponder": ctx.pos + 2.0, "norm": self.up.bias.sum()}
+        return out._replace(aux=aux, stats={"seen": (ctx.pos >= 0).sum()})
+
+
+def test_penalties_are_means_over_real_tokens_of_encoder_and_decoder(float64: None) -> None:
+    model = Seq2Seq(VOCAB, 16, Reporting(16), Stack([Reporting(16)]), penalties={"ponder": 0.5})
+    loss = model((padded(SOURCES, "left"), padded(TARGETS, "right")))
+    means = []
+    for rows in (SOURCES, [[model.begin, *row] for row in TARGETS]):
+        each = [at + 2.0 for row in rows for at in range(len(row))]
+        means.append(sum(each) / len(each))
+    assert set(loss.parts) == {"nll", "ponder", "norm"}
+    torch.testing.assert_close(loss.parts["ponder"], torch.tensor(sum(means)), rtol=0, atol=1e-12)
+    torch.testing.assert_close(loss.total, loss.parts["nll"] + 0.5 * loss.parts["ponder"], rtol=0, atol=1e-12)
+    bias = model.encoder.up.bias.sum() + model.decoder.layers[0].up.bias.sum()
+    torch.testing.assert_close(loss.parts["norm"], bias, rtol=0, atol=1e-12)
+    assert {name: int(seen) for name, seen in loss.stats.items()} == {"encoder.seen": 9, "decoder.0.seen": 10}
+
+
+def test_dropout_drops_embeddings_in_training_alone() -> None:
+    model = Seq2Seq(VOCAB, 64, MLP(64), MLP(64), dropout=0.5)
+    seen: list[Tensor] = []
+    for stack in (model.encoder, model.decoder):
+        stack.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
+    tokens = torch.randint(0, VOCAB, (20, 30))
+    model.train().logits(tokens, source=tokens)
+    model.eval().logits(tokens, source=tokens)
+    shares = [float((x == 0).float().mean()) for x in seen]
+    assert all(abs(share - 0.5) < 0.02 for share in shares[:2]) and shares[2:] == [0.0, 0.0]
+
+
+def test_an_untied_head_is_its_own() -> None:
+    tied, untied = (Seq2Seq(VOCAB, 16, MLP(16), MLP(16), tie=tie) for tie in (True, False))
+    assert tied.head.weight is tied.embedding.weight
+    assert untied.head.weight is not untied.embedding.weight
