@@ -86,7 +86,7 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
     nothing = _keyless(part, q.shape[1], k_pos, ctx)
     if not nothing.any():
         return
-    y, lse = out.y.y, out.y.lse
+    y, lse = out.y.y.detach(), out.y.lse
     name = type(part).__name__
     if (y.abs().sum(-1) * nothing).any() or y.isnan().any():
         raise Broken(
@@ -94,7 +94,7 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
         )
     if lse is not None and (lse[nothing] != -torch.inf).any():
         raise Broken(
-            f"{name}: where {what}, a query without keys has lse {float(lse[nothing].max()):.3g} instead of -inf"
+            f"{name}: where {what}, a query without keys has lse {float(lse.detach()[nothing].max()):.3g} instead of -inf"
         )
 
 
