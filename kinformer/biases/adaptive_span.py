@@ -80,7 +80,6 @@ class AdaptiveSpan(Ramp):
         super().__init__(longest, ramp=ramp, nearest=nearest, itself=itself)
         self.span = nn.Parameter(torch.full((heads,), float(start)))
 
-    @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.span[None, :, None]
 
@@ -99,7 +98,6 @@ class DynamicSpan(Ramp):
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2.
     """
 
-    @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.longest * torch.sigmoid(sides["span"][..., 0])
 
