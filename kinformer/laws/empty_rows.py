@@ -93,9 +93,8 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
             f"{name}: where {what}, a query without keys reads {float(y[nothing].abs().max()):.3g} instead of 0"
         )
     if lse is not None and (lse[nothing] != -torch.inf).any():
-        raise Broken(
-            f"{name}: where {what}, a query without keys has lse {float(lse.detach()[nothing].max()):.3g} instead of -inf"
-        )
+        most = float(lse.detach()[nothing].max())
+        raise Broken(f"{name}: where {what}, a query without keys has lse {most:.3g} instead of -inf")
 
 
 def _keyless(part: nn.Module, heads: int, k_pos: Tensor, ctx: Context) -> Tensor:

@@ -1,4 +1,4 @@
-"""Law 15, mutation: a forward changes no buffer, no parameter, nothing that it was handed, and no mapping of an Out."""
+"""Law 15, mutation: a forward changes no buffer, no parameter, nothing that it was handed, no mapping of an Out."""
 
 from types import MappingProxyType
 from typing import Any
@@ -68,6 +68,7 @@ def _forward(subject: Subject, module: Any, state: Any) -> None:
     finally:
         for hook in hooks:
             hook.remove()
+    _plain_stats(out, module.training)
     if out.y.requires_grad:
         out.y.sum().backward()
         module.zero_grad()
@@ -80,6 +81,14 @@ def _forward(subject: Subject, module: Any, state: Any) -> None:
         map(torch.equal, kept, [t for t in (batch.x, batch.pos, batch.source, batch.source_pos) if t is not None])
     ):
         raise Broken("a forward writes to its inputs")
+
+
+def _plain_stats(out: Out, training: bool) -> None:
+    if out.stats and not training:
+        raise Broken(f"stats {sorted(out.stats)} are for after_step, and none is given in eval mode")
+    attached = sorted(name for name, value in out.stats.items() if value.requires_grad)
+    if attached:
+        raise Broken(f"stats {attached} have a gradient; detach them")
 
 
 def _guarded(ctx: Context) -> Context:

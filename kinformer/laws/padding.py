@@ -20,7 +20,7 @@ def check(subject: Subject) -> None:
     module = subject.build()
     for training in subject.modes(module):
         for seed in range(subject.effort):
-            smallest(_move, LENGTH, subject, module, seed, training)
+            smallest(_move, LENGTH + 5 * seed, subject, module, seed, training)
 
 
 def _move(length: int, subject: Subject, module: Any, seed: int, training: bool) -> None:

@@ -24,7 +24,7 @@ def check(subject: Subject) -> None:
         decodes = subject.no_state(module) is None
         if decodes:
             for seed in range(subject.effort):
-                smallest(_redraw, LENGTH, subject, module, seed, training)
+                smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, training)
         smallest(_differentiate, LENGTH, subject, module, decodes, training)
 
 

@@ -296,6 +296,21 @@ class Reports(Toy):
         return Out(self.inside(x), state, {"size": x[..., 0]})
 
 
+class StatsInEval(Toy):
+    """It counts in eval mode too."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(self.inside(x), state, stats={"seen": x.sum()})
+
+
+class AttachedStats(Toy):
+    """Its counts keep the graph alive."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        y = self.inside(x)
+        return Out(y, state, stats={"seen": y.sum()} if self.training else {})
+
+
 class Sticky(Mean):
     """A reset leaves its count, which counts down and starts at 100."""
 
@@ -407,6 +422,8 @@ CAUGHT = [
     (mutation, toy(InPlace), "inputs"),
     (mutation, toy(WritesBelow), "ctx.below"),
     (mutation, toy(WritesAux), "mapping aux"),
+    (mutation, toy(StatsInEval), "none is given in eval"),
+    (mutation, toy(AttachedStats), "detach them"),
     (rows, toy(Sticky), "a reset row"),
     (rows, toy(Sideways), "batch first"),
     (rows, toy(Shares), "go on otherwise"),
