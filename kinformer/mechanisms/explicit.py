@@ -164,3 +164,4 @@ EXAMPLES = (
     lambda: Explicit(Full(), up=True),
 )
 BREAKS = {"merge": "its weights may be changed after the softmax, so its reads have no lse and cannot be merged"}
+COMPILES = True

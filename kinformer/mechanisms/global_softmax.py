@@ -83,7 +83,7 @@ class GlobalSoftmax(Mechanism):
     ) -> Out:
         _check_own_keys(k_pos, ctx.pos)
         rows = self.rows if ctx.also is None else self.rows | rows_of(ctx.also)
-        near = narrowed(self.pattern, ctx.only, ctx.also) & ~rows
+        near = narrowed(self.pattern, ctx.only, ctx.also) & Not(rows)  # ~ cannot be compiled
         wide = narrowed(rows, ctx.only, None)
         k_wide, v_wide = (sides[name].unflatten(1, (k.shape[1], -1)).mean(2) for name in ("k", "v"))
         old_near, old_wide = (None, None) if state is None else state
@@ -143,3 +143,4 @@ EXAMPLES = (
     lambda: GlobalSoftmax(Causal() & (Band(2) | Tokens((0, 5))), Causal() & Rows((0, 5))),
     lambda: GlobalSoftmax(Causal() & Band(3), scale=0.5),
 )
+COMPILES = True

@@ -49,3 +49,4 @@ EXAMPLES = (
     lambda: Explicit(Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True)),
 )
 BREAKS = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}
+COMPILES = True

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import ModuleType
 
 import pytest
 import torch
@@ -17,6 +18,8 @@ from kinformer.core.read import merge
 from kinformer.core.state import leaves, reset
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
+from kinformer.laws import any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows
+from kinformer.laws.subject import Subject
 from kinformer.mechanisms.explicit import Explicit, FromBelow, PairMap
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
@@ -27,6 +30,7 @@ from kinformer.patterns.tokens import Tokens
 
 pytestmark = pytest.mark.usefixtures("float64")
 
+LAWS = (any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows)
 PATTERNS = [Causal(), Causal() & Band(3), Causal() & (Band(2) | Tokens((0, 4)))]
 
 
@@ -110,6 +114,11 @@ def test_a_stack_that_shares_scores_does_not_peek_and_ignores_padding() -> None:
     real = pos >= 0
     other = torch.where(real[..., None], x, 1e3 * torch.randn(3, 9, 16))
     torch.testing.assert_close(stack(other, None, Context(pos)).y[real], y[real], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.rpartition(".")[2])
+def test_a_stack_that_shares_scores_keeps_the_laws(law: ModuleType) -> None:
+    law.check(Subject("realformer", lambda: realformer(Causal() & Band(3), Causal() & Band(3))))
 
 
 def test_scores_from_below_matter_and_their_weights_are_used() -> None:

@@ -1,6 +1,7 @@
 """GlobalSoftmax: Longformer's attention by loops, decoding with global tokens per example, and Hugging Face's layer."""
 
 import math
+from types import ModuleType
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.projection import by_head
 from kinformer.core.state import fork, leaves, reset, select
+from kinformer.laws import any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows
+from kinformer.laws.subject import Subject
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
@@ -22,6 +25,7 @@ from kinformer.patterns.tokens import Tokens
 
 pytestmark = pytest.mark.usefixtures("float64")
 
+LAWS = (any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows)
 LENGTH = 12
 MASK = torch.zeros(3, LENGTH, dtype=torch.bool)
 MASK[0, [0, 5]] = MASK[1, [2, 3, 9]] = True  # and none in row 2
@@ -150,6 +154,16 @@ def test_all_global_keys_are_kept_while_a_global_query_may_come() -> None:
     _, state = in_chunks(layer, x, pos, [5, 7], layer.start(3, LENGTH), **given)
     assert [sorted(row[row >= 0].tolist()) for row in state.wide.pos] == [list(range(n)) for n in (12, 10, 9)]
     assert {name for name, _ in leaves(state)} == {"k", "v", "pos", "now"}
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_keeps_the_laws_with_global_tokens_of_each_example(law: ModuleType, causal: bool) -> None:
+    marked = torch.zeros(8, 64, dtype=torch.bool)
+    marked[:, ::5] = marked[0, 2] = True
+    marked[1] = False
+    pattern, only = (Causal() & Band(3), Causal()) if causal else (Band(3), None)
+    law.check(Subject("global", lambda: Attention(16, 2, GlobalSoftmax(pattern)), only=only, also=Marked(marked)))
 
 
 def test_rows_of_its_state_are_reset_selected_and_forked() -> None:
