@@ -63,3 +63,4 @@ def _drawn(clip: int, width: int) -> nn.Parameter:
 
 
 EXAMPLES = (lambda: Relative(8, 3), lambda: Relative(8, 2, values=False))
+COMPILES = True

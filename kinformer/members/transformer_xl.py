@@ -40,3 +40,4 @@ def transformer_xl(
 
 
 EXAMPLES = (lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),)
+COMPILES = True
