@@ -20,7 +20,8 @@ class RandomFourier(FeatureMap):
     Products may be negative, so a read divides by its sum raised to at least `floor` (`clamp="magnitude"`: by the
     sum's absolute value), and has no lse. `scale` replaces 1 / sqrt(D), `eps` is added to |x|, `tau` divides W: the
     authors' code has scale 0.1, eps 1e-3 and a floor of 1, with which short sequences are shrunk, because 0.01 times
-    few products stays below 1. Source: Peng et al., 2021, arXiv:2103.02143, section 3.1.
+    few products stays below 1. With few directions an early sum may come near 0, where rounding shows: 16 to 32 of them
+    are off by up to a fifth in bfloat16, 64 by a hundredth. Source: Peng et al., 2021, arXiv:2103.02143, section 3.1.
     """
 
     signed = True
@@ -69,7 +70,7 @@ class RandomFourier(FeatureMap):
 
 
 EXAMPLES = (
-    lambda: RandomFourier(2, 8, 32),
+    lambda: RandomFourier(2, 8, 64),
     lambda: RandomFourier(2, 8, 16, scale=0.1, eps=1e-3, tau=2.0, floor=1.0, clamp="magnitude", seed=1),
 )
 BREAKS = {

@@ -279,3 +279,4 @@ EXAMPLES = (
     lambda: Linear(ELU(), Gated(), piece=4),
     lambda: FullLinear(ELU()),
 )
+COMPILES = True

@@ -56,9 +56,10 @@ class LSH(Mechanism):
     Choose it where few keys, found by content, carry the attention; with `projection=SharedQK(d, heads)`, as in the
     paper. Buckets are read whole, and a hash sees nothing but its own vector: so cuts, padding and what comes later
     change nothing, and it decodes with a cache of keys (`PublishedLSH` is the paper's sorted and chunked form). Each
-    round is read for itself with log N_ij taken off the scores, N_ij the number of rounds in which j is found, so that
-    the merge of the rounds counts every key once. A token reads itself only where it finds nothing else. This form is
-    dense; it says what is read. `buckets` is even; `heads` are those of the queries; `scale` is 1/sqrt(K) unless given.
+    round is read for itself with log N_ij taken off the scores, N_ij the number of rounds in which j is found, so
+    that the merge of the rounds counts every key once. A token reads itself only where it finds nothing else. This
+    form is dense; it says what is read. A vector near a border may hash into another bucket when its precision
+    changes. `buckets` is even; `heads` are those of the queries; `scale` is 1/sqrt(K) unless given.
 
     Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, since keys of other buckets
     cannot be added. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
@@ -167,3 +168,4 @@ EXAMPLES = (
     lambda: LSH(2, 8, 2, seed=1),
     lambda: LSH(2, 8, 6, 3, pattern=Full(), scale=1.0),
 )
+COMPILES = True
