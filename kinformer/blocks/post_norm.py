@@ -37,3 +37,4 @@ class PostNorm(Block):
 
 
 EXAMPLES = (lambda: PostNorm(Attention(16, 2, Softmax(Causal())), MLP(16)),)
+COMPILES = True

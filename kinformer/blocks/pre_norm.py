@@ -39,3 +39,4 @@ class PreNorm(Block):
 
 
 EXAMPLES = (lambda: PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)),)
+COMPILES = True

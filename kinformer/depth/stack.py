@@ -53,3 +53,4 @@ class Stack(Layer):
 
 
 EXAMPLES = (lambda: Stack([PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)) for _ in range(2)], LayerNorm(16)),)
+COMPILES = True

@@ -124,3 +124,4 @@ EXAMPLES = (
     lambda: Softmax(Heads(Causal() & Band(2), Causal()), scale=0.5),
     lambda: Softmax(Full()),
 )
+COMPILES = True

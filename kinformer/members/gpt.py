@@ -28,3 +28,4 @@ def gpt(d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab:
 
 
 EXAMPLES = (lambda: gpt(d=16, depth=2, heads=2, length=64, vocab=11),)
+COMPILES = True
