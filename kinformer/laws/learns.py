@@ -36,8 +36,8 @@ def check(subject: Subject) -> None:
     reach = max((pattern.reach()[0] for pattern in patterns), default=math.inf)
     depth = 1 if math.isfinite(reach) else 2
     if subject.source:
-        steps = _learns(_tiny(subject, 2), _across(True), "a source")
-        _cannot(_tiny(subject, 2), _across(False), steps, CUT, "a source that is all padding")
+        steps = _learns(_tiny(subject, 1), _across(True), "a source")
+        _cannot(_tiny(subject, 1), _across(False), steps, CUT, "a source that is all padding")
         return
     near = _always(patterns)
     steps = _learns(_tiny(subject, depth), _back(near, None), f"{near} back")
@@ -66,11 +66,11 @@ def _cannot(model: Any, task: Task, steps: int, most: float, what: str) -> None:
 def _train(model: Any, task: Task, steps: int) -> tuple[float, int]:
     """Accuracy on fresh text and steps made: until it is learnt, at most so many steps."""
     g = torch.Generator().manual_seed(0)
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    optimiser = torch.optim.Adam(model.parameters(), 6e-3)
     accuracy = 0.0
     for step in range(1, steps + 1):
         for group in optimiser.param_groups:
-            group["lr"] = 3e-3 * min(1.0, step / 50)
+            group["lr"] = 6e-3 * min(1.0, step / 30)
         logits, targets = task(model, g)
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         optimiser.zero_grad()
