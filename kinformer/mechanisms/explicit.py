@@ -64,8 +64,8 @@ class Explicit(Mechanism):
     `before` changes the scores, `after` the weights; a pair that the pattern does not allow has weight 0 whatever they
     do. `up=True` sends the scores (after `before`, unmasked) up, where the next block's same sublayer finds them; with
     a state they cover kept and new keys in the order of the cache, so layers that share scores must share one pattern.
-    `dropout` drops weights after `after`. Its reads cannot be merged: their lse is None, because changed weights are no
-    softmax. Memory is T x S per head.
+    `dropout` drops weights after `after`. With `after`, the lse is None and reads cannot be merged, because changed
+    weights are no softmax. Memory is T x S per head.
 
     RealFormer is `Explicit(pattern, before=FromBelow(), up=True)`; talking heads are in `mechanisms/talking_heads.py`.
     Errors: NoState from `start` where the pattern reads ahead; ValueError for scores from below of other keys.
@@ -121,14 +121,14 @@ class Explicit(Mechanism):
         if self.before is not None:
             x = self.before(x, below, allowed(pattern, x.shape[1], **at))
         logits = x.masked_fill(~allowed(pattern, x.shape[1], **at), -torch.inf)
-        weights, _ = softmax(logits)
+        weights, lse = softmax(logits)
         if self.after is not None:
             read = (logits > -torch.inf).any(1, keepdim=True)  # a constant that `after` adds is no leave to read a key
             weights = self.after(weights, below, read).masked_fill(~read, 0.0)
         _check_value_heads(weights.shape[1], v.shape[1])
         y = weighted(F.dropout(weights, self.dropout, self.training), v, self.bias, **at)
         up = {"scores": x, "scores_pos": k_pos} if self.up else {}
-        return Out(Read(y, None), kept, {} if self.bias is None else self.bias.aux(sides), up)
+        return Out(Read(y, lse if self.after is None else None), kept, {} if self.bias is None else self.bias.aux(sides), up)
 
 
 def sent(
@@ -163,5 +163,4 @@ EXAMPLES = (
     lambda: Explicit(Heads(Causal() & Band(2), Causal()), before=FromBelow(0.7, 0.3), up=True, scale=0.5),
     lambda: Explicit(Full(), up=True),
 )
-BREAKS = {"merge": "its weights may be changed after the softmax, so its reads have no lse and cannot be merged"}
 COMPILES = True

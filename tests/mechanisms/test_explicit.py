@@ -216,9 +216,9 @@ def test_weights_are_dropped_in_training_alone() -> None:
     assert torch.equal(layer(x, None, Context(pos)).y, layer(x, None, Context(pos)).y)
 
 
-def test_reads_say_that_they_cannot_be_merged() -> None:
+def test_changed_weights_say_that_they_cannot_be_merged() -> None:
     q, pos = torch.randn(1, 2, 3, 8), torch.arange(3)[None]
-    read = Explicit(Causal())(q, q, q, pos, None, Context(pos), {}).y
+    read = Explicit(Causal(), after=AddOne())(q, q, q, pos, None, Context(pos), {}).y
     assert read.lse is None
     with pytest.raises(ValueError, match="read 0 has no lse"):
         merge(read, read)
