@@ -155,7 +155,7 @@ def test_top_k_and_top_p_draw_only_what_they_keep(model: LM) -> None:
     assert set(drawn.tolist()) == set(order[:fewest])
 
 
-@pytest.mark.parametrize("temperature", [1e-30, 1e-3])
+@pytest.mark.parametrize("temperature", [1e-40, 1e-3])
 def test_a_cold_draw_is_the_likeliest(model: LM, temperature: float) -> None:
     model.float()
     prompt = torch.tensor([[1, 2, 3]])
@@ -190,6 +190,11 @@ def test_filters_keep_what_a_sort_keeps(float64: None, ties: bool) -> None:
         got = keep_top_p(logits, p)
         wanted = [naive_top_p(row, p) if p < 1 else set(range(9)) for row in logits.tolist()]
         assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+
+
+def test_top_p_stops_where_the_sum_is_reached_exactly() -> None:
+    kept = keep_top_p(torch.zeros(1, 4), 0.5).isfinite()
+    assert kept.tolist() == [[True, True, False, False]]
 
 
 # Beam search ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
@@ -36,7 +36,7 @@ def peer(dtype: torch.dtype) -> MarianMTModel:
         max_position_embeddings=32,
         scale_embedding=True,
         dropout=0.0,
-        init_std=0.3,
+        init_std=0.15,
         pad_token_id=BEGIN,
         decoder_start_token_id=BEGIN,
         eos_token_id=END,
@@ -47,7 +47,12 @@ def peer(dtype: torch.dtype) -> MarianMTModel:
 
 def ours_like(theirs: Any) -> Seq2Seq:
     made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB).to(theirs.dtype).eval()
+    # large embeddings and a head of its own, or an untrained model would say one token for ever
+    with torch.no_grad():
+        theirs.model.shared.weight.mul_(3)
     put(made.embedding, theirs.model.shared.weight)
+    made.head.weight = nn.Parameter(torch.randn_like(theirs.lm_head.weight))
+    theirs.lm_head.weight = nn.Parameter(made.head.weight.detach().clone())
     for stack, their_stack in ((made.encoder, theirs.model.encoder), (made.decoder, theirs.model.decoder)):
         with torch.no_grad():
             their_stack.embed_positions.weight.copy_(made.position(torch.arange(32)[None])[0])
