@@ -29,6 +29,8 @@ class Hidden(Memory):
     what training read. Chunks need not be segments: they are cut where one ends. Within a call, gradients flow through
     a segment as a whole, whoever else is in the batch; what a layer hands on to the next call has none.
 
+    `Causal() & Band(n)` with n <= memory reads equally many keys everywhere instead.
+
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
     """
 

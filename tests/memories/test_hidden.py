@@ -14,6 +14,7 @@ from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.hidden import Hidden, HiddenStates
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 from kinformer.patterns.tokens import Tokens
@@ -60,6 +61,16 @@ def test_memory_and_cache_are_dense_attention_through_depth(length: int, memory:
     decoded = in_pieces(body.eval(), x, pos, cuts)[pos >= 0]
     torch.testing.assert_close(trained, dense, rtol=0, atol=1e-12)
     torch.testing.assert_close(decoded, dense, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("cuts", CUTS, ids=lambda cuts: f"{len(cuts)}cuts")
+def test_a_band_within_the_memory_reads_equally_many_keys_everywhere(cuts: tuple[int, ...]) -> None:
+    layer = attention(4, 6, Causal() & Band(6))
+    x, pos = rows()
+    dense = layer(x, None, Context(pos, run=True)).y[pos >= 0]
+    for training in (True, False):
+        ours = in_pieces(layer.train(training), x, pos, cuts)[pos >= 0]
+        torch.testing.assert_close(ours, dense, rtol=0, atol=1e-12)
 
 
 def test_training_starts_with_hidden_states_and_evaluation_with_keys() -> None:
