@@ -13,7 +13,7 @@ from kinformer.cli.results import Results  # noqa: E402
 
 def draw(results: Results, path: Path) -> None:
     """Bits per byte on valid against minutes of training, a line per member, and the compressors as level lines."""
-    figure, axes = pyplot.subplots(figsize=(8, 5), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
     for row in results.members:
         minutes = [point["minutes"] for point in row.points]
         axes.plot(
@@ -26,6 +26,6 @@ def draw(results: Results, path: Path) -> None:
     axes.set_title(f"{results.settings['data']}, {results.settings['hardware']}", fontsize=10)
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside right upper")
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

@@ -89,7 +89,7 @@ class Results:
 
 def settled(job: Job, minutes: float) -> dict[str, Any]:
     """Everything that the numbers depend on besides the members."""
-    cpu = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+    cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
     return {
         "data": job.text.name,
         "train_bytes": len(job.text.train),
