@@ -5,6 +5,7 @@ import random
 from typing import Any
 
 from kinformer.core.layer import Out, State
+from kinformer.core.state import leaves
 from kinformer.laws.batch import Batch
 from kinformer.laws.broken import Broken
 from kinformer.laws.compare import agree_out, agree_states, joined, smallest
@@ -46,6 +47,15 @@ def _cut(length: int, subject: Subject, module: Any, seed: int, training: bool) 
             continue  # a cache may refuse a row that is longer than it was told
         agree_out(out, whole, sentence, batch.pos)
         agree_states(out.state, whole.state, sentence)
+        if told >= length and not subject.source and subject.also is None:
+            _no_growth(subject.start(module, 3, told), out.state, f"{told} tokens announced and {length} read")
+
+
+def _no_growth(start: State, end: State, sentence: str) -> None:
+    for (name, before), (_, after) in zip(leaves(start), leaves(end), strict=True):
+        if after.numel() > before.numel():
+            shapes = f"from {list(before.shape)} to {list(after.shape)}"
+            raise Broken(f"with {sentence}, the state's {name or 'leaf'} grew {shapes}: start() made too little room")
 
 
 def chunked(subject: Subject, module: Any, batch: Batch, sizes: list[int], state: State) -> Out:

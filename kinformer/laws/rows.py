@@ -57,6 +57,9 @@ def _select(subject: Subject, module: Any, state: State, rest: Batch) -> None:
 
 def _fork(subject: Subject, module: Any, state: State, rest: Batch) -> None:
     copy, before = fork(state), fork(state)
+    for (name, mine), (_, its) in zip(leaves(copy), leaves(state), strict=True):
+        if mine.numel() and mine.data_ptr() == its.data_ptr():
+            raise Broken(f"the state's {name or 'leaf'} and its fork are one memory, so writing to one writes to both")
     with torch.no_grad():  # where writing in place is allowed
         want = subject.call(module, rest, state)
     agree_states(copy, before, "continuing a state changes its fork")

@@ -104,6 +104,13 @@ class Marked(NamedTuple):
     calls: Tensor
 
 
+class Grows(Mean):
+    """Its start makes too little room."""
+
+    def start(self, batch: int, length: int, *, dtype: Any = None, device: Any = None) -> State:
+        return Count(torch.zeros(batch, 1, dtype=dtype), torch.zeros(batch, dtype=dtype))
+
+
 class Pays(Mean):
     """It makes a state where none was asked for."""
 
@@ -397,6 +404,7 @@ CAUGHT = [
     (chunk, toy(NoCount), "state calls"),
     (chunk, toy(Pays), "pay for a cache"),
     (chunk, toy(Unhelpful), "not what to do instead"),
+    (chunk, toy(Grows), "made too little room"),
     (chunk, toy(ChunkAux), "aux 'size'"),
     (chunk, mechanism(lambda: Overwrites(Causal())), "cut into chunks"),
     (peek, toy(Peeks), "start() says that it can decode"),
