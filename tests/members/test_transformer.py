@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.block import Join
 from kinformer.generate import generate
 from kinformer.members.transformer import transformer
 from kinformer.train.noam import noam
@@ -37,6 +38,17 @@ def test_source_target_and_head_share_one_embedding_scaled_by_the_root_of_d() ->
     for x in seen:
         torch.testing.assert_close(x[0], 4.0 * model.embedding.weight[tokens[0]].detach() + waves)
     assert len(seen) == 2
+
+
+def test_dropout_and_smoothing_are_the_papers() -> None:
+    """Section 5.4: dropout on every sublayer's output and on embedded tokens, label smoothing, both 0.1."""
+    model = transformer(d=16, depth=2, heads=2, hidden=24, vocab=11)
+    joins = [module for module in model.modules() if isinstance(module, Join)]
+    assert len(joins) == 2 * 2 + 2 * 3
+    assert {join.dropout for join in joins} | {model.dropout, model.smoothing} == {0.1}
+    given = transformer(d=16, depth=1, heads=2, hidden=24, vocab=11, dropout=0.3, smoothing=0.2)
+    assert {module.dropout for module in given.modules() if isinstance(module, Join)} | {given.dropout} == {0.3}
+    assert given.smoothing == 0.2
 
 
 def test_noam_is_equation_3() -> None:
