@@ -32,7 +32,8 @@ def llama(
 
     def block() -> PreNorm:
         rotary = Rotary(d // heads, base=base, pairs="half")
-        attention = Attention(d, heads, Softmax(Causal()), key_heads=key_heads, rotary=rotary, bias=False)
+        mechanism = Softmax(Causal(), lse=False)
+        attention = Attention(d, heads, mechanism, key_heads=key_heads, rotary=rotary, bias=False)
         return PreNorm(attention, Gated(d, hidden), norm=RMSNorm)
 
     return LM(vocab, d, Stack([block() for _ in range(depth)], RMSNorm(d)), tie=tie)
@@ -42,3 +43,4 @@ EXAMPLES = (
     lambda: llama(d=16, depth=2, heads=4, key_heads=2, vocab=11),
     lambda: llama(d=16, depth=1, heads=2, key_heads=1, hidden=24, vocab=11, tie=True),
 )
+COMPILES = True

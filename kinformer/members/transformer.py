@@ -30,11 +30,12 @@ def transformer(
     """
 
     def encoder() -> PostNorm:
-        return PostNorm(Attention(d, heads, Softmax(Full())), MLP(d, hidden, activation="relu"), dropout=dropout)
+        itself = Attention(d, heads, Softmax(Full(), lse=False))
+        return PostNorm(itself, MLP(d, hidden, activation="relu"), dropout=dropout)
 
     def decoder() -> PostNorm:
-        itself = Attention(d, heads, Softmax(Causal()))
-        source = Attention(d, heads, Softmax(Full()), cross=True)
+        itself = Attention(d, heads, Softmax(Causal(), lse=False))
+        source = Attention(d, heads, Softmax(Full(), lse=False), cross=True)
         return PostNorm(itself, source, MLP(d, hidden, activation="relu"), dropout=dropout)
 
     return Seq2Seq(
@@ -50,3 +51,4 @@ def transformer(
 
 
 EXAMPLES = (lambda: transformer(d=16, depth=2, heads=2, hidden=24, vocab=11, dropout=0.0),)
+COMPILES = True
