@@ -139,6 +139,7 @@ def test_cuts_are_where_a_row_s_segment_ends() -> None:
     assert Hidden(20, 2).cuts(pos) == []
     assert Hidden(1, 2).cuts(pos[1:2]) == [3, 4, 5, 6]
     assert Hidden(4, 2).cuts(pos[:, :0]) == []
+    assert Hidden(4, 2).cuts(torch.tensor([[2, 3, -1, -1, 4, -1, 5]])) == [4]  # padding between tokens ends no segment
 
 
 def test_it_keeps_what_a_later_query_may_read_and_no_more() -> None:
