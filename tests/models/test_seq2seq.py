@@ -227,6 +227,15 @@ def test_the_source_is_projected_once(model: Seq2Seq, beam: int) -> None:
     assert reads == ["encoder", (3, 6)]
 
 
+@pytest.mark.parametrize("beam", [1, 2])
+def test_it_stops_when_every_row_has_ended(float64: None, beam: int) -> None:
+    model, calls = drawn(3), []
+    model.decoder.register_forward_hook(lambda *_: calls.append(1))
+    got = generate(model, None, 50, source=padded(SOURCES, "left"), temperature=0, beam=beam)
+    assert got.shape == (3, 50) and bool((got == model.end).any(1).all())
+    assert len(calls) < 15
+
+
 def test_a_prompt_begins_with_begin(model: Seq2Seq) -> None:
     source = padded(SOURCES, "left")
     whole = generate(model, None, 6, source=source, temperature=0, stop=-7)
