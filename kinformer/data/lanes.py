@@ -46,6 +46,5 @@ class Lanes:
     def at(self, step: int) -> Int[Tensor, "B T"]:
         """The batch of a step, int64 tokens."""
         first = step % self.chunks * self.length
-        last = min(first + self.length, self.lane)
         whole = self.text.as_strided((self.batch, self.lane + 1), (self.lane, 1), self.text.storage_offset())
-        return whole[:, first : last + 1].long()
+        return whole[:, first : first + self.length + 1].long()
