@@ -53,7 +53,7 @@ class LM(nn.Module):
         super().__init__()
         self.vocab, self.d, self.dropout = vocab, d, dropout
         self.embedding = nn.Embedding(vocab, d)
-        nn.init.normal_(self.embedding.weight, std=d**-0.5)  # a tied head then starts with logits of about unit variance
+        nn.init.normal_(self.embedding.weight, std=d**-0.5)  # logits of a tied head then start at unit variance
         self.position, self.body = position, body
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:
