@@ -172,12 +172,39 @@ def _stream(model: nn.Module, text: Text, settings: Settings) -> Lanes | Windows
 
 
 def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -> None:
-    """Tell every module that wants to know, once, that the optimiser has made a step."""
+    """Tell every module that wants to know, once, that the optimiser has made a step.
+
+    Each gets the stats that were reported at its place or beneath, the place cut off their names; a module that stands
+    at several places, as layers that share it have it, gets the sum over them.
+    """
+    told: dict[nn.Module, dict[str, Tensor]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        if callable(getattr(module, "after_step", None)):
+            mine = told.setdefault(module, {})
+            for name, value in beneath(path, stats).items():
+                mine[name] = mine[name] + value if name in mine else value
     with torch.no_grad():
-        for module in model.modules():
-            told = getattr(module, "after_step", None)
-            if callable(told):
-                told(progress, stats)
+        for module, mine in told.items():
+            module.after_step(progress, mine)  # type: ignore[operator]
+
+
+def beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The stats that were reported at a module's path or beneath it.
+
+    Layers report under the number of a sublayer, models under the name of a part; other names of a path (`body`,
+    `layers`, `mechanism`) stand in no key.
+    """
+    found: dict[str, Tensor] = {}
+    for key, value in stats.items():
+        rest = key.split(".")
+        for name in filter(None, path.split(".")):
+            if len(rest) > 1 and rest[0] == name:
+                rest = rest[1:]
+            elif name.isdigit():
+                break
+        else:
+            found[".".join(rest)] = value
+    return found
 
 
 def fit(
@@ -192,9 +219,10 @@ def fit(
     """Train a model on a text; the best of it by bits per byte on valid is kept in the folder, where one is given.
 
     A model that is `recurrent` is trained on lanes, its state carried and detached; another on random windows. After
-    every optimiser step each module that has `after_step(progress, stats)` is called. Ctrl-C saves what there is and
-    raises KeyboardInterrupt; a loss or gradient that is not finite raises TrainingStopped before it touches a weight,
-    and a full disk raises OSError: what was saved before is kept. Raises ValueError where a text is too short.
+    every optimiser step each module that has `after_step(progress, stats)` is called with its own stats. Ctrl-C saves
+    what there is and raises KeyboardInterrupt; a loss or gradient that is not finite raises TrainingStopped before it
+    touches a weight, and a full disk raises OSError: what was saved before is kept. Raises ValueError where a text is
+    too short.
     """
     settings = settings or Settings()
     if len(text.valid) < 2:
