@@ -1,0 +1,67 @@
+"""T5: a learned number for each bucket of distances, fine nearby and coarse far away."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.bias import Bias, ScoreFn, at
+from kinformer.core.layer import Context
+
+
+class T5(Bias):
+    """Adds a learned number per head and bucket; the bucket is that of the distance i - j.
+
+    Choose it as a cheap learned sense of distance that works at any length. Distances below half of the buckets have
+    one each; the others share the distances up to `furthest` by their logarithm, and the last takes all that is
+    further. `ahead=True`, for encoders, gives half of the buckets to keys ahead of their query; otherwise those count
+    as distance 0. Errors: ValueError for fewer than 2 buckets a side, or a `furthest` that they reach one by one.
+
+    Source: Raffel et al., 2020, arXiv:1910.10683, section 2.1.
+    """
+
+    def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, ahead: bool = False):
+        super().__init__()
+        self.side = buckets // 2 if ahead else buckets
+        if self.side < 2 or furthest <= self.side // 2:
+            raise ValueError(
+                f"buckets={buckets}, furthest={furthest}: give at least 2 buckets a side, and a furthest distance "
+                "above the half of them that stand for one distance each"
+            )
+        self.furthest, self.ahead = furthest, ahead
+        self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+
+    def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+        """The bucket of i - j."""
+        exact, far = self.side // 2, distance.abs() if self.ahead else distance.clamp_min(0)
+        # in float32, as those who trained with these buckets had it: borders fall on powers, where rounding decides
+        ratio = torch.log(far.clamp_min(exact).float() / exact) / math.log(self.furthest / exact)
+        coarse = (exact + (ratio * (self.side - exact)).long()).clamp_max(self.side - 1)
+        found = torch.where(far < exact, far, coarse)
+        return found + self.side * (distance < 0) if self.ahead else found
+
+    def bind(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        q_pos: Int[Tensor, "B #H T"],
+        k_pos: Int[Tensor, "B #H S"],
+        *,
+        scale: float,
+        reach: tuple[float, float],
+        ctx: Context | None,
+        sides: Mapping[str, Tensor],
+    ) -> ScoreFn:
+        if q.shape[1] != self.table.shape[1]:
+            raise ValueError(f"T5 was made for {self.table.shape[1]} heads and got {q.shape[1]}; give it heads=...")
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return s + self.table[self.bucket(at(q_pos, b, h, i) - at(k_pos, b, h, j)), h]
+
+        return score
+
+
+EXAMPLES = (lambda: T5(2, 8, 12), lambda: T5(2, 10, 9, ahead=True))
+COMPILES = True
