@@ -1,0 +1,168 @@
+"""Retrieval: near keys are read as usual, far ones only where they are among the k best of their query."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.bias import Bias, ScoreFn
+from kinformer.core.layer import Context, Out, State
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern, narrowed
+from kinformer.core.read import Read, merge
+from kinformer.core.scores import allowed, scores
+from kinformer.core.state import KV, carry, detach, start_keys
+from kinformer.execute import attend
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
+from kinformer.projections.shared_qk import unit
+
+
+class Retrieval(Mechanism):
+    """Local attention, and beside it attention to the k keys of a long memory that fit a query best.
+
+    Choose it, in one of the upper layers, for text that says again what was said long ago. Positions decide which key
+    is which: a query reads its own segment of `length` tokens and `cache` before it as softmax attention does, with
+    the `bias`; of the `memory` keys before those it reads the `k` with the highest scores, of equal ones the latest.
+    Queries and keys have length 1 per head (`eps` is added to |x|^2), and scores are a learned |s_h| times their
+    product. Nothing learns through the memory: its keys and values are detached, and so is the state, a cache of
+    keys. `memory` is no parameter: set it to another number at any time. Documents of one row are kept apart by
+    `ctx.only`. The memory is searched exactly and densely.
+
+    `combine="gate"` is the paper's g_h far + (1 - g_h) near, g_h a learned number that starts at 1/2; a query without
+    a memory reads 0 there. "joint", as in later code, is one softmax over both, whose lse can be merged.
+
+    Source: Wu et al., 2022, arXiv:2203.08913, section 3.
+    """
+
+    def __init__(
+        self,
+        heads: int,
+        length: int,
+        memory: int,
+        k: int = 32,
+        bias: Bias | None = None,
+        *,
+        cache: int = 0,
+        combine: Literal["gate", "joint"] = "gate",
+        eps: float = 1e-6,
+    ):
+        super().__init__()
+        if k < 1:
+            raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
+        if combine not in ("gate", "joint"):
+            raise ValueError(f"combine={combine!r} is not known; choose 'gate' or 'joint'")
+        self.length, self.cache, self.memory, self.k = length, cache, memory, k
+        self.bias, self.combine, self.eps = bias, combine, eps
+        self.scale = nn.Parameter(torch.ones(heads))
+        self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
+
+    @property
+    def near(self) -> Pattern:
+        """What is read whole."""
+        return Causal() & Segment(self.length, self.cache)
+
+    @property
+    def pattern(self) -> Pattern:
+        """What may be read at all."""
+        return Causal() & Segment(self.length, self.cache + self.memory)
+
+    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
+        return {} if self.bias is None else self.bias.sides(k_dim, v_dim)
+
+    def start(
+        self,
+        batch: int,
+        length: int,
+        key_heads: int,
+        k_dim: int,
+        v_dim: int,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> KV:
+        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
+
+    def forward(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        v: Float[Tensor, "B G S V"],
+        k_pos: Int[Tensor, "B S"],
+        state: State | None,
+        ctx: Context,
+        sides: Mapping[str, Float[Tensor, "B H T n"]],
+    ) -> Out:
+        if q.shape[1] != len(self.scale):
+            raise ValueError(f"Retrieval was made for {len(self.scale)} heads and got {q.shape[1]}; give it heads=...")
+        pattern = narrowed(self.pattern, ctx.only, ctx.also)
+        q, k = unit(q, self.eps) * self.scale.abs()[:, None, None], unit(k, self.eps)
+        (k, v, k_pos), kept = carry(state, k, v, k_pos, pattern)
+        q_pos, k_pos = ctx.pos[:, None], k_pos[:, None]
+        near, far = pattern & self.near, pattern & ~self.near
+        own = dataclasses.replace(ctx, only=None, also=None)  # both patterns have them
+        local = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=near, bias=self.bias, scale=1.0, ctx=own, sides=sides)
+        k, v = k.detach(), v.detach()
+        best = Best(q, k, far, q_pos, k_pos, self.k)
+        found = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=far, bias=best, scale=1.0, ctx=own)
+        kept = None if kept is None else detach(kept)
+        return Out(self._combined(found, local), kept, {} if self.bias is None else self.bias.aux(sides))
+
+    def _combined(self, found: Read, local: Read) -> Read:
+        if self.gate is None:
+            return merge(found, local)
+        gate = self.gate.sigmoid()[:, None, None]
+        return Read(gate * found.y + (1 - gate) * local.y, None)
+
+
+class Best:
+    """A score term that shuts out every key that is not among the k best of its query; ties go to the later column."""
+
+    chosen: Bool[Tensor, "B H T S"]
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        pattern: Pattern,
+        q_pos: Int[Tensor, "B 1 T"],
+        k_pos: Int[Tensor, "B 1 S"],
+        most: int,
+    ):
+        found = scores(q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=1.0)
+        found = found.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos), -torch.inf)
+        if found.shape[-1] > most:
+            least = found.topk(most, sorted=False).values.amin(-1, keepdim=True)
+        else:
+            least = torch.full_like(found[..., :1], -torch.inf)
+        above, equal = found > least, found == least
+        room = most - above.sum(-1, keepdim=True)
+        later = equal.flip(-1).cumsum(-1).flip(-1)
+        self.chosen = above | (equal & (later <= room))
+
+    def __call__(
+        self,
+        q: Float[Tensor, "B H T K"],
+        k: Float[Tensor, "B G S K"],
+        q_pos: Int[Tensor, "B #H T"],
+        k_pos: Int[Tensor, "B #H S"],
+        *,
+        scale: float,
+        reach: tuple[float, float],
+        ctx: Context | None,
+        sides: Mapping[str, Tensor],
+    ) -> ScoreFn:
+        return lambda s, b, h, i, j: torch.where(self.chosen[b, h, i, j], s, -torch.inf)
+
+
+EXAMPLES = (
+    lambda: Retrieval(2, 4, 6, 2),
+    lambda: Retrieval(2, 3, 8, 3, cache=2, combine="joint"),
+    lambda: Retrieval(2, 2, 20, 1),
+)
+BREAKS = {"merge": "the k best of a part of the keys are not the k best of all"}
+COMPILES = True

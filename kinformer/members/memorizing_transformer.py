@@ -1,0 +1,48 @@
+"""Memorizing Transformer: one layer that finds what was said long ago."""
+
+from kinformer.attention import Attention
+from kinformer.biases.t5 import T5
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.retrieval import Retrieval
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.memories.hidden import Hidden
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
+
+
+@member
+def memorizing_transformer(
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    segment: int = 64,
+    memory: int = 512,
+    k: int = 32,
+    vocab: int = 256,
+    dropout: float = 0.0,
+) -> LM:
+    """Memorizing Transformer (Wu et al., 2022, arXiv:2203.08913): a layer near the top with a long memory.
+
+    Choose it for text that repeats itself over long distances. Every layer reads its segment and the one before it,
+    with T5's biases of distance; the layer three quarters up also the `k` best of the `memory` keys before those.
+    `memory` is no part of the weights: a trained model's go into a member with a larger one.
+    """
+    near = Causal() & Segment(segment, segment)
+
+    def attention(n: int) -> Attention:
+        if n == depth * 3 // 4:
+            return Attention(d, heads, Retrieval(heads, segment, memory, k, T5(heads), cache=segment))
+        mechanism = Softmax(near, T5(heads), dropout=dropout)
+        return Attention(d, heads, mechanism, memory=Hidden(segment, segment))
+
+    blocks = [PreNorm(attention(n), MLP(d), dropout=dropout) for n in range(depth)]
+    return LM(vocab, d, Stack(blocks, LayerNorm(d)), dropout=dropout)
+
+
+EXAMPLES = (lambda: memorizing_transformer(d=16, depth=2, heads=2, segment=5, memory=7, k=2, vocab=11),)
+COMPILES = True
