@@ -153,9 +153,9 @@ class Round:
         return score
 
 
-def no_additions(ctx: Context) -> None:
+def no_additions(ctx: Context, name: str = "LSH", sets: str = "buckets") -> None:
     if ctx.also is not None:
-        raise ValueError("LSH reads its buckets and cannot add keys to them by ctx.also; use Softmax, or drop it")
+        raise ValueError(f"{name} reads its {sets} and cannot add keys to them by ctx.also; use Softmax, or drop it")
 
 
 def precise(x: Tensor) -> Tensor:
