@@ -89,7 +89,7 @@ class PublishedLSH(Mechanism):
             chunks.own(F.pad(precise(q), (0, 0, old, 0))),
             chunks.both(k),
             chunks.both(v),
-            q_pos=chunks.own(_column(q_pos, heads))[..., 0].masked_fill(~chunks.fold(chunks.real), -1),
+            q_pos=chunks.own(_column(q_pos, heads))[..., 0],
             k_pos=chunks.both(_column(k_pos, heads))[..., 0].masked_fill(~chunks.readable(), -1),
             pattern=self.pattern,
             bias=Truncated(chunks, self.restricted, self.divided),
@@ -107,8 +107,7 @@ class Chunks(NamedTuple):
     """A sorted list of items, an item being a token in a round, cut into C chunks of m.
 
     token, round: which item stands there; real: whether one does; before: the chunk that chunk c looks back at, itself
-    for none; place: where in the list each token stands in each round; bucket: each token's in each round; used: how
-    many chunks hold items.
+    for none; place: where in the list each token stands in each round; bucket: each token's in each round.
     """
 
     token: Int[Tensor, "B H C m"]
@@ -117,7 +116,6 @@ class Chunks(NamedTuple):
     before: Int[Tensor, "B C"]
     place: Int[Tensor, "B H R S"]
     bucket: Int[Tensor, "B H R S"]
-    used: Int[Tensor, " B"]
 
     def own(self, x: Tensor) -> Tensor:
         """[B H S n] to [B*C H m n]: what belongs to the items of each chunk."""
@@ -170,7 +168,7 @@ def sort(bucket: Int[Tensor, "B H R S"], pos: Int[Tensor, "B S"], buckets: int, 
     used = (items + size - 1) // size
     before = torch.arange(order.shape[2], device=pos.device).expand(len(pos), -1) - 1
     before = torch.where(before < 0, used[:, None] - 1, before).clamp_min(0)
-    return Chunks(order % length, order // length, there, before, place, bucket, used)
+    return Chunks(order % length, order // length, there, before, place, bucket)
 
 
 class Truncated:
@@ -196,13 +194,12 @@ class Truncated:
         place, bucket = (c.place // size).transpose(2, 3), c.bucket.transpose(2, 3)
         q_place, k_place, q_bucket, k_bucket = c.own(place), c.both(place), c.own(bucket), c.both(bucket)
         q_round, k_round = c.fold(c.round), c.fold(torch.cat([c.look_back(c.round), c.round], 3))
-        last = c.used[c.rows()] - 1
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             q_at, k_at = q_place[b, h, i], k_place[b, h, j]
             same = q_bucket[b, h, i] == k_bucket[b, h, j]
-            wrapped = (q_at == 0) & (k_at == last[b][..., None])
-            found = (q_at == k_at) | (q_at == k_at + 1) | wrapped
+            # the list's ends meet in one round only where there is no other, so the look-back around is no duplicate
+            found = (q_at == k_at) | (q_at == k_at + 1)
             if self.restricted:
                 here = q_round[b, h, i][..., None]
                 found = found & same

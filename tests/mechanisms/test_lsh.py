@@ -93,6 +93,16 @@ def test_a_query_reads_the_union_of_its_buckets_and_itself_where_they_are_empty(
     assert alone >= (0 if pattern == Full() else B * H)
 
 
+def test_with_keys_of_their_own_a_query_without_a_bucket_mate_reads_itself():
+    q, _, v = inputs()
+    mechanism = LSH(H, K, 2, 2, pattern=Full())
+    r = mechanism.hash.r.mean(2)[..., 0]
+    mechanism.hash.r.copy_(r[..., None, None].expand(H, K, 2, 1))
+    q = r[None, :, None] + 0 * q
+    read = call(mechanism, q, -q, v).y
+    assert torch.allclose(read.y, v, atol=1e-12)
+
+
 def test_rounds_merge_because_each_weight_is_divided_by_the_rounds_that_find_the_key():
     """o_i = sum_r exp(z_r - z) o_i^r, with weights exp(q.k) / N_ij in each round; or keys would count twice."""
     mechanism = LSH(1, K, 4, 4, pattern=Full())
