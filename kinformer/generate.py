@@ -58,7 +58,7 @@ def generate(
     the `top_k` likeliest tokens or of the fewest likeliest whose probabilities reach `top_p`; temperature=0 takes the
     likeliest, the first of equal ones. The same `seed` draws the same text for the same batch.
 
-    `beam` > 1 searches instead of drawing: at each step it keeps the `beam` likeliest rows that go on, and a row ends
+    `beam` > 1 searches instead of drawing: at each step it keeps the `beam` likeliest continuations, and a row ends
     where its `stop` is among the `beam` likeliest continuations of the step. The likeliest of the rows that ended and
     of those unfinished after the last step is returned. Likeliest means the largest sum of log-probabilities; there is
     no length normalisation, so short rows are favoured.
@@ -146,22 +146,24 @@ def _only(logits: Tensor, order: Int[Tensor, "B V"], kept: Bool[Tensor, "B V"]) 
 def _search(model: Generative, text: Text, steps: int, beam: int, stop: int) -> Int[Tensor, "B N"]:
     batch, width = text.rows.shape[0], text.rows.shape[1] + steps
     score = torch.zeros(batch, 1, device=text.rows.device)  # of each row that goes on: at first the prompt alone
-    best, best_score = _padded(text.rows, width), torch.full_like(score, -torch.inf)
+    best, best_score = _padded(text.rows, width), torch.full_like(score[:, 0], -torch.inf)
+    every = torch.arange(batch, device=score.device)
     for _ in range(steps):
         logits, text = _read(model, text)
-        score, parent, new = _continued(score, logits, 2 * beam)
-        ends = new == stop  # at most one for each row that goes on, so `beam` others stand beside them
-        ended, which = score[:, :beam].masked_fill(~ends[:, :beam], -torch.inf).max(1, keepdim=True)
-        rows = torch.cat([text.rows[parent.gather(1, which)[:, 0]], new.gather(1, which)], 1)
-        best = torch.where(ended > best_score, _padded(rows, width), best)
-        best_score = torch.maximum(best_score, ended)
-        live = torch.sort(ends.byte(), dim=-1, stable=True).indices[:, :beam]
-        score, parent, new = (found.gather(1, live) for found in (score.masked_fill(ends, -torch.inf), parent, new))
+        score, parent, new = _continued(score, logits, beam)
         text = _written(_taken(text, parent.flatten()), new.flatten())
-        if bool((best_score >= score[:, :1]).all()):  # a sum of log-probabilities only falls
+        rows = _padded(text.rows, width).unflatten(0, score.shape)
+        ends = new == stop
+        ended, which = score.masked_fill(~ends, -torch.inf).max(1)
+        best = torch.where((ended > best_score)[:, None], rows[every, which], best)
+        best_score = torch.maximum(best_score, ended)
+        # an ended row leaves its place empty: sums only fall, so what ranked below it could never have overtaken it
+        score = score.masked_fill(ends, -torch.inf)
+        if bool((best_score >= score.amax(1)).all()):
             break
-    likeliest = _padded(text.rows.unflatten(0, (batch, -1))[:, 0], width)
-    return torch.where(best_score >= score[:, :1], best, likeliest)
+    likeliest, which = score.max(1)
+    rows = _padded(text.rows, width).unflatten(0, score.shape)[every, which]
+    return torch.where((best_score >= likeliest)[:, None], best, rows)
 
 
 def _continued(
