@@ -1,5 +1,6 @@
 """Block: sublayers, each joined to the residual stream."""
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
@@ -8,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State, prefixed, under
+from kinformer.core.state import leaves
 
 
 class Join(nn.Module, ABC):
@@ -51,6 +53,23 @@ class Block(Layer):
             up |= prefixed(n, out.up)
             stats |= prefixed(n, out.stats)
         return Out(x, None if state is None else tuple(states), aux, up, stats)
+
+    def remember(self, x: Float[Tensor, "B T D"], state: State, ctx: Context) -> State:
+        """The state after x: sublayers are computed up to the last one that has a state, which remembers its input."""
+        last = max((n for n, old in enumerate(state) if leaves(old)), default=-1)
+        states = list(state)
+        for n, (layer, join, norm) in enumerate(zip(self.layers, self.joins, self.norms, strict=True)):
+            if n > last:
+                break
+            read = layer if n < last else functools.partial(_remembered, layer)
+            old, seen = state[n], _seen(ctx, n)
+            out = join(x, lambda z, read=read, old=old, seen=seen: read(z, old, seen), norm)
+            x, states[n] = out.y, out.state
+        return tuple(states)
+
+
+def _remembered(layer: Layer, x: Tensor, state: State, ctx: Context) -> Out:
+    return Out(x, layer.remember(x, state, ctx))
 
 
 def _seen(ctx: Context, n: int) -> Context:

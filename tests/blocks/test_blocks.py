@@ -86,3 +86,26 @@ def test_a_sublayer_sees_what_is_meant_for_all_and_for_its_place() -> None:
 def test_refuses_sublayers_of_different_widths() -> None:
     with pytest.raises(ValueError, match=r"widths \[8, 12\]"):
         PostNorm(MLP(8), MLP(12))
+
+
+class Unasked(Layer):
+    """A layer without a state, which a block that only remembers has no reason to compute."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.d = d
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        raise AssertionError("computed although nothing after it has a state")
+
+
+@pytest.mark.parametrize("kind", [PreNorm, PostNorm])
+def test_remembering_leaves_the_state_that_reading_does(kind: type[PreNorm] | type[PostNorm], float64: None) -> None:
+    first, second, x = Attention(8, 2, Softmax(Causal())), Attention(8, 2, Softmax(Causal())), torch.randn(2, 5, 8)
+    block, silent = kind(first, MLP(8), second, MLP(8)), Unasked(8)
+    read = block(x, block.start(2, 5, dtype=x.dtype), CTX).state
+    block.layers[3] = silent
+    kept = block.remember(x, block.start(2, 5, dtype=x.dtype), CTX)
+    for n in (0, 2):
+        assert all(torch.equal(ours, theirs) for ours, theirs in zip(kept[n], read[n], strict=True))
+    assert kept[1] == kept[3] == ()
