@@ -1,10 +1,10 @@
-"""Sinusoidal: sines and cosines of the position, at wavelengths from 2 pi to 10000 times that."""
+"""Sinusoidal: sines and cosines of the position, at wavelengths from 2 pi to 10000 times that; Timing: of steps too."""
 
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.position import Position
@@ -44,6 +44,23 @@ class Sinusoidal(Position):
             half = self.d // 2
             return self.base ** (-torch.arange(half, dtype=dtype, device=device) / max(half - 1, 1))
         return self.base ** (-torch.arange(0, self.d, 2, dtype=dtype, device=device) / self.d)
+
+
+class Timing(nn.Module):
+    """The waves of a position and those of a step, added up: what tells the steps of a Universal Transformer apart.
+
+    0 at padding. Positions and steps count from 0, as in Tensor2Tensor; the paper counts both from 1.
+    `layout` and `base` are those of `Sinusoidal`.
+
+    Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.1.
+    """
+
+    def __init__(self, d: int, *, layout: Literal["interleaved", "concat"] = "interleaved", base: float = 10000.0):
+        super().__init__()
+        self.waves = Sinusoidal(d, layout=layout, base=base)
+
+    def forward(self, pos: Int[Tensor, "B T"], step: int) -> Float[Tensor, "B T D"]:
+        return self.waves(pos) + self.waves(torch.where(pos >= 0, step, -1))
 
 
 EXAMPLES = (lambda: Sinusoidal(16), lambda: Sinusoidal(16, layout="concat"))

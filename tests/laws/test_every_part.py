@@ -107,7 +107,7 @@ def test_learns(case: Case, record_property: Callable[[str, object], None]) -> N
 
 @pytest.mark.parametrize(("name", "penalty"), list(penalties()))
 def test_targets(name: str, penalty: Any, record_property: Callable[[str, object], None]) -> None:
-    every = [(kind, *found) for kind in ("biases", "mechanisms", "memories") for found in discovered(kind)]
+    every = [(kind, *found) for kind in ("biases", "mechanisms", "memories", "depth") for found in discovered(kind)]
     found = [s for kind, _, part, example in every for s in subjects(kind, part, example)]
     reporting = [subject for subject in found if targets.reports(subject, penalty)]
     assert reporting, f"no example reports {penalty.key!r} in its aux, so nothing shows what {name} moves"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.positions.sinusoidal import Sinusoidal, Timing
 
 POS = torch.tensor([[-1, -1, 0, 1, 2, 700], [3, 5000, 7, 90000, -1, -1]])
 
@@ -56,3 +56,11 @@ def test_follows_the_dtype_and_keeps_far_positions_apart(dtype: torch.dtype) -> 
 
 def test_has_nothing_to_save() -> None:
     assert not Sinusoidal(16).state_dict() and not list(Sinusoidal(16).parameters())
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "concat"])
+def test_timing_is_the_wave_of_the_position_and_that_of_the_step(layout: str) -> None:
+    for step in (0, 3):
+        steps = torch.where(POS >= 0, step, -1)
+        wanted = naive(POS, 6, layout) + naive(steps, 6, layout)
+        assert torch.allclose(Timing(6, layout=layout).double()(POS, step), wanted, atol=1e-10, rtol=0)

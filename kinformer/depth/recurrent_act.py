@@ -1,0 +1,80 @@
+"""RecurrentACT: a recurrent cell that takes as many steps per token as it needs."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from kinformer.core.layer import Context, Layer, Out
+from kinformer.depth.act import Halt, Halting, Mix, weighted
+
+
+class Carried(NamedTuple):
+    """The cell's state after the last real token."""
+
+    s: Float[Tensor, "B D"]
+
+
+class RecurrentACT(Layer):
+    """Adaptive computation time in Graves' own form: s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N.
+
+    The state after a token is the `mix` of its steps' states, and the layer's y. `cell(input, s)` maps d + 1 and d
+    numbers to d: a plain `nn.RNNCell` unless given. It reports `ponder`, `steps` and `remainder` per token as `ACT`
+    does. Choose it to see what adaptive time is worth without attention.
+
+    It reads array order as time; padding leaves the state alone. Errors: ValueError without `ctx.run`, with `ctx.only`
+    or `ctx.also`. Source: Graves, 2016, arXiv:1603.08983, section 2.
+    """
+
+    def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = weighted):
+        super().__init__()
+        if steps < 1:
+            raise ValueError(f"RecurrentACT takes at least 1 step per token, and {steps} came")
+        self.d, self.steps, self.halting, self.mix = d, steps, halting, mix
+        self.cell = cell or nn.RNNCell(d + 1, d)
+
+    def start(
+        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> Carried:
+        return Carried(torch.zeros(batch, self.d, dtype=dtype, device=device))
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Carried | None, ctx: Context) -> Out:
+        _in_order(ctx)
+        s = x.new_zeros(len(x), self.d) if state is None else state.s
+        real = ctx.pos >= 0
+        ys, halts = [], [self.halting.start(real[:, :0], x)]
+        for t in range(x.shape[1]):
+            new, halt = self._ponder(x[:, t], s, real[:, t])
+            s = torch.where(real[:, t, None], new, s)
+            ys.append(s[:, None])
+            halts.append(Halt(*(leaf[:, None] for leaf in halt)))
+        halt = Halt(*(torch.cat(leaves, 1) for leaves in zip(*halts, strict=True)))
+        return Out(torch.cat([x[:, :0], *ys], 1), None if state is None else Carried(s), halt.report())
+
+    def _ponder(
+        self, x: Float[Tensor, "B D"], s: Float[Tensor, "B D"], real: Bool[Tensor, " B"]
+    ) -> tuple[Float[Tensor, "B D"], Halt]:
+        halt, y = self.halting.start(real, x), torch.zeros_like(s)
+        for n in range(self.steps):
+            s = self.cell(torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1), s)
+            weight, halt = self.halting(s, halt, n == self.steps - 1)
+            y = self.mix(y, s, weight)
+        return y, halt
+
+
+def _in_order(ctx: Context) -> None:
+    if not ctx.run:
+        raise ValueError(
+            "RecurrentACT reads array order as time; number tokens consecutively and pass Context(pos, run=True)"
+        )
+    if ctx.only is not None or ctx.also is not None:
+        raise ValueError(
+            "RecurrentACT keeps one state for all that was read and cannot honour ctx.only or ctx.also; use ACT"
+        )
+
+
+EXAMPLES = (
+    lambda: RecurrentACT(16, 3, Halting(16, epsilon=0.1, bias=-0.5)),
+    lambda: RecurrentACT(16, 2, Halting(16), cell=nn.GRUCell(17, 16)),
+)

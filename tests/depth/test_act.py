@@ -1,0 +1,157 @@
+"""ACT token by token, as Graves and the Universal Transformer's appendix write it; what may stop early; gradients."""
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.layer import Context
+from kinformer.core.state import leaves
+from kinformer.depth.act import ACT, Halting, Mix, running, weighted
+from kinformer.depth.universal import Universal
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.positions.sinusoidal import Timing
+
+D, STEPS, EPSILON = 8, 5, 0.1
+POS = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3]])
+CTX = Context(POS, run=True)
+Last = Literal["remainder", "probability"]
+Halted = Literal["copied", "updated"]
+Judged = Literal["input", "output"]
+
+
+def build(
+    bias: float = -0.8,
+    last: Last = "remainder",
+    mix: Mix = running,
+    halted: Halted = "copied",
+    judged: Judged = "input",
+    spread: float = 2.0,
+) -> ACT:
+    block = PostNorm(Attention(D, 2, Softmax(Causal())), MLP(D))
+    halting = Halting(D, epsilon=EPSILON, bias=bias, last=last)
+    torch.nn.init.normal_(halting.unit.weight, std=spread)
+    universal = Universal(block, STEPS, Timing(D))
+    return ACT(universal, halting, mix=mix, halted=halted, judged=judged).double().eval()
+
+
+def naive(layer: ACT, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """y, R, N with a loop over tokens and numbers of Python, from the equations."""
+    s, y = x, torch.zeros_like(x)
+    total, remainder, count = ({(b, t): 0.0 for b in range(2) for t in range(6)} for _ in range(3))
+    halted = {(b, t) for b in range(2) for t in range(6) if POS[b, t] < 0}
+    for n in range(1, STEPS + 1):
+        z = s + layer.universal.timing(POS, n - 1)
+        new = layer.universal.block(z, None, CTX).y
+        judged = layer.halting.unit(z if layer.judged == "input" else new)[..., 0].sigmoid()
+        nxt = new.clone()
+        for at in total:
+            if at in halted:
+                if layer.halted == "copied":
+                    nxt[at] = s[at]
+                continue
+            h = float(judged[at])
+            count[at] += 1
+            out_of_steps = n == STEPS and layer.halting.last == "remainder"
+            if total[at] + h >= 1 - EPSILON or out_of_steps:
+                weight = remainder[at] = 1 - total[at]
+                halted.add(at)
+            else:
+                weight = h
+                total[at] += h
+            y[at] = weight * new[at] + (1 - weight) * y[at] if layer.mix is running else y[at] + weight * new[at]
+        s = nxt
+    return y, *(torch.tensor([[v[b, t] for t in range(6)] for b in range(2)]).double() for v in (remainder, count))
+
+
+@pytest.mark.parametrize("last", ["remainder", "probability"])
+@pytest.mark.parametrize("mix", [running, weighted])
+@pytest.mark.parametrize(("halted", "judged"), [("copied", "input"), ("copied", "output"), ("updated", "input")])
+def test_equals_the_loop(last: Last, mix: Mix, halted: Halted, judged: Judged) -> None:
+    layer = build(0.0 if judged == "output" else -0.8, last, mix, halted, judged)
+    x = 4 * torch.randn(2, 6, D).double()
+    with torch.no_grad():
+        out, (y, remainder, count) = layer(x, None, CTX), naive(layer, x)
+    assert len(set(count.flatten().tolist())) > 3, "tokens must stop at different steps for this to say anything"
+    assert torch.allclose(out.y[POS >= 0], y[POS >= 0], atol=1e-12)
+    assert torch.allclose(out.aux["remainder"], remainder, atol=1e-12)
+    assert torch.equal(out.aux["steps"], count)
+    assert torch.allclose(out.aux["ponder"], count + remainder, atol=1e-12)
+
+
+def test_weights_sum_to_one() -> None:
+    """With every state the same s, Graves' answer is s; the running one falls short, for it begins at 0."""
+    for mix in (weighted, running):
+        halting, s = Halting(D, bias=-1.0).double(), torch.randn(3, D).double()
+        halt, y = halting.start(torch.ones(3, dtype=torch.bool), s), torch.zeros_like(s)
+        for n in range(6):
+            weight, halt = halting(s, halt, n == 5)
+            y = mix(y, s, weight)
+        assert not halt.alive.any() and torch.allclose(halt.total + halt.remainder, torch.ones(3).double())
+        assert torch.allclose(y, s, atol=1e-13) is (mix is weighted)
+
+
+@pytest.mark.parametrize("halted", ["copied", "updated"])
+def test_stopping_early_changes_nothing(halted: Halted) -> None:
+    """Eval mode leaves out what nobody takes; its state, aux and answers are those of all steps."""
+    layer, x = build(2.0, halted=halted, spread=0.5), torch.randn(2, 6, D).double()
+    calls: list[int] = []
+    layer.universal.block.layers[1].register_forward_hook(lambda *_: calls.append(1))
+    found = {}
+    with torch.no_grad():
+        for training in (False, True):
+            layer.train(training)
+            calls.clear()
+            state = layer.start(2, 6, dtype=x.dtype)
+            first = layer(x[:, :4], state, Context(POS[:, :4], True))
+            second = layer(x[:, 4:], first.state, Context(POS[:, 4:], True))
+            found[training] = [first.y, second.y, *second.aux.values(), *(leaf for _, leaf in leaves(second.state))]
+            most = int(torch.cat([first.aux["steps"], second.aux["steps"]], 1).max())
+            skips = not training and halted == "copied"
+            assert most < STEPS and (len(calls) < 2 * STEPS if skips else len(calls) == 2 * STEPS)
+    for early, fixed in zip(found[False], found[True], strict=True):
+        assert torch.allclose(early, fixed, atol=1e-12)
+
+
+def test_without_a_state_no_step_is_taken_for_nobody() -> None:
+    layer, x = build(2.0, halted="updated", spread=0.5), torch.randn(2, 6, D).double()
+    calls: list[int] = []
+    layer.universal.block.register_forward_hook(lambda *_: calls.append(1))
+    out = layer(x, None, CTX)
+    assert len(calls) == int(out.aux["steps"].max()) < STEPS
+
+
+def test_halted_tokens_stay_visible() -> None:
+    """What a token that has halted holds is still read by those that go on."""
+    layer, x = build(-0.8), torch.randn(1, 6, D).double().requires_grad_()
+    out = layer(x, None, Context(POS[:1], True))
+    steps = out.aux["steps"][0]
+    early = int(steps[:-1].argmin())
+    late = early + 1 + int(steps[early + 1 :].argmax())
+    assert steps[early] < steps[late]
+    (gradient,) = torch.autograd.grad(out.y[0, late].sum(), x)
+    assert gradient[0, early].abs().max() > 0
+
+
+def test_the_ponder_cost_is_differentiated_as_graves_says() -> None:
+    """N has no gradient; d(N + R)/dh^n is -1 for n < N and 0 for the step that stops."""
+    halting = Halting(1, epsilon=0.01, bias=None).double()
+    halting.unit.weight.data.fill_(1.0)
+    s = torch.tensor([0.0, -1.0, -0.5, 3.0], dtype=torch.float64, requires_grad=True)  # h = .5, .27, .38, ...
+    halt = halting.start(torch.tensor([True]), s)
+    for n in range(4):
+        _, halt = halting(s[n].view(1, 1), halt, n == 3)
+    assert halt.steps.tolist() == [3.0] and not halt.steps.requires_grad
+    (gradient,) = torch.autograd.grad(halt.report()["ponder"].sum(), s)
+    h = s.detach().sigmoid()
+    assert torch.allclose(gradient, -h * (1 - h) * torch.tensor([1.0, 1.0, 0.0, 0.0]), atol=1e-14)
+
+
+def test_an_epsilon_that_means_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\), and 1.0 came"):
+        Halting(D, epsilon=1.0)

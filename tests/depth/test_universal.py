@@ -1,0 +1,72 @@
+"""Universal: a stack of one block, and the paper's equations for it."""
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.state import leaves
+from kinformer.depth.stack import Stack
+from kinformer.depth.universal import Universal
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.positions.sinusoidal import Timing
+
+CTX = Context(torch.arange(6).expand(2, 6), run=True)
+
+
+def block() -> PostNorm:
+    return PostNorm(Attention(8, 2, Softmax(Causal())), MLP(8, activation="relu"))
+
+
+def test_equals_a_stack_that_shares_its_weights(float64: None) -> None:
+    one, x = block(), torch.randn(2, 6, 8)
+    ours, theirs = Universal(one, 3), Stack([one] * 3)
+    assert torch.equal(ours(x, None, CTX).y, theirs(x, None, CTX).y)
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in one.parameters())
+    got, want = (layer(x, layer.start(2, 6, dtype=x.dtype), CTX) for layer in (ours, theirs))
+    assert torch.equal(got.y, want.y)
+    for (_, mine), (_, its) in zip(leaves(got.state), leaves(want.state), strict=True):
+        assert torch.equal(mine, its)
+
+
+def test_equals_the_equations(float64: None) -> None:
+    """A = LN((H + P) + MHSA(H + P)), H = LN(A + Transition(A)), with the timing in the first residual."""
+    one, timing, x = block(), Timing(8), torch.randn(2, 6, 8)
+    h = x
+    for t in range(3):
+        placed = h + timing(CTX.pos, t)
+        a = one.norms[0](placed + one.layers[0](placed, None, CTX).y)
+        h = one.norms[1](a + one.layers[1](a, None, CTX).y)
+    assert torch.allclose(Universal(one, 3, timing)(x, None, CTX).y, h, atol=1e-13)
+
+
+class Reporter(Layer):
+    """Adds 1; reports its input, a price of its weights, a count, and sends its input up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.d, self.seen = 8, []
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        self.seen.append(dict(ctx.below))
+        aux = {"told": x.mean(-1), "price": x.new_tensor(2.0)}
+        return Out(x + 1, state, aux, {"sent": x}, {"counted": torch.ones(())})
+
+
+def test_reports_of_steps_are_added_up_and_prices_of_weights_are_not() -> None:
+    one, x = Reporter(), torch.randn(2, 6, 8)
+    out = Universal(one, 3)(x, None, CTX)
+    assert torch.allclose(out.aux["told"], 3 * x.mean(-1) + 3, atol=1e-6)
+    assert out.aux["price"] == 2 and out.stats["counted"] == 3
+    assert [seen.keys() for seen in one.seen] == [set(), {"sent"}, {"sent"}]
+    assert torch.equal(one.seen[2]["sent"], x + 1) and torch.equal(out.up["sent"], x + 1 + 1)
+
+
+def test_no_steps_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 step, and 0 came"):
+        Universal(block(), 0)
