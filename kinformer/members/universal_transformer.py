@@ -1,0 +1,45 @@
+"""The Universal Transformer: one block, as often as each token needs."""
+
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.depth.act import ACT, Halting, running, weighted
+from kinformer.depth.universal import Universal
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.patterns.causal import Causal
+from kinformer.positions.sinusoidal import Timing
+
+
+@member
+def universal_transformer(
+    d: int = 288,
+    depth: int = 4,
+    heads: int = 6,
+    halting: Literal["act", "fixed"] = "act",
+    mix: Literal["running", "weighted"] = "running",
+    ponder: float = 0.01,
+    epsilon: float = 0.01,
+    vocab: int = 256,
+    dropout: float = 0.0,
+) -> LM:
+    """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819), as a decoder: one block of up to `depth` steps.
+
+    Choose it for tasks whose tokens need unequal work. With `halting` "act" each token stops by itself and pays
+    `ponder` per step; "fixed" takes all steps. `mix` says how its states make the answer: running as in the paper's
+    appendix, weighted as in Graves. Its block is wide where that of others is repeated.
+    """
+    attention = Attention(d, heads, Softmax(Causal(), dropout=dropout, lse=False))
+    block = PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
+    steps = Universal(block, depth, Timing(d))
+    if halting == "fixed":
+        return LM(vocab, d, steps, dropout=dropout)
+    body = ACT(steps, Halting(d, epsilon=epsilon), mix=running if mix == "running" else weighted)
+    return LM(vocab, d, body, dropout=dropout, penalties={"ponder": ponder})
+
+
+EXAMPLES = (lambda: universal_transformer(d=16, depth=3, heads=2, vocab=11),)
+COMPILES = True
