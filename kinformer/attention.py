@@ -3,7 +3,7 @@
 import dataclasses
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -30,7 +30,7 @@ class Attention(Layer):
     fewer), `head_dim` the width of a head (d / heads unless given), `rotary` turns queries and keys by position,
     `bias` gives all projections biases, `out=False` returns the concatenated heads. `cross=True` reads `ctx.source`:
     a call with a source projects it into the state, later calls without one read it there. `memory` widens what
-    training reads; in eval mode `start` makes a cache of keys instead.
+    training reads; in eval mode `start` makes a cache of keys instead, where that says the same.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762; head_dim apart from d / heads: Bhojanapalli et al., 2020,
     arXiv:2002.07028.
@@ -71,7 +71,7 @@ class Attention(Layer):
         p = self.projection
         if self.cross:
             return KV.empty(batch, p.key_heads, 0, p.k_dim, p.v_dim, dtype=dtype, device=device)
-        if self.memory is not None and self.training:
+        if self.memory is not None and (self.training or not self.memory.cached):
             return self.memory.start(batch, length, self.d, dtype=dtype, device=device)
         return self.mechanism.start(batch, length, p.key_heads, p.k_dim, p.v_dim, dtype=dtype, device=device)
 
@@ -80,6 +80,9 @@ class Attention(Layer):
             return self._across(x, state, ctx)
         if self.memory is not None and isinstance(state, self.memory.kind):
             return self._with_memory(self.memory, x, state, ctx)
+        if self.memory is not None and state is None and not self.memory.cached:
+            fresh = self.memory.start(len(x), x.shape[1], self.d, dtype=x.dtype, device=x.device)
+            return self._with_memory(self.memory, x, fresh, ctx)._replace(state=None)
         k, v = self.projection.keys(x, ctx.pos)
         return self._read(x, k, v, ctx.pos, state, ctx)
 
@@ -132,12 +135,15 @@ class Attention(Layer):
         state = memory.after(state, lambda: self.mechanism.mass(q, k, source_pos, out.y, ctx, sides))
         return out._replace(y=self.aggregation(out.y.y), state=state, aux={**out.aux, **aux})
 
-    def _content(self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"]) -> Read:
+    def _content(
+        self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
+    ) -> Read:
         """This layer's attention by content alone, with detached weights: what a reconstruction loss compares."""
         weights = {name: weight.detach() for name, weight in self.projection.named_parameters()}
         origin, source_origin = _zeros(x), _zeros(source)
         q, k, v = functional_call(self.projection, weights, (x, origin, source, source_origin))
-        return attend(q, k, v, q_pos=origin[:, None], k_pos=source_origin[:, None], pattern=Full())
+        k_pos = source_origin if real is None else source_origin.masked_fill(~real, -1)
+        return attend(q, k, v, q_pos=origin[:, None], k_pos=k_pos[:, None], pattern=Full())
 
 
 def _zeros(x: Float[Tensor, "B T D"]) -> Int[Tensor, "B T"]:

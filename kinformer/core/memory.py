@@ -16,9 +16,12 @@ class Memory(nn.Module, ABC):
 
     It keeps hidden states rather than keys, because keys that were projected before the last update train their
     projection wrongly. `kind` is the class of its state: by it Attention tells a memory's state from a cache of keys.
+    `cached` says that a cache of keys under the mechanism's pattern holds all that it remembers, so that decoding needs
+    no memory; where it does not, the memory is there in decoding too, and in calls without a state.
     """
 
     kind: type
+    cached: bool = True
 
     @abstractmethod
     def start(
@@ -38,7 +41,8 @@ class Memory(nn.Module, ABC):
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], State, dict[str, Tensor]]:
         """What to read (states and their positions), the next state, and aux.
 
-        `read(x, source) -> Read` is the layer's own attention by content alone, with detached weights.
+        `read(x, source, real=None) -> Read` is the layer's own attention by content alone, with detached weights;
+        `real` [B S] marks the states of the source that are there, where not all are.
         """
 
     def after(self, state: State, mass: Callable[[], Float[Tensor, "B S"]]) -> State:

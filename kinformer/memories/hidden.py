@@ -59,19 +59,39 @@ class Hidden(Memory):
     def forward(
         self, x: Float[Tensor, "B T D"], state: HiddenStates, ctx: Context, read: Callable
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], HiddenStates, dict[str, Tensor]]:
-        pos = torch.cat([state.pos, ctx.pos], 1)
-        now = torch.maximum(state.now, ctx.pos.amax(1) + 1) if ctx.pos.shape[1] else state.now
-        # a chunk that another row's segment end has cut goes on reading its own segment with gradients
-        own = state.pos // self.segment.length == ((now - 1) // self.segment.length)[:, None]
-        source = torch.cat([torch.where(own[..., None], state.x, state.x.detach()), x], 1)
-        order, kept = survivors(pos, now, narrowed(self.segment, ctx.only, ctx.also), state.pos.shape[1])
-        x = torch.cat([state.x, x], 1).take_along_dim(order[..., None], 1)
-        return source, pos, HiddenStates(x, kept.take_along_dim(order, 1), now), {}
+        source, both = joined(state.x, state.pos, state.now, x, ctx.pos, self.segment.length)
+        order, kept = survivors(both.pos, both.now, narrowed(self.segment, ctx.only, ctx.also), state.pos.shape[1])
+        x = both.x.take_along_dim(order[..., None], 1)
+        return source, both.pos, HiddenStates(x, kept.take_along_dim(order, 1), both.now), {}
 
     def cuts(self, pos: Int[Tensor, "B T"]) -> list[int]:
-        segment = torch.where(pos >= 0, pos // self.segment.length, -1).cummax(1).values
-        ends = (segment[:, 1:] > segment[:, :-1]) & (segment[:, :-1] >= 0)
-        return (ends.any(0).nonzero().flatten() + 1).tolist()
+        return segment_ends(pos, self.segment.length)
+
+
+def joined(
+    kept: Float[Tensor, "B C D"],
+    kept_pos: Int[Tensor, "B C"],
+    now: Int[Tensor, " B"],
+    x: Float[Tensor, "B T D"],
+    pos: Int[Tensor, "B T"],
+    length: int,
+) -> tuple[Float[Tensor, "B S D"], HiddenStates]:
+    """Kept states followed by new ones: as they are read, with gradients into the own segment alone; and as they are.
+
+    `length` is that of a segment. `now` moves behind the newest position.
+    """
+    now = torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now
+    # a chunk that another row's segment end has cut goes on reading its own segment with gradients
+    own = kept_pos // length == ((now - 1) // length)[:, None]
+    source = torch.cat([torch.where(own[..., None], kept, kept.detach()), x], 1)
+    return source, HiddenStates(torch.cat([kept, x], 1), torch.cat([kept_pos, pos], 1), now)
+
+
+def segment_ends(pos: Int[Tensor, "B T"], length: int) -> list[int]:
+    """Columns that begin a new segment of some row that was in another one before."""
+    segment = torch.where(pos >= 0, pos // length, -1).cummax(1).values
+    ends = (segment[:, 1:] > segment[:, :-1]) & (segment[:, :-1] >= 0)
+    return (ends.any(0).nonzero().flatten() + 1).tolist()
 
 
 EXAMPLES = (lambda: Hidden(4, 3), lambda: Hidden(3, 5), lambda: Hidden(2, 0))
