@@ -10,9 +10,9 @@ LENGTH = 9
 
 
 def reports(subject: Subject, penalty: Penalty) -> bool:
-    """Does this subject report the penalty's key in its aux?"""
+    """Does this subject report the penalty's key in its aux, in train mode?"""
     batch = subject.ragged(LENGTH)
-    return penalty.key in gathered(subject.call(subject.build(), batch).aux, batch.real)
+    return penalty.key in gathered(subject.call(subject.build().train(), batch).aux, batch.real)
 
 
 def check(subject: Subject, penalty: Penalty) -> None:
