@@ -1,0 +1,113 @@
+"""One Compressive Transformer attention, what it remembers and what it loses, against another's code.
+
+The source's relative keys count slots, so the state is given positions without gaps; where its memory is longer or
+shorter than the segment, its loss compares with all of the memory in place of what is compressed.
+"""
+
+import torch
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.biases.relative import Relative
+from kinformer.core.bias import Bias, ScoreFn, at
+from kinformer.core.layer import Context
+from kinformer.losses.compression import AttentionReconstruction
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.memories.compression import Conv
+from kinformer.memories.compressive import Compressive, CompressiveStates, Slots
+from kinformer.patterns.causal import Causal
+from tests.parity.goldens import Golden, close, goldens
+
+
+class KeysByDistance(Bias):
+    """The source's positions: Shaw's keys, a table for each head."""
+
+    def __init__(self, table: Tensor):
+        super().__init__()
+        self.heads = torch.nn.ModuleList()
+        for keys in table:
+            relative = Relative(table.shape[2], len(keys) - 1, values=False)
+            relative.keys.data[: len(keys)] = keys  # row K - 1 - distance, as in Relative
+            self.heads.append(relative)
+
+    def bind(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor, *, scale: float, **rest: object) -> ScoreFn:
+        terms = torch.stack([torch.einsum("btk,nk->btn", q[:, n], r.keys) for n, r in enumerate(self.heads)], 1) * scale
+        clip = self.heads[0].clip
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            ahead = at(k_pos, b, h, j) - at(q_pos, b, h, i)
+            return s + terms[b, h, i, ahead.clamp(-clip, clip) + clip]
+
+        return score
+
+
+def attention(golden: Golden) -> Attention:
+    """An attention layer with the weights of a golden; what has no tensor there is zero."""
+    sizes, tensors = golden.hyperparameters, golden.tensors
+    d, heads = sizes["d"], sizes["heads"]
+    memory = Compressive(
+        tensors["x"].shape[1],
+        sizes["mem_len"],
+        sizes["cmem_len"],
+        Conv(d, sizes["ratio"]),
+        AttentionReconstruction("mse"),
+    )
+    layer = Attention(d, heads, Softmax(Causal() & memory.reads, KeysByDistance(tensors["pos"])), memory=memory)
+    linears = {"q": layer.projection.q, "k": layer.projection.k, "v": layer.projection.v, "o": layer.aggregation.out}
+    with torch.no_grad():
+        for name, linear in linears.items():
+            put(linear, tensors[f"W_{name}"].T, tensors.get(f"b_{name}"))
+        put(memory.compression.down, tensors["W_c"], tensors.get("b_c"))
+    return layer.double().train()
+
+
+def put(layer: torch.nn.Module, weight: Tensor, bias: Tensor | None) -> None:
+    layer.double()
+    layer.weight.copy_(weight)
+    layer.bias.zero_() if bias is None else layer.bias.copy_(bias)
+
+
+def state(golden: Golden) -> tuple[CompressiveStates, Tensor]:
+    """The golden's memories before a segment, and the positions of its tokens."""
+    mem, cmem = golden.tensors["mem"], golden.tensors["cmem"]
+    batch, length, _ = golden.tensors["x"].shape
+    kept, slots = mem.shape[1], cmem.shape[1]
+    first = -(-(kept + slots) // length) * length
+    pos = torch.arange(first - kept - slots, first + length).expand(batch, -1)
+    old = Slots(cmem, pos[:, :slots])
+    used = mem.new_zeros(batch, kept)
+    begun = torch.full((batch,), first)
+    return CompressiveStates(mem, pos[:, slots : slots + kept], used, old, begun), pos[:, slots + kept :]
+
+
+@goldens("compressive_transformer_attention")
+def test_attention_and_both_memories(golden: Golden) -> None:
+    tensors, layer = golden.tensors, attention(golden)
+    before, pos = state(golden)
+    out = layer(tensors["x"], before, Context(pos, run=True))
+    close(out.y, tensors["y"])
+    close(out.state.x, tensors["new_mem"])
+    close(out.state.old.x, tensors["new_cmem"])
+    assert (out.state.old.pos[:, 1:] > out.state.old.pos[:, :-1]).all()
+    assert (out.state.old.pos[:, -1:] < out.state.pos).all()
+
+
+@goldens("compressive_transformer_attention")
+def test_the_loss_and_what_it_moves(golden: Golden) -> None:
+    tensors, layer = golden.tensors, attention(golden)
+    before, pos = state(golden)
+    down = layer.memory.compression.down
+    if tensors["mem"].shape[1] == tensors["x"].shape[1]:
+        loss = layer(tensors["x"], before, Context(pos, run=True)).aux["attention_reconstruction"].mean()
+    else:
+        leaving = torch.cat([tensors["mem"], tensors["x"]], 1)[:, : tensors["x"].shape[1]]
+        new, mem = down(leaving.mT).mT, tensors["mem"]
+        there = [torch.ones(states.shape[:2], dtype=torch.bool) for states in (mem, new)]
+        loss = layer.memory.loss(tensors["x"], mem, there[0], new, there[1], layer._content).mean()
+    close(loss, tensors["attn_reconstruction_loss"])
+    loss.backward()
+    close(down.weight.grad, tensors["grad_W_c"])
+    if "grad_b_c" in tensors:
+        close(down.bias.grad, tensors["grad_b_c"])
+    moved = {name for name, weight in layer.named_parameters() if weight.grad is not None and weight.grad.any()}
+    assert moved == {"memory.compression.down.weight", "memory.compression.down.bias"}
