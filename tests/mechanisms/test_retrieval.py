@@ -1,0 +1,174 @@
+"""Retrieval: the paper's equation by loops, ties, what has no gradient, documents, and a memory that grows."""
+
+import inspect
+import math
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.biases.t5 import T5
+from kinformer.core.layer import Context
+from kinformer.mechanisms.retrieval import Retrieval
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.document import Document
+from kinformer.patterns.tokens import Tokens
+from kinformer.projections.shared_qk import unit
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+B, H, T, K = 2, 2, 13, 4
+
+
+def inputs(groups=H):
+    return torch.randn(B, H, T, K), torch.randn(B, groups, T, K), torch.randn(B, groups, T, K)
+
+
+def call(mechanism, q, k, v, pos=None, state=None, **limits):
+    pos = torch.arange(q.shape[2]).expand(len(q), -1) if pos is None else pos
+    return mechanism(q, k, v, pos, state, Context(pos, run=True, **limits), {})
+
+
+def shaken(mechanism):
+    for weight in mechanism.parameters():
+        weight.data.add_(torch.randn_like(weight))
+    return mechanism
+
+
+def softmax_of(pairs, values):
+    if not pairs:
+        return torch.zeros(values.shape[-1])
+    logits = torch.stack([s for _, s in pairs])
+    return sum(w * values[j] for w, (j, _) in zip(logits.softmax(0), pairs, strict=True))
+
+
+@pytest.mark.parametrize("combine", ["gate", "joint"])
+@pytest.mark.parametrize(
+    ("groups", "length", "memory", "cache", "k"), [(2, 3, 5, 0, 2), (1, 4, 6, 2, 3), (2, 5, 20, 1, 40)]
+)
+def test_it_is_its_equation(groups, length, memory, cache, k, combine):
+    """y = g y_far + (1 - g) y_near, or one softmax; the k best |s_h| q.k / (|q| |k|) of the memory before the cache."""
+    mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), cache=cache, combine=combine))
+    q, keys, v = inputs(groups)
+    read = call(mechanism, q, keys, v).y.y
+    for b, h, i in ((b, h, i) for b in range(B) for h in range(H) for i in range(T)):
+        g = h * groups // H
+        first = i // length * length - cache
+
+        def score(j, b=b, h=h, i=i, g=g):
+            a, c = q[b, h, i], keys[b, g, j]
+            sizes = (math.sqrt(float(a @ a) + 1e-6), math.sqrt(float(c @ c) + 1e-6))
+            return abs(mechanism.scale[h]) * (a @ c) / sizes[0] / sizes[1]
+
+        bucket = mechanism.bias.bucket(torch.arange(T))
+        near = [(j, score(j) + mechanism.bias.table[bucket[i - j], h]) for j in range(max(0, first), i + 1)]
+        far = sorted(((j, score(j)) for j in range(max(0, first - memory), first)), key=lambda pair: -pair[1])[:k]
+        if combine == "joint":
+            wanted = softmax_of(near + far, v[b, g])
+        else:
+            gate = torch.sigmoid(mechanism.gate[h])
+            wanted = gate * softmax_of(far, v[b, g]) + (1 - gate) * softmax_of(near, v[b, g])
+        torch.testing.assert_close(read[b, h, i], wanted, rtol=0, atol=1e-12)
+
+
+def test_where_everything_is_retrieved_one_softmax_is_attention():
+    mechanism = Retrieval(H, 3, 6, T, combine="joint", cache=1)
+    q, k, v = inputs()
+    plain = call(Softmax(mechanism.pattern, scale=1.0), unit(q, 1e-6), unit(k, 1e-6), v).y
+    read = call(mechanism, q, k, v).y
+    torch.testing.assert_close(read.y, plain.y, rtol=0, atol=1e-12)
+    torch.testing.assert_close(read.lse, plain.lse, rtol=0, atol=1e-12)
+
+
+def test_it_starts_as_the_mean_of_both():
+    assert torch.equal(Retrieval(H, 3, 6).gate.sigmoid(), torch.full((H,), 0.5))
+    assert torch.equal(Retrieval(H, 3, 6).scale, torch.ones(H))
+
+
+@pytest.mark.parametrize("combine", ["gate", "joint"])
+def test_of_equal_keys_the_latest_are_retrieved_however_the_row_is_cut(combine):
+    mechanism = Retrieval(1, 4, 8, 3, combine=combine)
+    q, k, v = torch.ones(1, 1, 12, K), torch.ones(1, 1, 12, K), torch.eye(12)[None, None]
+    whole = call(mechanism, q, k, v).y.y
+    assert whole[0, 0, 11].nonzero().flatten().tolist() == [5, 6, 7, 8, 9, 10, 11]
+    state, pieces = mechanism.start(1, 12, 1, K, 12), []
+    for at in torch.arange(12).split([5, 1, 6]):
+        out = call(mechanism, q[:, :, at], k[:, :, at], v[:, :, at], at[None], state)
+        state = out.state
+        pieces.append(out.y.y)
+    assert torch.equal(torch.cat(pieces, 2), whole)
+
+
+def test_nothing_learns_through_the_memory():
+    mechanism = shaken(Retrieval(H, 4, 8, 3, cache=1))
+    q, k, v = (x.requires_grad_() for x in inputs())
+    y = call(mechanism, q, k, v).y.y[:, :, 9]  # its segment is 8..11, its cache 7, its memory 0..6
+    parts = torch.autograd.grad(y.sin().sum(), [q, k, v, mechanism.scale, mechanism.gate], retain_graph=True)
+    for gradient in parts[1:3]:
+        some = gradient.abs().sum((0, 1, 3)) > 0
+        assert some.tolist() == [False] * 7 + [True] * 3 + [False] * 3
+    assert all((gradient != 0).all() for gradient in parts[3:])
+    alone = call(mechanism, q, k, torch.where(torch.arange(T)[:, None] < 7, v, 0.0).detach()).y.y[:, :, 9]
+    assert (torch.autograd.grad(alone.sin().sum(), q)[0][:, :, 9] != 0).all()  # a query learns what to ask for
+
+
+def test_the_state_has_no_gradient():
+    mechanism = Retrieval(H, 4, 8, 3)
+    q, k, v = (x.requires_grad_() for x in inputs())
+    kept = call(mechanism, q, k, v, state=mechanism.start(B, T, H, K, K)).state
+    assert not any(leaf.requires_grad for leaf in kept)
+    assert kept.pos.shape[1] == 12
+
+
+def test_the_memory_can_be_made_larger_after_training():
+    small, large = (Retrieval(H, 2, memory, 3, T5(H)) for memory in (3, 9))
+    shaken(small)
+    large.load_state_dict(small.state_dict())
+    q, k, v = inputs()
+    before = call(small, q, k, v).y.y
+    small.memory = 9
+    assert torch.equal(call(small, q, k, v).y.y, call(large, q, k, v).y.y)
+    assert not torch.equal(call(small, q, k, v).y.y, before)
+    assert small.start(1, 100, H, K, K).pos.shape[1] == 11
+
+
+def test_documents_of_one_row_do_not_find_each_other():
+    mechanism = shaken(Retrieval(H, 3, 9, 2))
+    q, k, v = inputs()
+    ids = torch.arange(T).ge(5).long().expand(B, -1)
+    both = call(mechanism, q, k, v, only=Document(ids)).y.y
+    second = torch.arange(5, T)
+    own = call(mechanism, *(x[:, :, second] for x in (q, k, v)), second.expand(B, -1)).y.y
+    torch.testing.assert_close(both[:, :, 5:], own, rtol=0, atol=1e-12)
+
+
+def test_what_a_batch_adds_can_be_retrieved():
+    mechanism = Retrieval(1, 2, 2, 1)
+    q, k, v = torch.ones(1, 1, 8, K), torch.randn(1, 1, 8, K), torch.eye(8)[None, None]
+    k[:, :, 0] = 1.0
+    found = call(mechanism, q, k, v, also=Tokens(1)).y.y[0, 0, 7]
+    assert found.nonzero().flatten().tolist() == [0, 6, 7]
+
+
+def unchecked(kind, *args, **keywords):
+    """Made as outside of the tests, where nothing checks annotations."""
+    return inspect.unwrap(kind.__init__)(kind.__new__(kind), *args, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Retrieval(2, 4, 8, 0),
+            r"k=0: retrieve at least one key, or use Softmax\(Causal\(\) & Segment\(4, 0\)",
+        ),
+        (lambda: unchecked(Retrieval, 2, 4, 8, combine="sum"), "combine='sum' is not known; choose 'gate' or 'joint'"),
+        (
+            lambda: Attention(16, 4, Retrieval(2, 4, 8))(torch.randn(1, 3, 16), None, Context(torch.arange(3)[None])),
+            "made for 2 heads and got 4",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
