@@ -27,8 +27,9 @@ class Dilated(Compression):
     """Convolutions of 3 states, each dilated and followed by a ReLU, before one whose kernel and stride are `rate`.
 
     Choose it where what belongs together lies further apart than `rate`. They see zeros beyond the states that leave
-    the memory together. The paper names the kind and not the layers; these are a choice. Source: Rae et al., 2019,
-    arXiv:1911.05507, section 3.2.
+    the memory together. A compressed state so hears of sum(dilations) tokens on either side of its block, which a
+    batch's limits do not keep from it. The paper names the kind and not the layers; these are a choice. Source: Rae et
+    al., 2019, arXiv:1911.05507, section 3.2.
     """
 
     def __init__(self, d: int, rate: int, dilations: tuple[int, ...] = (1, 2)):

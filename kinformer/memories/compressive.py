@@ -79,10 +79,10 @@ class Compressive(Memory):
 
     Choose it where a Transformer-XL's memory is too short: with a compression of rate c a layer reads length + memory +
     c compressed tokens back, at the price of length + memory + compressed. At a segment's end what leaves the memory is
-    compressed, `compression.rate` states into one. Give the mechanism `Causal() & memory.reads`. A compressed state
-    stands at the position of the first token in it: it comes before the memory, stays where it is, and limits of a
-    batch (documents, episode starts) hold for all that it was made of. A relative bias so sees distances in tokens,
-    where the paper counts slots.
+    compressed, `compression.rate` states into one. Give the mechanism `Causal() & memory.reads`: that range, in whole
+    segments. A compressed state stands at the position of the first token in it: it comes before the memory, stays
+    where it is, and limits of a batch (documents, episode starts) hold for all that it was made of. A relative bias so
+    sees distances in tokens, where the paper counts slots.
 
     No loss of the model trains the compression; `loss` does, if one is given, in train mode: aux under its key.
     Decoding compresses too, so the state is this one in both modes.
@@ -109,7 +109,8 @@ class Compressive(Memory):
                 f"a segment of length={length} is compressed in blocks of rate={rate} into compressed={compressed} "
                 "slots; make length a multiple of a rate of at least 1, and compressed at least 0"
             )
-        self.reads = Segment(length, memory + rate * compressed)
+        # in whole segments: the slots of one segment may all be made of its last states, or all of its first
+        self.reads = Segment(length, memory + -(-rate * compressed // length) * length)
         self.segment = Segment(length, memory)
         self.slots, self.compression, self.loss = compressed, compression, loss
 

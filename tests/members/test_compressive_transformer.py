@@ -1,0 +1,86 @@
+"""Compressive Transformer, the member: which loss trains what, its chunks, how it decodes, what its keywords make."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.generate import generate
+from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
+from kinformer.members.compressive_transformer import compressive_transformer
+from kinformer.memories.compression import Conv, Dilated, MostUsed
+from kinformer.memories.compressive import Compressive, Max, Mean
+from kinformer.models.lm import LM
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def small(**keywords: Any) -> LM:
+    shape = {"d": 16, "depth": 2, "heads": 2, "segment": 4, "memory": 4, "compressed": 2, "rate": 2, "vocab": 11}
+    return compressive_transformer(**{**shape, **keywords})
+
+
+def moved(model: LM, loss: torch.Tensor) -> set[str]:
+    names, weights = zip(*model.named_parameters(), strict=True)
+    gradients = torch.autograd.grad(loss, weights, retain_graph=True, allow_unused=True)
+    return {name for name, g in zip(names, gradients, strict=True) if g is not None and bool(g.any())}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "trained"),
+    [
+        ({"compression": "conv"}, {"compression.down.weight", "compression.down.bias"}),
+        (
+            {"compression": "conv", "loss": "autoencoding"},
+            {"compression.down.weight", "compression.down.bias", "loss.decoder.weight", "loss.decoder.bias"},
+        ),
+        (
+            {"compression": "dilated"},
+            {f"compression.{part}.{what}" for part in ("wide.0", "wide.1", "down") for what in ("weight", "bias")},
+        ),
+    ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else "",
+)
+def test_the_compression_loss_moves_the_compressions_and_the_text_all_else(
+    keywords: dict[str, str], trained: set[str]
+) -> None:
+    model = small(**keywords).train()
+    state = model.start(2, 40)
+    state = model(torch.randint(0, 11, (2, 18)), state).state  # both queues hold what the compression has made
+    loss = model(torch.randint(0, 11, (2, 16)), state)
+    (name,) = loss.parts.keys() - {"nll"}
+    everything = {name for name, _ in model.named_parameters()}
+    compressions = {f"body.layers.{n}.layers.0.memory.{part}" for n in range(2) for part in trained}
+    assert moved(model, loss.parts[name]) == compressions
+    assert moved(model, loss.parts["nll"]) == everything - compressions
+    assert moved(model, loss.total) == everything
+    assert loss.parts[name] > 0
+
+
+def test_training_by_chunks_decoding_and_one_call_agree() -> None:
+    model, tokens = small(), torch.randint(0, 11, (2, 30))
+    whole = model.logits(tokens).y
+    for train, cuts in ((True, [5, 10, 15, 20]), (True, [3, 14]), (False, list(range(1, 30)))):
+        model.train(train)
+        state, pieces = model.start(2, 30), []
+        for chunk in tokens.tensor_split(cuts, 1):
+            out = model.logits(chunk, state)
+            state = out.state
+            pieces.append(out.y)
+        torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=0, atol=1e-11)
+
+
+def test_it_writes_the_same_with_its_state_as_without_one() -> None:
+    model, prompt = small(), torch.randint(0, 11, (3, 9))
+    written = generate(model, prompt, 12, temperature=0)
+    assert torch.equal(written, generate(model, prompt, 12, temperature=0, recompute=True))
+
+
+def test_its_keywords_choose_the_compression_and_the_loss() -> None:
+    kinds = {"mean": Mean, "max": Max, "conv": Conv, "dilated": Dilated, "most_used": MostUsed}
+    for name, kind in kinds.items():
+        for loss, its in (("attention", AttentionReconstruction), ("autoencoding", AutoEncoding)):
+            memory = small(compression=name, loss=loss).body.layers[1].layers[0].memory
+            assert isinstance(memory, Compressive) and isinstance(memory.compression, kind)
+            assert type(memory.loss) is (its if name in ("conv", "dilated") else type(None))
+    assert small().recurrent

@@ -1,0 +1,291 @@
+"""The two queues against the paper's algorithm written as loops; positions, limits of a batch, decoding."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.attention import Attention
+from kinformer.biases.alibi import ALiBi
+from kinformer.core.layer import Context, Out
+from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, CompressionLoss
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.memories.compression import Conv, Dilated, MostUsed
+from kinformer.memories.compressive import Compression, Compressive, CompressiveStates, Max, Mean
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.document import Document
+from kinformer.patterns.segment import Segment
+from kinformer.patterns.tokens import Tokens
+
+pytestmark = pytest.mark.usefixtures("float64")
+D, HEADS, LENGTH = 6, 2, 23
+WAYS: dict[str, Callable[[int], Compression]] = {
+    "mean": Mean,
+    "max": Max,
+    "conv": lambda rate: Conv(D, rate),
+    "dilated": lambda rate: Dilated(D, rate),
+    "most_used": MostUsed,
+}
+# length, memory, compressed, rate: as in the paper; a memory shorter than a segment, no multiple of it, of the rate
+SIZES = [(4, 4, 3, 2), (6, 2, 2, 3), (3, 7, 1, 3), (2, 0, 4, 2), (4, 5, 2, 4)]
+Kept = list[tuple[int, Tensor]]  # states with their positions
+
+
+def attention(
+    length: int, memory: int, compressed: int, compression: Compression, loss: CompressionLoss | None = None
+) -> Attention:
+    kept = Compressive(length, memory, compressed, compression, loss)
+    return Attention(D, HEADS, Softmax(Causal() & kept.reads, ALiBi(HEADS)), memory=kept)
+
+
+def in_pieces(layer: Attention, x: Tensor, pos: Tensor, cuts: tuple[int, ...]) -> Out:
+    state, pieces = layer.start(len(x), x.shape[1]), []
+    for at in torch.arange(x.shape[1]).tensor_split(list(cuts)):
+        out = layer(x[:, at], state, Context(pos[:, at], run=True))
+        state = out.state
+        pieces.append(out)
+    aux = {name: torch.cat([piece.aux[name] for piece in pieces], 1) for name in pieces[0].aux}
+    return Out(torch.cat([piece.y for piece in pieces], 1), state, aux)
+
+
+# The paper's algorithm, one row and one number after the other -------------------------------------------------------
+
+
+class Paper:
+    """Algorithm 1 of the paper on one row: attend over [cm; m; h], compress what leaves m, keep both queues."""
+
+    def __init__(self, layer: Attention):
+        self.layer, self.memory = layer, layer.memory
+        self.m: Kept = []
+        self.cm: Kept = []
+        self.used: dict[int, float] = {}
+
+    def read(self, x: Tensor) -> Tensor:
+        ys = []
+        for begin in range(0, len(x), self.memory.segment.length):
+            h = [(t, x[t]) for t in range(begin, min(begin + self.memory.segment.length, len(x)))]
+            ys += [self.attend(t, vector, self.cm + self.m + h[: t - begin + 1]) for t, vector in h]
+            if len(h) == self.memory.segment.length:
+                self.end(h)
+        return torch.stack(ys)
+
+    def attend(self, t: int, vector: Tensor, seen: Kept) -> Tensor:
+        q = self.layer.projection.q(vector).view(HEADS, -1)
+        keys = torch.stack([self.layer.projection.k(state).view(HEADS, -1) for _, state in seen])
+        values = torch.stack([self.layer.projection.v(state).view(HEADS, -1) for _, state in seen])
+        y = []
+        for head in range(HEADS):
+            scores = keys[:, head] @ q[head] / math.sqrt(D // HEADS)
+            slope = 2 ** (-8 * (head + 1) / HEADS)
+            weights = (scores - slope * torch.tensor([t - p for p, _ in seen])).softmax(0)
+            y.append(weights @ values[:, head])
+            for (p, _), weight in zip(seen, weights, strict=True):
+                self.used[p] = self.used.get(p, 0.0) + float(weight) / HEADS
+        return self.layer.aggregation.out(torch.cat(y))
+
+    def end(self, h: Kept) -> None:
+        fifo = self.m + h
+        keep = self.memory.segment.memory
+        old, self.m = fifo[: max(0, len(fifo) - keep)], fifo[len(fifo) - min(keep, len(fifo)) :]
+        queue = self.cm + self.compress(old, h[-1][0] + 1)
+        self.cm = queue[max(0, len(queue) - self.memory.slots) :]
+
+    def compress(self, old: Kept, now: int) -> Kept:
+        f, rate = self.memory.compression, self.memory.compression.rate
+        if isinstance(f, MostUsed):
+            best = sorted(old, key=lambda kept: -self.used[kept[0]] / (now - kept[0]))[: -(-len(old) // rate)]
+            return sorted(best, key=lambda kept: kept[0])
+        row: list[Tensor | None] = [None] * (-len(old) % rate) + [state for _, state in old]
+        first = now - self.memory.segment.memory - len(row)
+        if isinstance(f, Dilated):
+            row = dilated(f, row)
+        blocks = [row[n : n + rate] for n in range(0, len(row), rate)]
+        return [(max(0, first + rate * n), self.one(f, block)) for n, block in enumerate(blocks)]
+
+    def one(self, f: Compression, block: list[Tensor | None]) -> Tensor:
+        there = [state for state in block if state is not None]
+        if isinstance(f, Mean):
+            return sum(there) / len(there)
+        if isinstance(f, Max):
+            return torch.stack(there).amax(0)
+        return f.down.bias + sum(f.down.weight[:, :, n] @ s for n, s in enumerate(block) if s is not None)
+
+
+def dilated(f: Dilated, row: list[Tensor | None]) -> list[Tensor | None]:
+    for conv in f.wide:
+        (step,) = conv.dilation
+        wide: list[Tensor | None] = []
+        for n, state in enumerate(row):
+            near = [(tap, n + (tap - 1) * step) for tap in range(3)]
+            inside = [(tap, row[at]) for tap, at in near if 0 <= at < len(row) and row[at] is not None]
+            total = conv.bias + sum(conv.weight[:, :, tap] @ there for tap, there in inside)
+            wide.append(None if state is None else total.relu())
+        row = wide
+    return row
+
+
+def states(slots: tuple[Tensor, Tensor], row: int) -> Kept:
+    x, pos = slots
+    return [(int(pos[row, n]), x[row, n]) for n in pos[row].argsort() if pos[row, n] >= 0]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_it_is_the_paper_s_algorithm_cut_anywhere_in_both_modes(way: str, sizes: tuple[int, int, int, int]) -> None:
+    *queues, rate = sizes
+    layer = attention(*queues, WAYS[way](rate))
+    x, pos = torch.randn(3, LENGTH, D), torch.full((3, LENGTH), -1)
+    for row, (lo, hi) in enumerate([(0, LENGTH), (4, LENGTH), (0, LENGTH - 6)]):
+        pos[row, lo:hi] = torch.arange(hi - lo)
+    with torch.no_grad():
+        papers = [Paper(layer) for _ in x]
+        want = [paper.read(row[real]) for paper, row, real in zip(papers, x, pos >= 0, strict=True)]
+        for training, cuts in ((True, ()), (False, tuple(range(1, LENGTH))), (True, (1, 8, 9, 17))):
+            out = in_pieces(layer.train(training), x, pos, cuts)
+            for row, paper in enumerate(papers):
+                torch.testing.assert_close(out.y[row][pos[row] >= 0], want[row], rtol=0, atol=1e-12)
+                for ours, theirs in (
+                    (states(tuple(out.state.old), row), paper.cm),
+                    (before(out.state, row, layer), paper.m),
+                ):
+                    assert [p for p, _ in ours] == [p for p, _ in theirs]
+                    for (_, mine), (_, its) in zip(ours, theirs, strict=True):
+                        torch.testing.assert_close(mine, its, rtol=0, atol=1e-12)
+
+
+def before(state: CompressiveStates, row: int, layer: Attention) -> Kept:
+    """The memory: what stands before the segment that the row is in."""
+    begin = int(state.now[row]) // layer.memory.segment.length * layer.memory.segment.length
+    return [kept for kept in states((state.x, state.pos), row) if kept[0] < begin]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_positions_are_unique_and_ascend_to_the_memory_s(way: str) -> None:
+    layer = attention(4, 4, 3, WAYS[way](2))
+    state, x = layer.start(1, LENGTH), torch.randn(1, LENGTH, D)
+    for t in range(LENGTH):
+        state = layer(x[:, t : t + 1], state, Context(torch.tensor([[t]]))).state
+        pos = torch.cat([state.old.pos, state.pos], 1)[0]
+        pos = pos[pos >= 0]
+        assert (pos[1:] > pos[:-1]).all()
+        assert pos[-1] == t
+    assert state.old.pos.shape == (1, 3) and (state.old.pos >= 0).all()
+
+
+def test_a_slot_stands_where_its_first_token_stood() -> None:
+    layer = attention(4, 5, 2, Mean(4))
+    pos = torch.arange(LENGTH)[None]
+    state = layer(torch.randn(1, LENGTH, D), layer.start(1, LENGTH), Context(pos)).state
+    # 20 - 5 = 15 and blocks end there: 7..10 and 11..14
+    assert state.old.pos.tolist() == [[7, 11]]
+    assert state.pos.tolist() == [list(range(15, LENGTH))]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_layer_reads_as_far_as_the_paper_says_and_no_further(way: str) -> None:
+    length, memory, compressed, rate = 4, 4, 3, 2
+    layer, t = attention(length, memory, compressed, WAYS[way](rate)), 19
+    x, ctx = torch.randn(1, t + 1, D), Context(torch.arange(t + 1)[None], run=True)
+    furthest = t - t % length - memory - rate * compressed
+    wider = {"dilated": 3, "most_used": 2}.get(way, 0)  # what convolutions hear beside a block; the rest of a segment
+    plain = layer(x, None, ctx).y[0, t]
+    moved = []
+    for p in range(t):
+        other = x.clone()
+        other[:, p] += 3.0
+        moved.append(bool((layer(other, None, ctx).y[0, t] - plain).abs().max() > 1e-9))
+    assert not any(moved[: furthest - wider])
+    if way != "most_used":
+        assert all(moved[furthest:])
+
+
+def test_a_batch_s_limits_hold_for_what_was_compressed() -> None:
+    layer = attention(4, 4, 5, Mean(2))
+    x, border = torch.randn(1, LENGTH, D), 7  # inside a block
+    ids = (torch.arange(LENGTH) >= border).long()[None]
+    ctx = Context(torch.arange(LENGTH)[None], run=True, only=Document(ids))
+    other = x.clone()
+    other[:, :border] = torch.randn(1, border, D)
+    y, changed = (layer(z, None, ctx).y[:, border:] for z in (x, other))
+    assert torch.equal(y, changed)
+
+
+def test_its_pattern_reaches_all_slots_in_whole_segments() -> None:
+    assert Compressive(4, 5, 6, Conv(D, 2)).reads == Segment(4, 5 + 12)
+    assert Compressive(4, 5, 3, Conv(D, 2)).reads == Segment(4, 5 + 8)
+
+
+def test_without_slots_it_is_dense_attention_over_segments_and_memory() -> None:
+    layer = attention(4, 6, 0, Mean(2))
+    plain = Attention(D, HEADS, Softmax(Causal() & Segment(4, 6), ALiBi(HEADS)))
+    plain.load_state_dict(layer.state_dict())
+    x, ctx = torch.randn(2, LENGTH, D), Context(torch.arange(LENGTH).expand(2, -1), run=True)
+    torch.testing.assert_close(layer(x, None, ctx).y, plain(x, None, ctx).y, rtol=0, atol=1e-12)
+
+
+def test_both_modes_start_with_the_memory_and_a_call_without_a_state_makes_none() -> None:
+    layer = attention(4, 4, 2, Mean(2))
+    x, ctx = torch.randn(2, LENGTH, D), Context(torch.arange(LENGTH).expand(2, -1), run=True)
+    for training in (True, False):
+        layer.train(training)
+        state = layer.start(2, LENGTH)
+        assert isinstance(state, CompressiveStates)
+        assert state.x.shape == (2, 8, D) and state.old.x.shape == (2, 2, D)
+        plain = layer(x, None, ctx)
+        assert plain.state is None
+        assert torch.equal(plain.y, layer(x, state, ctx).y)
+
+
+@pytest.mark.parametrize("loss", [AttentionReconstruction(), AttentionReconstruction("mse")], ids=["l2", "mse"])
+def test_attention_reconstruction_is_the_paper_s_for_each_token(loss: AttentionReconstruction) -> None:
+    length, memory, rate = 4, 4, 2
+    layer = attention(length, memory, 2, Conv(D, rate), loss).train()
+    x = torch.randn(1, 3 * length, D)
+    got = in_pieces(layer, x, torch.arange(3 * length)[None], (1, 6, 7)).aux["attention_reconstruction"][0]
+    assert not got[:length].any()
+    for segment in (1, 2):
+        old = x[0, (segment - 1) * length : segment * length]
+        new = torch.stack([Paper(layer).one(layer.memory.compression, list(b)) for b in old.split(rate)])
+        for t in range(segment * length, (segment + 1) * length):
+            gap = content(layer, x[0, t], old) - content(layer, x[0, t], new)
+            want = gap.square().mean() if loss.norm == "mse" else gap.norm()
+            assert got[t].item() == pytest.approx(want.item(), abs=1e-12)
+
+
+def content(layer: Attention, vector: Tensor, source: Tensor) -> Tensor:
+    """softmax(hQ (mK)^T / sqrt(d_h)) mV, all heads."""
+    q = layer.projection.q(vector).view(HEADS, -1)
+    k, v = (f(source).view(-1, HEADS, D // HEADS) for f in (layer.projection.k, layer.projection.v))
+    weights = (torch.einsum("hk,shk->hs", q, k) / math.sqrt(D // HEADS)).softmax(-1)
+    return torch.einsum("hs,shv->hv", weights, v)
+
+
+@pytest.mark.parametrize("norm", ["l2", "mse"])
+def test_autoencoding_is_the_distance_to_what_is_rebuilt(norm: str) -> None:
+    loss = AutoEncoding(D, 2, norm)
+    layer = attention(4, 4, 2, Conv(D, 2), loss).train()
+    x = torch.randn(1, 8, D)
+    got = in_pieces(layer, x, torch.arange(8)[None], (5,)).aux["autoencoding"][0]
+    new = torch.stack([Paper(layer).one(layer.memory.compression, list(block)) for block in x[0, :4].split(2)])
+    weight, bias = loss.decoder.weight, loss.decoder.bias
+    back = torch.stack([bias + state @ weight[:, :, n] for state in new for n in range(2)])
+    want = F.mse_loss(back, x[0, :4]) if norm == "mse" else (back - x[0, :4]).norm()
+    assert not got[:4].any()
+    torch.testing.assert_close(got[4:], want.expand(4), rtol=0, atol=1e-12)
+
+
+def test_the_use_of_a_state_is_counted_in_float32_at_least() -> None:
+    assert attention(4, 4, 2, MostUsed(2)).start(1, 8, dtype=torch.bfloat16).used.dtype == torch.float32
+
+
+def test_errors_say_what_came_and_what_to_do() -> None:
+    with pytest.raises(ValueError, match="length=6 is compressed in blocks of rate=4 .* make length a multiple"):
+        Compressive(6, 4, 2, Mean(4))
+    with pytest.raises(ValueError, match="compressed=-1"):
+        Compressive(4, 4, -1, Mean(4))
+    layer = attention(4, 4, 2, Mean(2))
+    with pytest.raises(ValueError, match="has compressed what ctx.also=Tokens.* would read; leave it out"):
+        layer(torch.randn(1, 3, D), None, Context(torch.arange(3)[None], also=Tokens(1)))
