@@ -1,0 +1,241 @@
+"""Routing: both forms by loops from the paper's equations, and centroids that follow what training reads."""
+
+import inspect
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from kinformer.attention import Attention
+from kinformer.core.layer import Context
+from kinformer.mechanisms.routing import Routing
+from kinformer.mechanisms.routing_published import PublishedRouting
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.document import Document
+from kinformer.patterns.full import Full
+from kinformer.patterns.tokens import Tokens
+from kinformer.projections.shared_qk import SharedQK
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+B, H, T, K, C = 2, 2, 11, 4, 3
+PADDED = torch.tensor([[-1, -1, 0, 1, 2, 3, 4, 5, 6, -1, -1], list(range(T))])
+
+
+def inputs(groups=H):
+    return torch.randn(B, H, T, K), torch.randn(B, groups, T, K), torch.randn(B, groups, T, K)
+
+
+def call(mechanism, q, k, v, pos=None, **limits):
+    pos = torch.arange(q.shape[2]).expand(len(q), -1) if pos is None else pos
+    return mechanism(q, k, v, pos, None, Context(pos, run=True, **limits), {})
+
+
+def normed(x):
+    """Without gain and bias: mean 0, variance 1."""
+    return (x - x.mean()) / torch.sqrt(((x - x.mean()) ** 2).mean() + 1e-5)
+
+
+def similar(mechanism, h, x):
+    """The product of a vector's direction with each centroid of a head."""
+    return [float(x @ mu / x.norm()) for mu in mechanism.centroids.mu[h]]
+
+
+def nearest(mechanism, h, x):
+    found = similar(mechanism, h, x)
+    return found.index(max(found))
+
+
+def softmax_of(pairs, values):
+    if not pairs:
+        return torch.zeros(values.shape[-1])
+    logits = torch.stack([s for _, s in pairs])
+    return sum(w * values[j] for w, (j, _) in zip(logits.softmax(0), pairs, strict=True))
+
+
+@pytest.mark.parametrize("norm", ["layer", "none"])
+@pytest.mark.parametrize("pattern", [Causal(), Full(), Causal() & Band(4)], ids=str)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_query_reads_the_keys_of_its_cluster(pattern, norm, groups):
+    mechanism, (q, k, v) = Routing(H, K, C, pattern=pattern, norm=norm), inputs(groups)
+    y = call(mechanism, q, k, v, PADDED).y.y
+    prepared = normed if norm == "layer" else lambda x: x
+    for b, h, i in ((b, h, i) for b in range(B) for h in range(H) for i in range(T) if PADDED[b, i] >= 0):
+        g = h * groups // H
+        query, at = prepared(q[b, h, i]), PADDED[b]
+        keys = [(j, prepared(k[b, g, j])) for j in range(T) if at[j] >= 0 and bool(pattern(b, h, at[i], at[j]))]
+        same = [(j, x) for j, x in keys if nearest(mechanism, h, x) == nearest(mechanism, h, query)]
+        wanted = softmax_of([(j, query @ x / math.sqrt(K)) for j, x in same], v[b, g])
+        torch.testing.assert_close(y[b, h, i], wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("norm", "null", "eps"), [("layer", False, 0.0), ("none", True, 1e-5)])
+@pytest.mark.parametrize("pattern", [Causal(), Full()], ids=str)
+@pytest.mark.parametrize("window", [1, 4, 40])
+def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps):
+    """For each centroid the top w queries read the top w keys; what a query read is averaged over its clusters."""
+    mechanism = PublishedRouting(H, K, C, window, pattern=pattern, norm=norm, null=null, eps=eps)
+    q, k, v = inputs()
+    y, none = call(mechanism, q, k, v, PADDED).y.y, 0
+    prepared = normed if norm == "layer" else lambda x: x
+    for b, h in ((b, h) for b in range(B) for h in range(H)):
+        real = [i for i in range(T) if PADDED[b, i] >= 0]
+        queries, keys = {i: prepared(q[b, h, i]) for i in real}, {i: prepared(k[b, h, i]) for i in real}
+        reads = {i: [] for i in real}
+        for c in range(C):
+            top = [
+                sorted(real, key=lambda i, x=x, c=c: -similar(mechanism, h, x[i])[c])[:window] for x in (queries, keys)
+            ]
+            for i in top[0]:
+                at = PADDED[b]
+                scores = [(j, queries[i] @ keys[j] / math.sqrt(K)) for j in top[1] if bool(pattern(b, h, at[i], at[j]))]
+                values = v[b, h]
+                if null:
+                    scores.append((T, queries[i] @ mechanism.null_k[h, c] / math.sqrt(K)))
+                    values = torch.cat([values, mechanism.null_v[h, c][None]])
+                reads[i].append(softmax_of(scores, values))
+        for i, found in reads.items():
+            none += not found
+            wanted = sum(found) / (len(found) + eps) if found else torch.zeros(K)
+            torch.testing.assert_close(y[b, h, i], wanted, rtol=0, atol=1e-12)
+    assert none > 0 or window > 1
+
+
+def test_one_cluster_of_everything_is_attention():
+    q, k, v = inputs()
+    plain = call(Softmax(Causal()), F.layer_norm(q, [K]), F.layer_norm(k, [K]), v, PADDED).y
+    read = call(Routing(H, K, 1), q, k, v, PADDED).y
+    torch.testing.assert_close(read.y, plain.y, rtol=0, atol=1e-12)
+    torch.testing.assert_close(read.lse, plain.lse, rtol=0, atol=1e-12)
+    published = call(PublishedRouting(H, K, 1, T), q, k, v, PADDED).y
+    torch.testing.assert_close(published.y, plain.y, rtol=0, atol=1e-12)
+    assert published.lse is None
+
+
+def test_with_one_vector_for_queries_and_keys_a_token_reads_itself():
+    layer = Attention(16, 2, Routing(2, 8, 50), projection=SharedQK(16, 2))
+    x, pos = torch.randn(1, 9, 16), torch.arange(9)[None]
+    q, (k, v) = layer.projection.queries(x, pos), layer.projection.keys(x, pos)
+    assert torch.equal(layer.mechanism.centroids.nearest(q), layer.mechanism.centroids.nearest(k))
+    assert (call(layer.mechanism, q, k, v).y.lse > -torch.inf).all()
+
+
+def test_documents_choose_for_themselves_in_the_strict_form():
+    mechanism, (q, k, v) = Routing(H, K, 2), inputs()
+    ids = torch.arange(T).ge(5).long().expand(B, -1)
+    both, second = call(mechanism, q, k, v, only=Document(ids)).y.y, torch.arange(5, T)
+    own = call(mechanism, *(x[:, :, second] for x in (q, k, v)), second.expand(B, -1)).y.y
+    torch.testing.assert_close(both[:, :, 5:], own, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Routing, lambda *a, **k: PublishedRouting(*a, 3, **k)], ids=["strict", "published"])
+def test_centroids_are_a_moving_average_of_what_training_reads(kind):
+    """mu' = decay mu + (1 - decay) direction of (sum of q in mu + sum of k in mu), at length 1."""
+    mechanism, (q, k, v) = kind(H, K, 7, norm="none", decay=0.8).train(), inputs()
+    old = mechanism.centroids.mu.clone()
+    out = call(mechanism, q, k, v, PADDED)
+    assert torch.equal(mechanism.centroids.mu, old)
+    wanted, distance, kept = old.clone(), torch.zeros(B, T), 0
+    for h in range(H):
+        sums, members = torch.zeros(7, K), [0] * 7
+        for b, i, x in ((b, i, x[b, h, i]) for x in (q, k) for b in range(B) for i in range(T)):
+            c = max(range(7), key=lambda c, h=h, x=x: float(x @ old[h, c]))
+            distance[b, i] += ((x / x.norm() - old[h, c]) ** 2).mean() / (2 * H)
+            if PADDED[b, i] >= 0:
+                sums[c] += x / x.norm()
+                members[c] += 1
+        for c in (c for c in range(7) if members[c]):
+            wanted[h, c] = 0.8 * old[h, c] + 0.2 * sums[c] / sums[c].norm()
+            wanted[h, c] /= wanted[h, c].norm()
+        kept += members.count(0)
+    torch.testing.assert_close(out.aux["commitment"], distance, rtol=0, atol=1e-12)
+    mechanism.centroids.after_step(0.5, out.stats)
+    torch.testing.assert_close(mechanism.centroids.mu, wanted, rtol=0, atol=1e-10)
+    empty = (out.stats["clusters"] == 0).all(-1)
+    assert int(empty.sum()) == kept and torch.allclose(mechanism.centroids.mu[empty], old[empty], atol=1e-12)
+
+
+def test_evaluation_and_recomputation_count_nothing():
+    mechanism, (q, k, v) = Routing(H, K, C), inputs()
+    out = call(mechanism.eval(), q, k, v)
+    assert not out.stats
+    before = mechanism.centroids.mu.clone()
+    mechanism.centroids.after_step(0.5, out.stats)
+    assert torch.equal(mechanism.centroids.mu, before)
+    mechanism.train()
+    plain, calls = call(mechanism, q, k, v).stats, []
+
+    def run(q):
+        calls.append(q)
+        out = call(mechanism, q, k, v)
+        return out.y.y, out.stats["clusters"]
+
+    y, stats = checkpoint(run, q.requires_grad_(), use_reentrant=False)
+    y.sum().backward()
+    assert len(calls) == 2
+    assert torch.equal(stats, plain["clusters"]) and not stats.requires_grad
+    assert torch.equal(mechanism.centroids.mu, before)
+
+
+def test_centroids_find_the_directions_that_there_are():
+    planted = torch.eye(K)[:C] * 3
+    mechanism = Routing(1, K, C, norm="none", decay=0.9, seed=3).train()
+    before = None
+    for _ in range(100):
+        x = (planted[torch.randint(C, (4, T))] + 0.2 * torch.randn(4, T, K))[:, None]
+        out = call(mechanism, x, x, x)
+        before = float(out.aux["commitment"].mean()) if before is None else before
+        mechanism.centroids.after_step(0.5, out.stats)
+    found = mechanism.centroids.mu[0] @ torch.eye(K)[:C].T
+    assert float(out.aux["commitment"].detach().mean()) < 0.2 * before
+    assert sorted(found.argmax(1).tolist()) == list(range(C)) and bool((found.amax(1) > 0.98).all())
+
+
+def test_centroids_come_from_the_seed_and_are_saved():
+    a, b, c = Routing(2, 4, 4, seed=1), Routing(2, 4, 4, seed=1), Routing(2, 4, 4, seed=2)
+    assert torch.equal(a.centroids.mu, b.centroids.mu) and not torch.equal(a.centroids.mu, c.centroids.mu)
+    c.load_state_dict(a.state_dict())
+    assert torch.equal(a.centroids.mu, c.centroids.mu)
+    assert not list(a.parameters())
+
+
+def test_a_later_token_pushes_an_earlier_one_out_of_the_published_form_alone():
+    x = torch.tensor([[1.0, 0.3], [1.0, 0.2], [1.0, 0.0]])[None, None]
+    mechanism = PublishedRouting(1, 2, 1, 2, norm="none")
+    mechanism.centroids.mu.copy_(torch.tensor([[[1.0, 0.0]]]))
+    assert call(mechanism, x[:, :, :2], x[:, :, :2], x[:, :, :2]).y.y[0, 0, 0].any()
+    assert not call(mechanism, x, x, x).y.y[0, 0, 0].any()
+    strict = Routing(1, 2, 1, norm="none")
+    assert torch.equal(call(strict, x, x, x).y.y[:, :, :2], call(strict, *(x[:, :, :2],) * 3).y.y)
+
+
+def unchecked(kind, *args, **keywords):
+    """Made as outside of the tests, where nothing checks annotations."""
+    return inspect.unwrap(kind.__init__)(kind.__new__(kind), *args, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Routing(2, 4, 0), "clusters=0, decay=0.999: give at least 1 cluster"),
+        (lambda: PublishedRouting(2, 4, 3, 0), "window=0: a centroid takes at least one query"),
+        (lambda: unchecked(Routing, 2, 4, 3, norm="rms"), "norm='rms' is not known; choose 'layer' or 'none'"),
+        (lambda: call(Routing(4, 8, 2), *inputs()), "made for 4 heads of width 8 and got 2 of width 4"),
+        (lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)), "Routing reads its clusters and cannot add keys"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("tokens", [T - 1, T + 2])
+def test_keys_of_another_sequence_are_refused(tokens):
+    q, k = torch.randn(1, H, T, K), torch.randn(1, H, tokens, K)
+    pos = torch.arange(T)[None]
+    with pytest.raises(ValueError, match="one sequence and got keys of another; use Softmax"):
+        Routing(H, K, 2)(q, k, k, torch.arange(tokens)[None], None, Context(pos), {})

@@ -1,0 +1,51 @@
+"""The Memorizing Transformer: which layer retrieves, what training by chunks reads, and a memory that grows."""
+
+import pytest
+import torch
+
+from kinformer.mechanisms.retrieval import Retrieval
+from kinformer.members.memorizing_transformer import memorizing_transformer
+from kinformer.models.lm import LM
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def small(memory: int = 9, k: int = 2) -> LM:
+    torch.manual_seed(1)
+    return memorizing_transformer(d=16, depth=4, heads=2, segment=3, memory=memory, k=k, vocab=11)
+
+
+def found(model: LM, tokens: torch.Tensor, cuts: list[int]) -> torch.Tensor:
+    state, pieces = model.start(*tokens.shape), []
+    for chunk in tokens.tensor_split(cuts, 1):
+        out = model.logits(chunk, state)
+        state = out.state
+        pieces.append(out.y)
+    return torch.cat(pieces, 1)
+
+
+def test_one_layer_three_quarters_up_retrieves() -> None:
+    for depth, at in ((1, 0), (2, 1), (4, 3), (5, 3), (12, 9)):
+        model = memorizing_transformer(d=16, depth=depth, heads=2, vocab=11)
+        layers = [isinstance(block.layers[0].mechanism, Retrieval) for block in model.body.layers]
+        assert layers == [n == at for n in range(depth)]
+
+
+def test_training_by_chunks_decoding_and_one_dense_call_agree() -> None:
+    model, tokens = small(), torch.randint(0, 11, (2, 25))
+    dense = model.logits(tokens).y
+    for train, cuts in ((True, [6, 12, 18]), (True, [4, 14]), (False, list(range(1, 25)))):
+        torch.testing.assert_close(found(model.train(train), tokens, cuts), dense, rtol=0, atol=1e-11)
+
+
+def test_weights_go_into_a_member_with_a_larger_memory() -> None:
+    model, larger, tokens = small(), small(memory=15), torch.randint(0, 11, (2, 30))
+    for weight in model.parameters():
+        weight.data.add_(0.1 * torch.randn_like(weight))
+    larger.load_state_dict(model.state_dict())
+    near, far = model.logits(tokens).y, larger.logits(tokens).y
+    assert torch.equal(near[:, :12], far[:, :12]) and not torch.allclose(near[:, 20:], far[:, 20:])
+
+
+def test_it_wants_consecutive_text() -> None:
+    assert small().recurrent
