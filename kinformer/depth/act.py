@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.universal import Universal, added, beneath, summed
+from kinformer.depth.universal import Universal, added, beneath, idle, summed
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
@@ -131,7 +131,7 @@ class ACT(Layer):
         stats: dict[str, Tensor] = {}
         for n in range(steps):
             z, seen = self.universal.placed(s, n, ctx), beneath(ctx, up)
-            if n and self._done(halt) and (state is None or self.halted == "copied"):
+            if n and idle(self, halt.alive) and (state is None or self.halted == "copied"):
                 states.append(None if state is None else block.remember(z, state[n], seen))
                 continue
             out = block(z, None if state is None else state[n], seen)
@@ -143,10 +143,6 @@ class ACT(Layer):
             states.append(out.state)
             aux, stats = summed(aux, out.aux, moving), added(stats, out.stats)
         return Out(y, None if state is None else tuple(states), {**aux, **halt.report()}, {}, stats)
-
-    def _done(self, halt: Halt) -> bool:
-        """Is there nobody left, where it may be asked? Processes that train together take the same steps."""
-        return not (self.training or torch.compiler.is_compiling() or bool(halt.alive.any()))
 
 
 def _example(last: Literal["remainder", "probability"], timing: Timing | None) -> tuple[Universal, Halting]:

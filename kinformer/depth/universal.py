@@ -73,6 +73,11 @@ def added(sums: Mapping[str, Tensor], stats: Mapping[str, Tensor]) -> dict[str, 
     return {**sums, **{name: sums[name] + value if name in sums else value for name, value in stats.items()}}
 
 
+def idle(layer: nn.Module, going: Bool[Tensor, "B T"]) -> bool:
+    """Is nobody left to go on, where it may be asked? Processes that train together must take the same steps."""
+    return not (layer.training or torch.compiler.is_compiling() or bool(going.any()))
+
+
 def _block() -> PostNorm:
     return PostNorm(Attention(16, 2, Softmax(Causal())), MLP(16))
 

@@ -1,0 +1,1 @@
+"""Adapt: how sure a model is of what it has so far, and what that decides."""

@@ -1,0 +1,155 @@
+"""Exit rules: which tokens leave a stack after a layer, by what a classifier or a confidence says."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.adapt.confidence import Confidence
+from kinformer.core.layer import Context, State
+
+
+class Rule(nn.Module, ABC):
+    """Which tokens leave after a layer. `states` holds what each layer so far made, the last one's last."""
+
+    def start(self, batch: int, *, device: torch.device | None = None) -> State:
+        """What the rule keeps from call to call."""
+        return ()
+
+    def told(self, state: State, ctx: Context) -> State:
+        """The same with what this call brings from outside."""
+        return state
+
+    @abstractmethod
+    def forward(
+        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+    ) -> Bool[Tensor, "B T"]: ...
+
+
+@dataclass(frozen=True)
+class Decaying:
+    """A threshold that starts higher and falls with position: 0.9 threshold + 0.1 exp(-temperature pos / length).
+
+    Early tokens matter more: what they get wrong, all later ones read. `length` is the longest row. `form` "code" is
+    what the authors' code does: 0.1 threshold in place of 0.1. Source: Schuster et al., 2022, arXiv:2207.07061,
+    equation 5.
+    """
+
+    threshold: float
+    length: int
+    temperature: float = 4.0
+    form: Literal["paper", "code"] = "paper"
+
+    def __call__(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        most = 1.0 if self.form == "paper" else self.threshold
+        fall = torch.exp(-self.temperature * pos.clamp_min(0) / self.length)
+        return (0.9 * self.threshold + 0.1 * most * fall).clamp(0, 1)
+
+
+class Confident(Rule):
+    """A token leaves once its confidence reaches the threshold; `strict`: once it exceeds it.
+
+    Source: Schuster et al., 2022, arXiv:2207.07061, section 3 (at least the threshold); public code asks for more.
+    """
+
+    def __init__(self, confidence: Confidence, threshold: float | Decaying, *, strict: bool = False):
+        super().__init__()
+        self.confidence, self.threshold, self.strict = confidence, threshold, strict
+
+    def forward(
+        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+    ) -> Bool[Tensor, "B T"]:
+        sure = self.confidence(states)
+        threshold = self.threshold(pos) if isinstance(self.threshold, Decaying) else self.threshold
+        return sure > threshold if self.strict else sure >= threshold
+
+
+class Multinomial(Rule):
+    """Each token's exit is the likeliest of softmax(W h + b) of its state after the first layer.
+
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
+    """
+
+    def __init__(self, d: int, depth: int):
+        super().__init__()
+        self.choice = nn.Linear(d, depth)
+
+    def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
+        """Log-probabilities of the exits, to train by."""
+        return self.choice(states[0]).log_softmax(-1)
+
+    def forward(
+        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+    ) -> Bool[Tensor, "B T"]:
+        return self.choice(states[0]).argmax(-1) < len(states)
+
+
+class Geometric(Rule):
+    """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
+
+    One w for all layers as in the paper, or `shared=False`.
+
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
+    """
+
+    def __init__(self, d: int, depth: int, *, threshold: float = 0.5, shared: bool = True):
+        super().__init__()
+        self.threshold = threshold
+        self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
+
+    def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
+        return self.stop[min(n, len(self.stop) - 1)](states[n])[..., 0]
+
+    def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
+        """Log-probabilities of the exits, to train by: stop at n and not before; the last layer takes the rest."""
+        logits = torch.stack([self._logit(states, n) for n in range(len(states) - 1)], -1)
+        stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
+        return stay + F.pad(F.logsigmoid(logits), (0, 1))
+
+    def forward(
+        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+    ) -> Bool[Tensor, "B T"]:
+        return self._logit(states, len(states) - 1).sigmoid() > self.threshold
+
+
+class Chosen(NamedTuple):
+    """The exit of each row, from 1; 0 before a source was read."""
+
+    exit: Int[Tensor, " B"]
+
+
+class BySequence(Rule):
+    """All tokens of a row leave at the likeliest exit of softmax(W s + b), s the mean of the source's states.
+
+    Errors: ValueError where no source was ever given. Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.1.
+    """
+
+    def __init__(self, d: int, depth: int):
+        super().__init__()
+        self.choice = nn.Linear(d, depth)
+
+    def start(self, batch: int, *, device: torch.device | None = None) -> Chosen:
+        return Chosen(torch.zeros(batch, dtype=torch.long, device=device))
+
+    def log_q(self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]) -> Float[Tensor, "B N"]:
+        """Log-probabilities of the exits, to train by."""
+        real = (source_pos >= 0)[..., None]
+        mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
+        return self.choice(mean).log_softmax(-1)
+
+    def told(self, state: Chosen, ctx: Context) -> Chosen:
+        if ctx.source is not None and ctx.source_pos is not None:
+            return Chosen(self.log_q(ctx.source, ctx.source_pos).argmax(-1) + 1)
+        if not torch.compiler.is_compiling() and bool((state.exit == 0).any()):
+            raise ValueError("BySequence got no source; pass Context(source=..., source_pos=...) in the first call")
+        return state
+
+    def forward(
+        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: Chosen
+    ) -> Bool[Tensor, "B T"]:
+        return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])

@@ -1,0 +1,92 @@
+"""Exit rules and confidences against their equations."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kinformer.adapt.confidence import Probe, Saturation, SoftmaxResponse
+from kinformer.adapt.exits import BySequence, Chosen, Confident, Decaying, Geometric, Multinomial
+from kinformer.core.layer import Context
+
+D, DEPTH = 6, 4
+POS = torch.arange(5).expand(2, 5)
+
+
+def states() -> list[Tensor]:
+    return [3 * torch.randn(2, 5, D) for _ in range(DEPTH)]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_geometric_is_the_product_of_not_stopping_before(shared: bool, float64: None) -> None:
+    rule, hs = Geometric(D, DEPTH, shared=shared).requires_grad_(False), states()
+    q = rule.log_q(hs).exp()
+    assert len(rule.stop) == (1 if shared else DEPTH - 1)
+    for b in range(2):
+        for t in range(5):
+            on = 1.0
+            for n in range(DEPTH):
+                unit = rule.stop[0 if shared else min(n, DEPTH - 2)]
+                x = float(torch.sigmoid(unit(hs[n][b, t]))) if n < DEPTH - 1 else 1.0
+                assert math.isclose(float(q[b, t, n]), on * x, rel_tol=1e-10)
+                if n < DEPTH - 1:
+                    assert bool(rule(hs[: n + 1], POS, ())[b, t]) is (x > 0.5)
+                on *= 1 - x
+
+
+def test_multinomial_leaves_at_the_likeliest_by_the_first_state(float64: None) -> None:
+    rule, hs = Multinomial(D, DEPTH), states()
+    likeliest = rule.log_q(hs).exp().argmax(-1) + 1
+    assert len(likeliest.unique()) > 1
+    assert torch.allclose(rule.log_q(hs).exp(), (hs[0] @ rule.choice.weight.T + rule.choice.bias).softmax(-1))
+    for n in range(1, DEPTH):
+        assert torch.equal(rule(hs[:n], POS, ()), likeliest <= n)
+
+
+def test_by_sequence_reads_the_mean_of_the_source_and_keeps_its_choice(float64: None) -> None:
+    rule, hs, source = BySequence(D, DEPTH), states(), 3 * torch.randn(2, 7, D)
+    source_pos = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [-1, -1, 0, 1, 2, -1, -1]])
+    mean = torch.stack([source[0].mean(0), source[1, 2:5].mean(0)])
+    wanted = (mean @ rule.choice.weight.T + rule.choice.bias).softmax(-1)
+    assert torch.allclose(rule.log_q(source, source_pos).exp(), wanted)
+    told = rule.told(rule.start(2), Context(POS, source=source, source_pos=source_pos))
+    assert torch.equal(told.exit, wanted.argmax(-1) + 1)
+    assert rule.told(told, Context(POS)) is told
+    for n in range(1, DEPTH):
+        assert torch.equal(rule(hs[:n], POS, told), (told.exit <= n)[:, None].expand(2, 5))
+    with pytest.raises(ValueError, match="got no source"):
+        rule.told(Chosen(torch.tensor([2, 0])), Context(POS))
+
+
+def test_confidences(float64: None) -> None:
+    hs = states()
+    head = nn.Linear(D, 9)
+    best = head(hs[1]).softmax(-1).sort(-1).values
+    assert torch.allclose(SoftmaxResponse(head)(hs[:2]), best[..., -1] - best[..., -2])
+    dot = (hs[1] * hs[0]).sum(-1) / (hs[1].norm(dim=-1) * hs[0].norm(dim=-1))
+    assert torch.allclose(Saturation()(hs[:2]), dot)
+    assert (Saturation()(hs[:1]) == -torch.inf).all(), "the first possible exit is layer 2"
+    probe = Probe(D)
+    assert torch.allclose(probe(hs[:2]), torch.sigmoid(hs[1] @ probe.unit.weight[0] + probe.unit.bias))
+
+
+def test_leaving_at_the_threshold_or_above_it() -> None:
+    at = torch.tensor([[[0.25, 0.5, 0.75]]]).logit()[..., None][0]  # the probabilities 0.25, 0.5, 0.75 of one row
+
+    class Itself(SoftmaxResponse):
+        def forward(self, states: list[Tensor]) -> Tensor:
+            return states[-1][..., 0].sigmoid()
+
+    sure, pos = Itself(nn.Identity()), torch.arange(3)[None]
+    assert Confident(sure, 0.5)([at], pos, ()).tolist() == [[False, True, True]]
+    assert Confident(sure, 0.5, strict=True)([at], pos, ()).tolist() == [[False, False, True]]
+    assert Confident(sure, Decaying(0.5, 10))([at], pos, ()).tolist() == [[False, False, True]]
+
+
+def test_a_threshold_that_decays() -> None:
+    pos = torch.tensor([[-1, 0, 5, 20]])
+    for form, most in (("paper", 1.0), ("code", 0.6)):
+        wanted = [0.54 + 0.1 * most * math.exp(-4 * t / 20) for t in (0, 0, 5, 20)]
+        assert Decaying(0.6, 20, form=form)(pos)[0].tolist() == pytest.approx(wanted)
+    assert Decaying(1.2, 20)(pos).max() == 1.0
