@@ -8,10 +8,16 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, Layer, Out, prefixed
 from kinformer.core.loss import Loss, gathered, weighed
 from kinformer.core.position import Position
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.lm import Numbered, after, number
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 
 
 class Seq2Seq(nn.Module):
@@ -134,3 +140,12 @@ def cross_entropy(
         logits.transpose(1, 2), wanted, ignore_index=-1, reduction="sum", label_smoothing=smoothing
     )
     return total / (wanted >= 0).sum().clamp_min(1)
+
+
+def _example() -> Seq2Seq:
+    encoder = PreNorm(Attention(16, 2, Softmax(Full())), MLP(16))
+    decoder = PreNorm(Attention(16, 2, Softmax(Causal())), Attention(16, 2, Softmax(Full()), cross=True), MLP(16))
+    return Seq2Seq(11, 16, encoder, decoder, smoothing=0.1)
+
+
+EXAMPLES = (_example,)
