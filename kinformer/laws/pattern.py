@@ -27,6 +27,7 @@ JOINS: list[tuple[Callable[..., Pattern], int]] = [
 
 def check(pattern: Pattern, length: int = 13) -> None:
     """Compare everything that a pattern says of itself with what its predicate does over positions 0..length-1."""
+    _kinds(pattern, length)
     m = matrix(pattern, length)
     for law in (_reach, _live, _capacity, _cover, _parts):
         law(pattern, m, length)
@@ -46,6 +47,22 @@ def draw(atoms: Sequence[Pattern], depth: int, rng: random.Random) -> Pattern:
     return join(*(draw(atoms, depth - 1, rng) for _ in range(count)))
 
 
+def _kinds(pattern: Pattern, length: int) -> None:
+    """What it gives is of the right kind, so that what it says can be compared with what it does."""
+    at = torch.arange(length)
+    given = pattern(0, 0, at[:, None], at)
+    if not isinstance(given, bool) and getattr(given, "dtype", None) is not torch.bool:
+        kind = getattr(given, "dtype", type(given).__name__)
+        raise Broken(f"{pattern}: it answers with {kind}; answer with true or false, by comparisons alone")
+    if not isinstance(given, bool) and torch.broadcast_shapes(given.shape, (length, length)) != (length, length):
+        raise Broken(f"{pattern}: {length} queries and {length} keys give an answer of shape {list(given.shape)}")
+    reach = pattern.reach()
+    if not isinstance(reach, tuple) or len(reach) != 2:
+        raise Broken(f"{pattern}: reach() is {reach!r}; give two numbers, how far back and how far ahead")
+    if not isinstance(pattern.capacity(length), int):
+        raise Broken(f"{pattern}: capacity({length}) is {pattern.capacity(length)!r}; give a whole number of slots")
+
+
 def _first(wrong: Tensor) -> list[int]:
     return wrong.nonzero()[0].tolist()
 
@@ -58,7 +75,8 @@ def _reach(pattern: Pattern, m: Tensor, length: int) -> None:
     if wrong.any():
         _, h, q, k = _first(wrong)
         raise Broken(
-            f"{pattern}: query {q} reads key {k} in head {h}, but reach() says at most {back} back and {ahead} ahead"
+            f"{pattern}: reads position {k} at position {q} of head {h}, but its reach() says at most "
+            f"{f'{ahead} ahead' if k > q else f'{back} back'}"
         )
 
 
@@ -69,7 +87,8 @@ def _live(pattern: Pattern, m: Tensor, length: int) -> None:
         wrong = needed & ~pattern.live(keys, torch.full((BATCH, 1), now))
         if wrong.any():
             raise Broken(
-                f"{pattern}: a query at {now} or later reads key {_first(wrong)[1]}, but live() calls it dead at {now}"
+                f"{pattern}: position {_first(wrong)[1]} is read at position {now} or later, but its live() says at "
+                f"{now} that nobody will"
             )
 
 
@@ -79,7 +98,9 @@ def _capacity(pattern: Pattern, m: Tensor, length: int) -> None:
         keys = torch.arange(now).expand(BATCH, -1)
         count = int(pattern.live(keys, torch.full((BATCH, 1), now)).sum(1).max())
         if count > slots:
-            raise Broken(f"{pattern}: {count} keys are live at position {now}, but capacity({length}) is {slots}")
+            raise Broken(
+                f"{pattern}: {count} positions are live at position {now}, but its capacity({length}) is {slots}"
+            )
 
 
 def _cover(pattern: Pattern, m: Tensor, length: int) -> None:
@@ -91,9 +112,9 @@ def _cover(pattern: Pattern, m: Tensor, length: int) -> None:
         some, every = pattern.cover(*map(torch.tensor, (q_lo, q_hi, k_lo, k_hi)))
         where = f"{pattern}: of queries {q_lo}..{q_hi} and keys {k_lo}..{k_hi}"
         if block.any() and not some.all():
-            raise Broken(f"{where} some pair is allowed, but cover() says none is")
+            raise Broken(f"{where} some pair is allowed, but its cover() says none is")
         if every.any() and not block.all():
-            raise Broken(f"{where} not every pair is allowed, but cover() says that all are")
+            raise Broken(f"{where} not every pair is allowed, but its cover() says that all are")
 
 
 def _parts(pattern: Pattern, m: Tensor, length: int) -> None:

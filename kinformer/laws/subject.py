@@ -25,7 +25,8 @@ class Subject:
     """A part at work: `make` builds a layer of width `width`, or a model that takes tokens below `vocab`.
 
     `only` and `also` are patterns of the batch; `source` says that it reads one; `pattern`, where that is known, is
-    exactly the set that each query reads. `effort` multiplies how much a law tries.
+    exactly the set that each query reads. `place` says where the part was put. `effort` multiplies how much a law
+    tries.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Subject:
     also: Pattern | None = None
     source: bool = False
     pattern: Pattern | None = None
+    place: str = ""
     effort: int = 1
 
     def build(self, seed: int = 0) -> Any:

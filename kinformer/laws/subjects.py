@@ -43,18 +43,33 @@ def attention(make: Callable[[], Any], heads: int = 2, **parts: Make) -> Make:
 def _pattern(p: Pattern) -> Iterator[dict[str, Any]]:
     if holds_tensors(p):
         p = varied(p)
-        yield {"make": attention(lambda: Softmax(Causal(), lse=True)), "only": p, "pattern": Causal()}
+        yield {
+            "make": attention(lambda: Softmax(Causal(), lse=True)),
+            "only": p,
+            "pattern": Causal(),
+            "place": "ctx.only",
+        }
         near = Causal() & Band(1)
-        yield {"make": attention(lambda: Softmax(near)), "also": p, "only": Causal(), "pattern": near}
-        yield {"make": attention(lambda: Softmax(Full())), "only": p, "pattern": Full()}
+        yield {
+            "make": attention(lambda: Softmax(near)),
+            "also": p,
+            "only": Causal(),
+            "pattern": near,
+            "place": "ctx.also",
+        }
+        yield {"make": attention(lambda: Softmax(Full())), "only": p, "pattern": Full(), "place": "ctx.only"}
         return
-    yield {"make": attention(lambda: Softmax(Causal() & p, lse=True)), "pattern": Causal() & p}
-    yield {"make": attention(lambda: Softmax(p)), "pattern": p}
+    yield {
+        "make": attention(lambda: Softmax(Causal() & p, lse=True)),
+        "pattern": Causal() & p,
+        "place": "Causal() & it",
+    }
+    yield {"make": attention(lambda: Softmax(p)), "pattern": p, "place": "by itself"}
 
 
 def _bias(make: Make) -> Iterator[dict[str, Any]]:
-    yield {"make": attention(lambda: Softmax(Causal(), make()))}
-    yield {"make": attention(lambda: Softmax(Full(), make()))}
+    yield {"make": attention(lambda: Softmax(Causal(), make())), "place": "under Causal()"}
+    yield {"make": attention(lambda: Softmax(Full(), make())), "place": "under Full()"}
 
 
 def _position(make: Make) -> Iterator[dict[str, Any]]:
@@ -68,7 +83,7 @@ def _projection(make: Make) -> Iterator[dict[str, Any]]:
     part: Projection = make()
     yield {"make": attention(lambda: Softmax(Causal()), part.heads, projection=make)}
     across = {"projection": make, "cross": lambda: True}
-    yield {"make": attention(lambda: Softmax(Full()), part.heads, **across), "source": True}
+    yield {"make": attention(lambda: Softmax(Full()), part.heads, **across), "source": True, "place": "across"}
 
 
 def _mechanism(make: Make) -> Iterator[dict[str, Any]]:
@@ -76,8 +91,8 @@ def _mechanism(make: Make) -> Iterator[dict[str, Any]]:
 
 
 def _map(make: Make) -> Iterator[dict[str, Any]]:
-    yield {"make": attention(lambda: Linear(make()))}
-    yield {"make": attention(lambda: FullLinear(make()))}
+    yield {"make": attention(lambda: Linear(make())), "place": "in Linear"}
+    yield {"make": attention(lambda: FullLinear(make())), "place": "in FullLinear"}
 
 
 def _memory(make: Make) -> Iterator[dict[str, Any]]:
