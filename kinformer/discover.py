@@ -49,6 +49,7 @@ __all__ = [
     "member",
     "members",
     "modules",
+    "own_module",
     "parse_keywords",
 ]
 
@@ -179,10 +180,14 @@ def find_member(name: str) -> Callable[..., Any]:
     return found[name]
 
 
-def _own_member(path: str, name: str) -> Callable[..., Any]:
+def own_module(path: str) -> types.ModuleType:
+    """A user's own file, run; LookupError where there is none, ImportError where it fails to run.
+
+    Each call runs it anew: its classes are then others than before.
+    """
     file = Path(path).expanduser().resolve()
     if not file.is_file():
-        raise LookupError(f"there is no file {path} to take the member {name!r} from")
+        raise LookupError(f"there is no file {path}")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     full = f"kinformer_own_{digest[:16]}_{file.stem}"
     spec = importlib.util.spec_from_file_location(full, file)
@@ -190,7 +195,11 @@ def _own_member(path: str, name: str) -> Callable[..., Any]:
         raise LookupError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[full] = module
-    _import(path, lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
+    return _import(path, lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
+
+
+def _own_member(path: str, name: str) -> Callable[..., Any]:
+    module = own_module(path)
     found = _declared(module)
     if name not in found and callable(getattr(module, name, None)):
         raise LookupError(f"{name!r} in {path} is not a member; put @member (from kinformer import member) above it")

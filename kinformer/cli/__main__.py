@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from kinformer.cli.check import check
 from kinformer.cli.compare import compare
 from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, debugging
 from kinformer.cli.generate import generate
@@ -17,11 +18,12 @@ app.command("show")(show)
 app.command("train")(train)
 app.command("generate")(generate)
 app.command("compare")(compare)
+app.command("check")(check)
 
 
 @app.callback()
 def about() -> None:
-    """The Transformer family as parts that compose: list, show, train, generate, compare.
+    """The Transformer family as parts that compose: list, show, train, generate, compare, check.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """

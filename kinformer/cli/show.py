@@ -85,10 +85,16 @@ def _patterns(objects: list[tuple[str, Any]], examples: tuple[Any, ...]) -> Iter
             yield repr(example), example
     for _, one in objects:
         if isinstance(getattr(one, "origin", None), Origin):
-            yield from _inside(one())
+            yield from _labelled(one())
 
 
-def _inside(model: Any) -> Iterator[tuple[str, Any]]:
+def _labelled(model: Any) -> Iterator[tuple[str, Any]]:
+    for pattern, layers in inside(model).items():
+        yield f"{pattern!r} in {layers} place{'s' if layers > 1 else ''}", pattern
+
+
+def inside(model: Any) -> dict[Any, int]:
+    """The patterns that a module's parts hold, and in how many places."""
     from kinformer.core.pattern import Pattern
 
     count: dict[Any, int] = {}
@@ -96,8 +102,7 @@ def _inside(model: Any) -> Iterator[tuple[str, Any]]:
         for value in vars(module).values():
             if isinstance(value, Pattern):
                 count[value] = count.get(value, 0) + 1
-    for pattern, layers in count.items():
-        yield f"{pattern!r} in {layers} place{'s' if layers > 1 else ''}", pattern
+    return count
 
 
 def _indented(text: str) -> str:

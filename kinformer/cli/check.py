@@ -1,0 +1,141 @@
+"""`kinformer check FILE`: every law over a part or member of your own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kinformer.cli.errors import FAILED, UserError
+
+if TYPE_CHECKING:
+    from kinformer.cli.growth import Growth
+    from kinformer.cli.own import Example, Own
+    from kinformer.cli.verdict import Verdict
+
+MARKS = {"holds": ("✓", "green"), "broken": ("✗", "red"), "slow": ("✗", "red"), "declared": ("~", "yellow")}
+LENGTH = 24
+
+
+def check(
+    file: Annotated[str, typer.Argument(help="A Python file with EXAMPLES; or file.py:Name, for one of its parts.")],
+    law: Annotated[list[str] | None, typer.Option(help="One law alone; may come several times.")] = None,
+    seconds: Annotated[float, typer.Option(help="The longest that one law may take.", min=0.1)] = 60.0,
+    out: Annotated[Path | None, typer.Option(help="A folder for report.txt and pictures.")] = None,
+) -> int:
+    """Judge a part or member of your own by every law.
+
+    A verdict per law with the smallest example that fails, the patterns drawn, and time and memory against length.
+    The exit code is 0 where all hold, 1 where one does not, 2 where the file cannot be judged.
+    """
+    from rich.console import Console
+
+    from kinformer.cli.growth import Growth
+    from kinformer.cli.own import read
+    from kinformer.cli.verdict import LAWS, TimeIsUp, limited, verdicts
+    from kinformer.keywords import nearest
+
+    for name in law or ():
+        if name not in LAWS:
+            raise UserError(f"there is no law {name!r}{nearest(name, LAWS)}")
+    report = Report(Console(soft_wrap=True, highlight=False, markup=False))
+    try:
+        with limited(seconds):
+            own = read(file)
+    except TimeIsUp as error:
+        raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
+    report.say(_headline(own), "bold")
+    for label, pattern in _patterns(own):
+        report.say(f"\n{label}: a line is a query, a column is a key, from 0 to {LENGTH - 1}")
+        report.say("\n".join(f"    {line}" for line in pattern.show(LENGTH).splitlines()))
+    report.say("")
+    found: list[Verdict] = []
+    growth = Growth()
+    with report.console.status("") as status:
+        for verdict in verdicts(own, tuple(law or LAWS), seconds, status.update):
+            found.append(verdict)
+            report.verdict(verdict)
+        if not law and not any(one.law == "runs" and one.failed for one in found):
+            status.update("time and memory")
+            growth = _growth(own.examples[0], seconds)
+    for line in ("", *growth.lines()) if growth.lines() else ():
+        report.say(line)
+    report.say(f"\n{_sum(found)}", "bold")
+    if out is not None:
+        _save(out, report, own, growth)
+    return FAILED if any(one.failed for one in found) else 0
+
+
+class Report:
+    """Lines for the terminal as they come, kept for a file."""
+
+    def __init__(self, console: Any) -> None:
+        self.console = console
+        self.lines: list[str] = []
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """Print it, and keep it."""
+        self.console.print(text, style=style)
+        self.lines.append(text)
+
+    def verdict(self, verdict: "Verdict") -> None:
+        """A line for a law."""
+        mark, style = MARKS.get(verdict.end, ("-", None))
+        self.say(f"{mark} {verdict.law:<12}{verdict.text}", style)
+
+
+def _headline(own: "Own") -> str:
+    titles = dict.fromkeys(f"{one.title}, a {one.word}" for one in own.examples)
+    count = len(own.examples)
+    return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
+
+
+def _patterns(own: "Own") -> list[tuple[str, Any]]:
+    """The patterns that examples are or hold, each once."""
+    from kinformer.cli.show import inside
+    from kinformer.core.pattern import Pattern
+
+    found: dict[str, Any] = {}
+    for one in own.examples:
+        for pattern in [one.made] if isinstance(one.made, Pattern) else inside(one.made):
+            if _drawable(pattern):
+                found.setdefault(repr(pattern), pattern)
+    return list(found.items())
+
+
+def _drawable(pattern: Any) -> bool:
+    """What cannot be drawn is for the laws to say."""
+    try:
+        return bool(pattern.show(LENGTH))
+    except Exception:
+        return False
+
+
+def _growth(one: "Example", seconds: float) -> "Growth":
+    from kinformer.cli.growth import Growth, measure
+    from kinformer.cli.verdict import TimeIsUp, limited, put
+
+    try:
+        with limited(seconds):
+            return measure(put(one)[0])
+    except (TimeIsUp, Exception):
+        return Growth()  # the laws have said what is wrong with it
+
+
+def _sum(found: list["Verdict"]) -> str:
+    wrong = [one.law for one in found if one.failed]
+    good = sum(one.end == "holds" for one in found)
+    declared = [one.law for one in found if one.end == "declared"]
+    text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
+    text += f", {len(declared)} declared in BREAKS ({', '.join(declared)})" if declared else ""
+    return text + (f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken")
+
+
+def _save(out: Path, report: Report, own: "Own", growth: "Growth") -> None:
+    from kinformer.cli.judged import draw
+    from kinformer.cli.training import make_folder
+
+    make_folder(out)
+    (out / "report.txt").write_text("\n".join(report.lines) + "\n", encoding="utf-8")
+    patterns = [(label, pattern.matrix(LENGTH)) for label, pattern in _patterns(own)]
+    if patterns or growth.lines():
+        draw(patterns, growth, out / "picture.png")

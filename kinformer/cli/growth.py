@@ -1,0 +1,100 @@
+"""Growth: the time and memory that a part takes, against the length of a row."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from kinformer.core.state import leaves
+from kinformer.laws.subject import Subject
+
+LENGTHS = tuple(16 * 2**n for n in range(8))
+ENOUGH = 0.5  # seconds of one call after which no longer row is tried
+BARS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass
+class Growth:
+    """For each length: seconds of a call with its gradients, bytes kept for these, and bytes of a state if any."""
+
+    lengths: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    kept: list[float] = field(default_factory=list)
+    state: list[float] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """A small picture: one line a curve, heights by the logarithm, and how it grows at its end."""
+        if len(self.lengths) < 2:
+            return []
+        rows = [("time", self.seconds, _seconds), ("memory", self.kept, _bytes), ("state", self.state, _bytes)]
+        found = [f"rows of {self.lengths[0]} to {self.lengths[-1]} tokens, each twice as long, width 16, one at a time"]
+        for name, values, said in rows:
+            if values:
+                ends = f"{said(values[0])} to {said(values[-1])}"
+                found.append(f"{name:<7}{bars(values)}  {ends}, like length^{self.power(values):.1f}")
+        return found
+
+    def power(self, values: Sequence[float]) -> float:
+        """The exponent by which a curve grows over its last two steps."""
+        back = min(3, len(values))
+        return math.log(max(values[-1], 1e-9) / max(values[-back], 1e-9)) / math.log(2 ** (back - 1))
+
+
+def measure(subject: Subject) -> Growth:
+    """Longer and longer rows, until one takes half a second or a part can read no longer ones."""
+    module = subject.build().float()
+    stateful = subject.no_state(module) is None
+    found = Growth()
+    for length in LENGTHS:
+        try:
+            seconds, kept = min(_call(subject, module, length) for _ in range(2))
+            state = subject.start(module, 1, length, torch.float32) if stateful else ()
+        except (IndexError, ValueError, RuntimeError):
+            break  # a table of positions or a pattern's tensors end somewhere
+        found.lengths.append(length)
+        found.seconds.append(seconds)
+        found.kept.append(kept)
+        if stateful:
+            found.state.append(sum(leaf.nbytes for _, leaf in leaves(state)))
+        if seconds > ENOUGH:
+            break
+    return found
+
+
+def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float, float]:
+    batch = subject.batch([length]).to(torch.float32)
+    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    begin = monotonic()
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        y = subject.call(module, batch).y
+    if y.requires_grad:
+        y.sum().backward()
+    return monotonic() - begin, float(sum(kept.values()))
+
+
+def bars(values: Sequence[float]) -> str:
+    """One character a value; the lowest is the smallest, the highest the largest, logarithms between."""
+    logs = [math.log(max(value, 1e-9)) for value in values]
+    low, high = min(logs), max(logs)
+    return "".join(BARS[round((log - low) / (high - low) * (len(BARS) - 1)) if high > low else 0] for log in logs)
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:.3g} ms" if value < 1 else f"{value:.2g} s"
+
+
+def _bytes(value: float) -> str:
+    power = min(3, int(math.log(max(value, 1), 1024)))
+    return f"{value / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"

@@ -1,0 +1,39 @@
+"""The picture of a check: patterns, and time and memory against length."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
+from torch import Tensor  # noqa: E402
+
+from kinformer.cli.growth import Growth  # noqa: E402
+
+MOST = 4  # patterns
+
+
+def draw(patterns: list[tuple[str, Tensor]], growth: Growth, path: Path) -> None:
+    """The first patterns side by side, then time, then bytes, both on logarithmic axes."""
+    drawn, curves = patterns[:MOST], 2 if growth.lines() else 0
+    figure, row = pyplot.subplots(
+        1, len(drawn) + curves, figsize=(4 * (len(drawn) + curves), 4), layout="constrained", squeeze=False
+    )
+    for axes, (label, matrix) in zip(row[0], drawn, strict=False):
+        axes.imshow(matrix, cmap="Greys", vmin=0, vmax=1)
+        axes.set(title=label, xlabel="key", ylabel="query")
+    if curves:
+        time, space = row[0][-2:]
+        time.loglog(growth.lengths, growth.seconds, marker="o")
+        time.set(title=f"grows like length^{growth.power(growth.seconds):.1f}", ylabel="seconds with gradients")
+        space.loglog(growth.lengths, growth.kept, marker="o", label="kept for gradients")
+        if growth.state:
+            space.loglog(growth.lengths, growth.state, marker="s", label="state for decoding")
+        space.set(ylabel="bytes")
+        space.legend()
+        for axes in (time, space):
+            axes.set_xlabel("tokens in a row")
+            axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
