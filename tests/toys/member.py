@@ -1,0 +1,28 @@
+"""Sinks: a window, and a few first tokens that all may read."""
+
+from kinformer import Attention, member
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import Gated
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.norms.rms import RMSNorm
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.tokens import Tokens
+from kinformer.positions.rotary import Rotary
+
+
+@member
+def sinks(d: int = 128, depth: int = 4, heads: int = 4, window: int = 64, first: int = 2, vocab: int = 256) -> LM:
+    """A decoder whose cache keeps the window and the first tokens. Source: Xiao et al., 2023, arXiv:2309.17453."""
+
+    def block() -> PreNorm:
+        pattern = Causal() & (Band(window) | Tokens(first))
+        attention = Attention(d, heads, Softmax(pattern), rotary=Rotary(d // heads))
+        return PreNorm(attention, Gated(d), norm=RMSNorm)
+
+    return LM(vocab, d, Stack([block() for _ in range(depth)], RMSNorm(d)))
+
+
+EXAMPLES = (lambda: sinks(d=16, depth=2, heads=2, window=4, vocab=11),)
