@@ -1,0 +1,113 @@
+"""BERT against Hugging Face's on equal weights: logits, padding, two kinds of segments, loss and gradients."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import BertConfig, BertForMaskedLM
+
+from kinformer.core.layer import Context
+from kinformer.members.bert import bert
+from kinformer.models.mlm import MLM
+from tests.parity.peers import agree, put, shaken
+
+VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40  # Hugging Face counts the mask, which is our id 19, among its tokens
+
+
+def peer(dtype: torch.dtype) -> BertForMaskedLM:
+    config = BertConfig(
+        vocab_size=VOCAB + 1,
+        hidden_size=D,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * D,
+        max_position_embeddings=LENGTH,
+        initializer_range=0.3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=None,
+        attn_implementation="eager",
+    )
+    return shaken(BertForMaskedLM(config).to(dtype).eval())  # type: ignore[return-value]
+
+
+def put_encoder(made: MLM, embeddings: nn.Module, layers: Any, transform: nn.Linear, norm: nn.LayerNorm) -> None:
+    """What BERT and Longformer have in common: embeddings, the layers around their attention, the head's layer."""
+    made_any: Any = made
+    their: Any = embeddings
+    put(made_any.embedding, their.word_embeddings.weight[: made.vocab + 1])
+    put(made_any.kind, their.token_type_embeddings.weight)
+    put(made_any.norm, their.LayerNorm.weight, their.LayerNorm.bias)
+    put(made_any.transform[0], transform.weight, transform.bias)
+    put(made_any.transform[2], norm.weight, norm.bias)
+    for block, layer in zip(made_any.body.layers, layers, strict=True):
+        attention, mlp = block.layers
+        own, out = layer.attention.self, layer.attention.output
+        put(attention.projection.q, own.query.weight, own.query.bias)
+        put(attention.projection.k, own.key.weight, own.key.bias)
+        put(attention.projection.v, own.value.weight, own.value.bias)
+        put(attention.aggregation.out, out.dense.weight, out.dense.bias)
+        put(block.norms[0], out.LayerNorm.weight, out.LayerNorm.bias)
+        put(mlp.up, layer.intermediate.dense.weight, layer.intermediate.dense.bias)
+        put(mlp.down, layer.output.dense.weight, layer.output.dense.bias)
+        put(block.norms[1], layer.output.LayerNorm.weight, layer.output.LayerNorm.bias)
+
+
+def ours_like(theirs: BertForMaskedLM) -> MLM:
+    made: Any = bert(d=D, depth=DEPTH, heads=HEADS, length=LENGTH, vocab=VOCAB).to(theirs.dtype).eval()
+    head = theirs.cls.predictions
+    put_encoder(made, theirs.bert.embeddings, theirs.bert.encoder.layer, head.transform.dense, head.transform.LayerNorm)
+    put(made.position.table, theirs.bert.embeddings.position_embeddings.weight)
+    put(made.head, head.decoder.weight, head.decoder.bias)
+    return made
+
+
+def hidden(rows: int = 3, length: int = 17) -> Tensor:
+    """Tokens, the mask among them."""
+    return torch.randint(0, VOCAB + 1, (rows, length))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits(dtype: torch.dtype) -> None:
+    theirs, tokens = peer(dtype), hidden()
+    agree(ours_like(theirs).logits(tokens).y, theirs(input_ids=tokens).logits[..., :VOCAB])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_padding_on_either_side(dtype: torch.dtype) -> None:
+    theirs, tokens = peer(dtype), hidden(4)
+    tokens[1, :5] = tokens[2, 9:] = tokens[3, :2] = tokens[3, 14:] = -1
+    real = tokens >= 0
+    positions = (real.cumsum(1) - 1).clamp_min(0)
+    want = theirs(input_ids=tokens.clamp_min(0), attention_mask=real.long(), position_ids=positions).logits
+    agree(ours_like(theirs).logits(tokens).y[real], want[..., :VOCAB][real])
+
+
+def test_two_kinds_of_segments() -> None:
+    theirs, tokens = peer(torch.float64), hidden()
+    segment = (torch.arange(17) > torch.tensor([[4], [9], [16]])).long()
+    ctx = Context(torch.arange(17).expand(3, -1), run=True, below={"segment": segment})
+    want = theirs(input_ids=tokens, token_type_ids=segment).logits
+    agree(ours_like(theirs).logits(tokens, None, ctx).y, want[..., :VOCAB])
+
+
+def test_loss_and_gradients() -> None:
+    """The loss of what eval mode hides, over the logits of real tokens: the mask is no answer of ours."""
+    theirs = peer(torch.float64)
+    ours: Any = ours_like(theirs)
+    tokens = torch.randint(0, VOCAB, (3, 17))
+    read, wanted = ours.hide(tokens, torch.Generator().manual_seed(0))
+    loss = ours(tokens)
+    their_loss = F.cross_entropy(theirs(input_ids=read).logits[..., :VOCAB].transpose(1, 2), wanted, ignore_index=-1)
+    agree(loss.total, their_loss)
+    loss.total.backward()
+    their_loss.backward()
+    embeddings, first, their_first = theirs.bert.embeddings, ours.body.layers[0], theirs.bert.encoder.layer[0]
+    agree(ours.embedding.weight.grad, embeddings.word_embeddings.weight.grad)
+    agree(ours.position.table.weight.grad, embeddings.position_embeddings.weight.grad)
+    agree(ours.kind.weight.grad, embeddings.token_type_embeddings.weight.grad)
+    agree(first.layers[1].up.weight.grad, their_first.intermediate.dense.weight.grad)
+    agree(first.layers[0].projection.q.weight.grad, their_first.attention.self.query.weight.grad)
+    agree(ours.head.bias.grad, theirs.cls.predictions.decoder.bias.grad)
