@@ -1,0 +1,116 @@
+"""Longformer against Hugging Face's on equal weights: global tokens per example, windows by layer, padding, loss.
+
+Their local softmax is taken in float32 whatever comes; here it keeps float64, so that float64 can be compared in full.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import LongformerConfig, LongformerForMaskedLM
+
+from kinformer.core.layer import Context
+from kinformer.members.longformer import longformer
+from kinformer.models.mlm import MLM
+from kinformer.patterns.marked import Marked
+from tests.parity.peers import agree, put, shaken
+from tests.parity.test_hf_bert import put_encoder
+from tests.parity.test_longformer_attention import by_head
+
+VOCAB, D, HEADS, LENGTH = 19, 24, 4, 40
+PAD = VOCAB + 1  # an id of theirs alone; the mask is VOCAB for both
+WINDOWS = (2, 4)
+
+
+@pytest.fixture(autouse=True)
+def softmax_in_the_dtype_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    def softmax(scores: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+        return scores.softmax(dim)
+
+    monkeypatch.setattr(F, "softmax", softmax)
+
+
+def peer(dtype: torch.dtype) -> LongformerForMaskedLM:
+    config = LongformerConfig(
+        vocab_size=VOCAB + 2,
+        hidden_size=D,
+        num_hidden_layers=len(WINDOWS),
+        num_attention_heads=HEADS,
+        intermediate_size=4 * D,
+        max_position_embeddings=LENGTH + PAD + 1,
+        attention_window=[2 * window for window in WINDOWS],  # theirs counts both sides
+        type_vocab_size=1,
+        initializer_range=0.3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=PAD,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
+    return shaken(LongformerForMaskedLM(config).to(dtype).eval())  # type: ignore[return-value]
+
+
+def ours_like(theirs: LongformerForMaskedLM, marked: int) -> MLM:
+    made: Any = longformer(
+        d=D, depth=len(WINDOWS), heads=HEADS, window=WINDOWS, marked=marked, length=LENGTH, vocab=VOCAB
+    )
+    made = made.to(theirs.dtype).eval()
+    their, head = theirs.longformer, theirs.lm_head
+    put_encoder(made, their.embeddings, their.encoder.layer, head.dense, head.layer_norm)
+    put(made.position.table, their.embeddings.position_embeddings.weight[PAD + 1 :])
+    put(made.head, head.decoder.weight[: VOCAB + 1], head.decoder.bias[: VOCAB + 1])
+    for block, layer in zip(made.body.layers, their.encoder.layer, strict=True):
+        own = layer.attention.self
+        parts = (own.query_global, own.key_global, own.value_global)
+        side = block.layers[0].side
+        put(side, by_head([part.weight for part in parts], HEADS), by_head([part.bias for part in parts], HEADS))
+    return made
+
+
+def on_both(
+    theirs: LongformerForMaskedLM, tokens: Tensor, marked: Tensor, ours: MLM, also: Marked | None
+) -> tuple[Tensor, Tensor]:
+    """Their logits of real tokens and ours; padding is -1 in tokens."""
+    real = tokens >= 0
+    their_tokens = tokens.masked_fill(~real, PAD)
+    want = theirs(input_ids=their_tokens, attention_mask=real.long(), global_attention_mask=marked.long()).logits
+    ctx = Context((real.cumsum(1) - 1).masked_fill(~real, -1), run=True, also=also)
+    return ours.logits(tokens, None, ctx).y[real], want[..., :VOCAB][real]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("marked", [1, 3])
+def test_the_first_tokens_are_global(dtype: torch.dtype, marked: int) -> None:
+    theirs, tokens = peer(dtype), torch.randint(0, VOCAB + 1, (3, 21))
+    first = (torch.arange(21) < marked).expand(3, -1)
+    agree(*on_both(theirs, tokens, first, ours_like(theirs, marked), None))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_global_tokens_and_padding_of_each_example(dtype: torch.dtype) -> None:
+    theirs, tokens = peer(dtype), torch.randint(0, VOCAB + 1, (3, 21))
+    tokens[1, 15:] = tokens[2, 9:] = -1
+    marked = torch.zeros(3, 21, dtype=torch.bool)
+    marked[0, [0, 7, 20]] = marked[1, [3, 4]] = True  # and none in the last row
+    agree(*on_both(theirs, tokens, marked, ours_like(theirs, 0), Marked(marked)))
+
+
+def test_loss_and_gradients() -> None:
+    theirs = peer(torch.float64)
+    ours: Any = ours_like(theirs, 2)
+    tokens = torch.randint(0, VOCAB, (3, 21))
+    read, wanted = ours.hide(tokens, torch.Generator().manual_seed(0))
+    loss = ours(tokens)
+    first = (torch.arange(21) < 2).expand(3, -1)
+    logits = theirs(input_ids=read, global_attention_mask=first.long()).logits[..., :VOCAB]
+    their_loss = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=-1)
+    agree(loss.total, their_loss)
+    loss.total.backward()
+    their_loss.backward()
+    block, their = ours.body.layers[0], theirs.longformer.encoder.layer[0]
+    parts = (their.attention.self.query_global, their.attention.self.key_global, their.attention.self.value_global)
+    agree(block.layers[0].side.weight.grad, by_head([part.weight.grad for part in parts], HEADS))
+    agree(block.layers[0].projection.k.weight.grad, their.attention.self.key.weight.grad)
+    agree(block.layers[1].down.weight.grad, their.output.dense.weight.grad)
