@@ -1,5 +1,6 @@
 """FAVOR: positive random features of softmax's kernel; RandomReLU: random features of a kernel of their own."""
 
+import random
 from collections.abc import Mapping
 from typing import Literal
 
@@ -42,7 +43,9 @@ class Redrawn(FeatureMap):
         step = int(self.steps)
         if self.redraw and step % self.redraw == 0:
             directions, k_dim = self.directions.shape
-            self.directions.copy_(drawn(directions, k_dim, self.orthogonal, (self.seed << 32) + step))
+            # torch's generator looks at 32 bits of a seed, so seed and step are mixed into as many
+            seed = random.Random(f"{self.seed} {step}").getrandbits(32)
+            self.directions.copy_(drawn(directions, k_dim, self.orthogonal, seed))
 
     def projected(self, x: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T m"]]:
         """x / K^(1/4), so that products of two are q.k / sqrt(K), and its products with the directions."""

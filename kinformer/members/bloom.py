@@ -1,0 +1,50 @@
+"""BLOOM: a decoder without positions, its scores sloped by distance."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.biases.alibi import ALiBi
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+
+
+class Normalised(Layer):
+    """A norm of the embedded tokens, before the first block: what kept the large BLOOM from diverging."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.d, self.norm = d, LayerNorm(d)
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        return Out(self.norm(x), state)
+
+
+@member
+def bloom(d: int = 128, depth: int = 5, heads: int = 4, vocab: int = 256, dropout: float = 0.0) -> LM:
+    """BLOOM (Le Scao et al., 2022, arXiv:2211.05100): causal attention with ALiBi, a norm on the embeddings, pre-norm.
+
+    Choose it over `gpt` for rows longer than those it was trained on: it has no table of positions to run out of, and
+    ALiBi (Press et al., 2021, arXiv:2108.12409) lets what is far fade, in some heads faster than in others.
+    """
+
+    def block() -> PreNorm:
+        attention = Attention(d, heads, Softmax(Causal(), ALiBi(heads), dropout=dropout, lse=False))
+        return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
+
+    return LM(vocab, d, Stack([Normalised(d), *(block() for _ in range(depth))], LayerNorm(d)))
+
+
+EXAMPLES = (lambda: bloom(d=16, depth=2, heads=2, vocab=11),)
+BREAKS = {
+    "learns": "ALiBi tells near from far but singles out no distance, and there are no positions: it learns to copy from 1 "
+    "back, and not from 3 back in the steps of the law",
+}
+COMPILES = True

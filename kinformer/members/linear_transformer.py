@@ -1,0 +1,34 @@
+"""The linear Transformer: attention as sums of features, whose past is a state of fixed size."""
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.maps.elu import ELU
+from kinformer.mechanisms.linear import Linear
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+
+
+@member
+def linear_transformer(
+    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
+
+    Choose it where decoding must be cheap: each token costs the same, however long the row. It remembers less sharply
+    than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open, and learned
+    positions; `length` is the longest row it can read.
+    """
+
+    def block() -> PreNorm:
+        return PreNorm(Attention(d, heads, Linear(ELU())), MLP(d), dropout=dropout)
+
+    body = Stack([block() for _ in range(depth)], LayerNorm(d))
+    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+
+
+EXAMPLES = (lambda: linear_transformer(d=16, depth=2, heads=2, length=64, vocab=11),)
+COMPILES = True
