@@ -47,6 +47,8 @@ def check(
     for label, pattern in _patterns(own):
         report.say(f"\n{label}: a line is a query, a column is a key, from 0 to {LENGTH - 1}")
         report.say("\n".join(f"    {line}" for line in pattern.show(LENGTH).splitlines()))
+    for hint in _hints(own):
+        report.say(f"\nhint: {hint}", "yellow")
     report.say("")
     found: list[Verdict] = []
     growth = Growth()
@@ -100,6 +102,16 @@ def _patterns(own: "Own") -> list[tuple[str, Any]]:
             if _drawable(pattern):
                 found.setdefault(repr(pattern), pattern)
     return list(found.items())
+
+
+def _hints(own: "Own") -> list[str]:
+    """What the file's own patterns could say more sharply."""
+    from kinformer.cli.hints import hints
+
+    try:
+        return [hint for one in own.examples if one.kind == "patterns" for hint in hints(one.made)]
+    except Exception:
+        return []  # what is wrong with them is for the laws to say
 
 
 def _drawable(pattern: Any) -> bool:

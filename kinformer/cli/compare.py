@@ -27,14 +27,17 @@ def compare(
 
     from rich.console import Console
 
+    from kinformer.cli.errors import UserError
     from kinformer.cli.picture import draw
     from kinformer.cli.results import Results, compressed, measured, settled
     from kinformer.cli.training import learn, make_folder, prepare
+    from kinformer.train.evaluate import masks
 
     job = prepare(data, None, minutes, batch, length, lr, seed)
     make_folder(out)
     for one in wanted:
-        one.build(seed)
+        if masks(one.build(seed)):
+            raise UserError(f"{one.text!r} fills in hidden bytes, and compare takes members that predict the next one")
     results = Results(settled(job, minutes), compressed(job), [])
     for place, (title, one) in enumerate(zip(titles(wanted), wanted, strict=True)):
         folder = out / folder_name(title)

@@ -24,19 +24,21 @@ def train(
 ) -> None:
     """Train a member on a text.
 
-    The best of it by bits per byte on valid is kept in a folder that `generate` reads.
+    The best of it by bits per byte on valid is kept in a folder that `generate` reads. A member that fills in hidden
+    bytes, like bert, is judged by its bits per masked byte.
     """
     if (steps is None) == (minutes is None):
         raise UserError("give one of --steps N and --minutes M")
     one = wanted(member, keywords or ())
 
     from kinformer.cli.training import learn, prepare
+    from kinformer.train.evaluate import unit
 
     job = prepare(data, steps, minutes, batch, length, lr, seed)
     model = one.build(seed)
     history = learn(one.text, model, job, out)
     best = history.best
     print(
-        f"{one.text}: {best.valid:.3f} bits per byte on the first {job.valid_bytes:,} bytes of valid "
+        f"{one.text}: {best.valid:.3f} {unit(model)} on the first {job.valid_bytes:,} bytes of valid "
         f"at step {best.step:,}, {history.speed:,.0f} tokens/s; in {out}"
     )

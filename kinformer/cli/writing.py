@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from kinformer.core.layer import Out
 from kinformer.core.mechanism import NoState
 from kinformer.generate import generate
-from kinformer.train.evaluate import device_of
+from kinformer.train.evaluate import device_of, masks
 
 
 class Heard(nn.Module):
@@ -49,8 +49,10 @@ def write(
     """What a model writes after a prompt, and the milliseconds that a token took (the median, the prompt left out).
 
     A model without a state reads all anew for each token. `hear` is told each byte but the last while it writes.
-    Raises what `generate` raises.
+    Raises ValueError for a model that fills in hidden bytes, and what `generate` raises.
     """
+    if masks(model):
+        raise ValueError(f"{type(model).__name__} fills in hidden bytes and writes none; use a causal member, like gpt")
     rows = torch.tensor([list(prompt)], device=device_of(model))
     try:
         model.start(1, len(prompt) + tokens, device=rows.device)

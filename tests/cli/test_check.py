@@ -1,0 +1,395 @@
+"""`kinformer check` over the toys, over twins of them with one mistake each, and over files that cannot be judged.
+
+All in one process of their own, as a user runs them: here annotations are checked at run time, there they are not.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kinformer.cli.verdict import LAWS
+
+ROOT = Path(__file__).parents[2]
+TOYS = ROOT / "tests" / "toys"
+NAMES = ("pattern", "bias", "mechanism", "memory", "block", "depth", "member")
+QUICK = [law for law in LAWS if law != "learns"]
+RUN = """
+import contextlib, io, json, sys
+from kinformer.cli.__main__ import run
+found = {}
+for name, words in json.load(sys.stdin).items():
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(words)
+    found[name] = code, out.getvalue(), err.getvalue()
+print(json.dumps(found))
+"""
+
+
+class Case(NamedTuple):
+    """A file and what is said of it: in one line of stdout, or on stderr where the exit code is 2."""
+
+    text: str
+    says: str
+    code: int = 1
+    laws: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
+
+
+def twin(toy: str, *changes: str) -> str:
+    """A toy's text with (old, new, old, new, ...) replaced; every old one must be there."""
+    text = (TOYS / f"{toy}.py").read_text(encoding="utf-8")
+    for old, new in zip(changes[::2], changes[1::2], strict=True):
+        assert old in text, f"{toy}.py has no {old!r} to break"
+        text = text.replace(old, new)
+    return text
+
+
+def ending(toy: str, examples: str) -> str:
+    """A toy's text with other EXAMPLES."""
+    return twin(toy).partition("EXAMPLES = ")[0] + examples
+
+
+def law(name: str, toy: str, *changes: str, says: str, code: int = 1, more: tuple[str, ...] = ()) -> Case:
+    """A twin that breaks a law."""
+    return Case(twin(toy, *changes), says, code, (name,), more)
+
+
+BUFFER = """def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def start"""
+LIVE = """def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return k > now - 3
+
+    def reach"""
+CENTRE = """class Centre(nn.Module):
+    def __init__(self, d: int):
+        super().__init__()
+
+    def forward(self, x):
+        return x - x.mean(1, keepdim=True)
+
+
+@member"""
+READ = "Read(mean.repeat_interleave(q.shape[1] // v.shape[1], 1), lse)"
+
+BROKEN = {
+    # a pattern
+    "reads ahead": law(
+        "pattern",
+        "pattern",
+        "k <= q",
+        "k <= q + 2",
+        says="Alternate(): reads position 2 at position 0 of head 0, but its reach() says at most 0 ahead",
+    ),
+    "peeks": law("peek", "pattern", "k <= q", "k <= q + 2", says="redrawing what follows column 0 of 3 changes it"),
+    "reaches too short": law(
+        "pattern",
+        "pattern",
+        "torch.inf, 0",
+        "4, 0",
+        says="Alternate(): reads position 0 at position 6 of head 0, but its reach() says at most 4 back",
+    ),
+    "reaches a number": law(
+        "pattern", "pattern", "torch.inf, 0", "3", says="reach() is 3; give two numbers, how far back and how far ahead"
+    ),
+    "gives numbers": law(
+        "pattern", "pattern", " % 2 == 0", " % 2", says="it answers with torch.int64; answer with true or false"
+    ),
+    "lets live keys die": law(
+        "pattern",
+        "pattern",
+        "def reach",
+        LIVE,
+        says="position 0 is read at position 3 or later, but its live() says at 3 that nobody will",
+    ),
+    "has endless slots": law(
+        "pattern",
+        "pattern",
+        "def reach",
+        "def capacity(self, length):\n        return torch.inf\n\n    def reach",
+        says="capacity(2) is inf; give a whole number of slots",
+    ),
+    "fails": law("pattern", "pattern", "(q - k)", "(q - k).none()", says="line 16 of fails.py: AttributeError: "),
+    # a bias
+    "is NaN": law(
+        "runs", "bias", ".abs()", ".abs().to(s.dtype).log() * 0", says="numbers of its output are NaN or infinite"
+    ),
+    "counts columns": law(
+        "chunk",
+        "bias",
+        "(at(q_pos, b, h, i) - at(k_pos, b, h, j))",
+        "(i - j)",
+        says="under Causal(): a call with a fresh state differs from one without: row 0, position 1 is",
+    ),
+    "is for another number of heads": law(
+        "runs", "bias", "lambda: Decay(2)", "lambda: Decay(1)", says="under Causal(): it fails: line 33 of"
+    ),
+    # a mechanism
+    "state is not batch first": law(
+        "rows",
+        "mechanism",
+        "torch.zeros(batch, key_heads",
+        "torch.zeros(1, key_heads",
+        says="the state's total is [1, 2, 8] for 3 rows; every leaf must be batch first",
+    ),
+    "changes a buffer": law(
+        "mutation",
+        "mechanism",
+        "def start",
+        BUFFER,
+        "real = k_pos",
+        "self.calls += 1\n        real = k_pos",
+        says="a forward in eval mode changes mechanism.calls; what must change once per step belongs in after_step",
+    ),
+    "counts padding": law(
+        "padding",
+        "mechanism",
+        "k_pos >= 0",
+        "k_pos >= -1",
+        says="a loss on real positions has a gradient at padding of x, so what stands there mattered",
+    ),
+    "returns a tensor": law(
+        "runs", "mechanism", f"Out({READ}, state)", "mean", says="Mean.forward returns a Tensor; return Out(y, state)"
+    ),
+    "returns no read": law(
+        "runs",
+        "mechanism",
+        READ,
+        "mean",
+        says="Mean.forward returns an Out of a Tensor; return Out(Read(y, lse), state)",
+    ),
+    "has the wrong shape": law(
+        "runs",
+        "mechanism",
+        ".to(v.dtype)",
+        ".to(v.dtype)[..., :4]",
+        says="Mean.forward gives [3, 2, 2, 4]; it must give [3, 2, 2, 8] for y",
+    ),
+    "does not merge": law(
+        "merge", "mechanism", "count.to(q.dtype).log()", "count.to(q.dtype)", says="of merged pieces is "
+    ),
+    "forgets": law(
+        "chunk",
+        "mechanism",
+        "count[:, -1]) if",
+        "count[:, -1] * 0) if",
+        says="cut into chunks of [1, 1], 2 tokens give another result than in one call: row 0, position 1 is",
+    ),
+    "gives no advice": law(
+        "chunk",
+        "mechanism",
+        'count = torch.zeros(batch, dtype=torch.long, device=kind.get("device"))',
+        "from kinformer.core.mechanism import NoState\n        raise NoState('none')",
+        "return Sums(torch.zeros(batch, key_heads, v_dim, **kind), count)",
+        "return ()",
+        says="start() says that there is no state but not what to do instead: 'none'",
+    ),
+    "is slow": law(
+        "runs",
+        "mechanism",
+        "real = k_pos",
+        "while True:\n            pass\n        real = k_pos",
+        says="no answer in 0.5 s; make the example smaller (width 16, 2 heads), or give --seconds",
+        more=("--seconds", "0.5"),
+    ),
+    "overflows": law(
+        "dtype", "mechanism", "total / count", "total * 9e4 / 9e4 / count", says="results are not finite in float16"
+    ),
+    # a memory
+    "fades": law("chunk", "memory", "[state.x, x]", "[0.9 * state.x, x]", says="cut into chunks of [1, 1], 2 tokens"),
+    "reads empty slots": law(
+        "chunk", "memory", "(batch, n), -1", "(batch, n), 0", says="the state's x grew from [3, 2, 16] to [3, 4, 16]"
+    ),
+    # a block
+    "mixes rows": law(
+        "batch_mates",
+        "block",
+        "self.g * out.y",
+        "self.g * out.y.mean(0)",
+        says="rows [0] of 2 tokens give another result in a batch of three than by themselves",
+    ),
+    "writes to aux": law(
+        "mutation",
+        "block",
+        "out = f(norm(x))",
+        'out = f(norm(x))\n        out.aux["g"] = self.g',
+        says="the mapping aux of a part's Out is written to after it was returned",
+    ),
+    # depth
+    "shares one state": law("chunk", "depth", "else state[n]", "else state[0]", says="cut into chunks"),
+    "has no width": law(
+        "runs",
+        "depth",
+        "self.d, self.layer, self.times = layer.d, layer, times",
+        "self.layer, self.times = layer, times",
+        says="it cannot be put to work: AttributeError: 'Repeat' object has no attribute 'd'",
+    ),
+    "makes a state": law(
+        "chunk", "depth", "None if state is None else tuple(", "tuple(", says="no state went in and one came out"
+    ),
+    # a member
+    "takes the mean of the row": law(
+        "peek",
+        "member",
+        "@member",
+        CENTRE,
+        "from kinformer import Attention",
+        "from torch import nn\n\nfrom kinformer import Attention",
+        "norm=RMSNorm",
+        "norm=Centre",
+        says="start() says that it can decode, but ",
+    ),
+    # BREAKS
+    "breaks nothing": Case(
+        twin("block") + 'BREAKS = {"peek": "the paper sorts the whole row"}\n',
+        "BREAKS is out of date: every example keeps this law; drop 'peek' from it",
+        1,
+        ("peek",),
+    ),
+}
+
+JUDGED = {
+    "breaks what it says": Case(
+        twin("block", "out.y)", "out.y.mean(0))")
+        + 'BREAKS = {"batch_mates": "the paper takes the mean of the batch"}\n',
+        "~ batch_mates BREAKS: the paper takes the mean of the batch",
+        0,
+        ("batch_mates",),
+    ),
+    "reach is endless": law(
+        "pattern",
+        "pattern",
+        "def reach",
+        "def other",
+        code=0,
+        says="hint: Alternate() reads nothing ahead, but reach() says inf: as it is, it cannot be decoded by itself",
+    ),
+    "could keep less": law(
+        "pattern",
+        "pattern",
+        " % 2 == 0",
+        " < 5",
+        code=0,
+        says="hint: Alternate() reads 4 back at most, but reach() says inf: a sharper reach() reads fewer keys",
+    ),
+    "has no state": law(
+        "chunk",
+        "member",
+        "Causal() & (Band(window) | Tokens(first))",
+        "Causal() & Band(window) | Tokens(first)",
+        code=0,
+        says="no state to judge: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads up to 1 positions ahead",
+    ),
+}
+
+UNJUDGED = {
+    "has no examples": Case(ending("pattern", ""), "has no EXAMPLES; end it with EXAMPLES = (Alternate(...),)"),
+    "a member has none": Case(ending("member", ""), "has no EXAMPLES; end it with EXAMPLES = (lambda: sinks(...),)"),
+    "has no comma": Case(
+        ending("pattern", "EXAMPLES = (Alternate())"), "is a Alternate, and must be a tuple; write EXAMPLES = ("
+    ),
+    "has empty examples": Case(ending("bias", "EXAMPLES = ()"), "is empty, and must be a tuple"),
+    "is already made": Case(ending("bias", "EXAMPLES = (Decay(2),)"), "is a Decay that is already made; write lambda:"),
+    "is a class": Case(ending("pattern", "EXAMPLES = (Alternate,)"), "is the class Alternate; write Alternate(...)"),
+    "makes a pattern": Case(
+        ending("pattern", "EXAMPLES = (lambda: Alternate(),)"), "give the pattern itself: Alternate()"
+    ),
+    "makes a number": Case(ending("bias", "EXAMPLES = (lambda: 3,)"), "makes a int, which is none of pattern, bias,"),
+    "is a number": Case(ending("bias", "EXAMPLES = (3,)"), "is a int, which is neither a pattern nor a function"),
+    "cannot be built": Case(
+        ending("bias", "EXAMPLES = (lambda: Decay(two),)"), "cannot be built: line 38 of cannot_be_built.py: NameError"
+    ),
+    "does not import": Case(
+        "import nothing_of_the_kind", "cannot be imported: line 1 of does_not_import.py: ModuleNot"
+    ),
+    "is no Python": Case("\ndef f(:", "cannot be imported: line 2 of is_no_python.py: SyntaxError: "),
+    "exits": Case("raise SystemExit(3)", "leaves Python while it is imported; put such code under __name__"),
+    "hangs": Case("while True: pass", "and its examples not built in 0.5 s", more=("--seconds", "0.5")),
+    "has a keyword without default": Case(
+        twin("member", "d: int = 128", "d: int"), "the keyword 'd' of the member 'sinks'"
+    ),
+    "breaks no law": Case(
+        twin("block") + 'BREAKS = {"chunks": "why"}', "names 'chunks', which is no law; the nearest is"
+    ),
+    "breaks in a list": Case(twin("block") + 'BREAKS = ["chunk"]', "must be a dict of law and reason"),
+    "asks for no law": Case(twin("block"), "there is no law 'pek'; the nearest is 'peek'", laws=("pek",)),
+}
+CASES = BROKEN | JUDGED | UNJUDGED
+
+
+def words(folder: Path, name: str, case: Case) -> list[str]:
+    file = folder / f"{name.replace(' ', '_').lower()}.py"
+    file.write_text(case.text, encoding="utf-8")
+    return ["check", str(file), *(word for one in case.laws for word in ("--law", one)), *case.more]
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, str]]:
+    """Exit code, stdout and stderr of every check."""
+    folder = tmp_path_factory.mktemp("own")
+    wanted = {name: words(folder, name, case) for name, case in CASES.items()}
+    quick = [word for one in QUICK for word in ("--law", one)]
+    wanted |= {name: ["check", str(TOYS / f"{name}.py"), *quick] for name in NAMES}
+    wanted["whole"] = ["check", f"{TOYS}/mechanism.py:Mean", "--out", str(folder / "out")]
+    wanted["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
+    wanted["nowhere"] = ["check", str(folder / "none.py")]
+    wanted["folder"] = ["check", str(folder)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], input=json.dumps(wanted), env=env, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    found["files"] = sorted(path.name for path in (folder / "out").iterdir())
+    found["report"] = (folder / "out" / "report.txt").read_text(encoding="utf-8")
+    return found
+
+
+@pytest.mark.parametrize("toy", NAMES)
+def test_a_toy_keeps_every_law(said: dict, toy: str) -> None:
+    code, out, err = said[toy]
+    assert code == 0 and err == "", out + err
+    assert "✗" not in out and out.count("✓") >= 10 and out.rstrip().endswith("laws hold, none is broken")
+
+
+@pytest.mark.parametrize("name", [*BROKEN, *JUDGED])
+def test_what_a_law_finds_is_said_in_one_line(said: dict, name: str) -> None:
+    case = CASES[name]
+    code, out, err = said[name]
+    lines = [line for line in out.splitlines() if case.says in line]
+    assert code == case.code and len(lines) == 1 and err == "", out + err
+    assert lines[0].startswith("✗ ") == (case.code == 1) and "Traceback" not in out
+
+
+@pytest.mark.parametrize("name", UNJUDGED)
+def test_a_file_that_cannot_be_judged_is_refused_in_one_line(said: dict, name: str) -> None:
+    code, out, err = said[name]
+    assert code == 2 and out == "" and err.startswith("kinformer: ") and err.count("\n") == 1, out + err
+    assert UNJUDGED[name].says in err, err
+
+
+def test_where_there_is_no_file_or_no_such_part(said: dict) -> None:
+    assert said["nowhere"][0] == 2 and "there is no file " in said["nowhere"][2]
+    assert said["folder"][0] == 2 and "is no Python file; give one, like mine.py" in said["folder"][2]
+    assert said["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in said["nobody"][2]
+
+
+def test_a_whole_check_draws_and_reports(said: dict) -> None:
+    code, out, _ = said["whole"]
+    assert code == 0 and said["files"] == ["picture.png", "report.txt"]
+    assert "Mean, a mechanism; 1 example" in out and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes, like length^0.0" in out
+    assert [line.rstrip() for line in said["report"].splitlines()] == [line.rstrip() for line in out.splitlines()]
+    assert "░" not in said["pattern"][1] and "    █·█·█·█" in said["pattern"][1]
+
+
+def test_laws_that_cannot_be_asked_are_none() -> None:
+    files = {path.stem for path in (ROOT / "kinformer" / "laws").glob("*.py")}
+    assert set(LAWS) <= files
