@@ -1,4 +1,4 @@
-"""Bits per byte on a text: no chance in it, every byte scored once, the same bytes for every model."""
+"""Bits per byte on a text: no chance in it, no byte scored twice, the same bytes for every model."""
 
 import math
 from collections.abc import Iterator
@@ -27,7 +27,9 @@ def evaluate(model: nn.Module, text: UInt8[Tensor, "N"], length: int, limit: int
     Every byte but the first, which nothing predicts, is scored exactly once. A model that carries a state reads the
     text as one lane, `length` tokens at a time, and forgets nothing between. Another reads windows of `length` tokens,
     each half a window after the one before, and is scored on the half that is new: every byte but those of the first
-    window has at least half a window before it. Raises ValueError where there are fewer than two bytes.
+    window has at least half a window before it. One that fills in what it hides (`masks`) reads windows side by side
+    and is scored on the bytes that a fixed draw chooses, all around them known: its bits compare with its like alone.
+    Raises ValueError where there are fewer than two bytes, or none is chosen.
     """
     text = text[:limit]
     if len(text) < 2:
@@ -36,6 +38,8 @@ def evaluate(model: nn.Module, text: UInt8[Tensor, "N"], length: int, limit: int
     model.eval()
     try:
         with torch.inference_mode():
+            if masks(model):
+                return _filled(model, text, length)
             nats = sum(_carried(model, text, length) if carries(model) else _windows(model, text, length))
     finally:
         model.train(training)
@@ -45,6 +49,16 @@ def evaluate(model: nn.Module, text: UInt8[Tensor, "N"], length: int, limit: int
 def carries(model: nn.Module) -> bool:
     """Whether a model is trained with its state carried from batch to batch."""
     return bool(getattr(model, "recurrent", False))
+
+
+def masks(model: nn.Module) -> bool:
+    """Whether a model fills in bytes that it hides by its own `hide`, and so predicts no next one."""
+    return callable(getattr(model, "hide", None))
+
+
+def unit(model: nn.Module) -> str:
+    """What a score of the model is called."""
+    return "bits per masked byte" if masks(model) else "bits per byte"
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -77,3 +91,19 @@ def _windows(model: Any, text: Tensor, length: int) -> Iterator[float]:
         logits = model.logits(rows[:, :-1]).y
         for row, new in enumerate(news[some : some + BATCH]):
             yield _nats(logits[row : row + 1, -new:], rows[row : row + 1, -new:])
+
+
+def _filled(model: Any, text: Tensor, length: int) -> Score:
+    device, generator = device_of(model), torch.Generator().manual_seed(0)
+    nats, count = 0.0, 0
+    for rows in text.split(BATCH * length):
+        whole = rows[: len(rows) // length * length].view(-1, length)
+        rest = rows[whole.numel() :].view(1, -1)
+        for some in (part for part in (whole, rest) if part.numel()):
+            read, wanted = (tokens.to(device) for tokens in model.hide(some.long(), generator))
+            chosen = wanted >= 0
+            nats += _nats(model.logits(read).y[chosen][None], wanted[chosen][None])
+            count += int(chosen.sum())
+    if not count:
+        raise ValueError(f"of the {len(text)} bytes to evaluate on none was chosen to be hidden; give more text")
+    return Score(nats / math.log(2) / count, count)

@@ -19,7 +19,7 @@ from kinformer.data.text import Text
 from kinformer.data.windows import Windows
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import save, write
-from kinformer.train.evaluate import carries, device_of, evaluate
+from kinformer.train.evaluate import carries, device_of, evaluate, unit
 from kinformer.train.interrupt import interrupts
 from kinformer.train.optimise import adamw, rate
 from kinformer.train.progress import Show, Status
@@ -144,7 +144,8 @@ class Training:
         """Show where the training stands."""
         valid = self.history.points[-1].valid if self.history.points else None
         done = self.history
-        self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid))
+        name = unit(self.model)
+        self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name))
 
     def measure(self) -> None:
         """Bits per byte on valid; the best model so far goes into the folder."""

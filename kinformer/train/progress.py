@@ -12,7 +12,7 @@ EVERY = 10.0
 
 @dataclass(frozen=True)
 class Status:
-    """Where a training stands: `spent` of its budget, bits per byte (training smoothed, valid last measured), speed."""
+    """Where a training stands: `spent` of its budget, bits (smoothed in training, last measured on valid), speed."""
 
     step: int
     spent: float
@@ -20,11 +20,12 @@ class Status:
     tokens: int
     train: float
     valid: float | None
+    unit: str = "bits per byte"
 
     def __str__(self) -> str:
         valid = "" if self.valid is None else f", valid {self.valid:.3f}"
         speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
-        return f"step {self.step:,}: {self.train:.3f} bits per byte{valid}, {speed}, {self.left} left"
+        return f"step {self.step:,}: {self.train:.3f} {self.unit}{valid}, {speed}, {self.left} left"
 
     @property
     def left(self) -> str:

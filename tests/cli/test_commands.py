@@ -119,6 +119,19 @@ def test_a_member_of_ones_own_is_trained_and_needed_again(
     assert capsys.readouterr().out.startswith("the ")
 
 
+def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, small = str(tmp_path / "run"), ["d=16", "depth=1", "heads=2"]
+    assert run(["train", "bert", *small, "--data", text, "--out", out, "--steps", "3", *QUICK]) == 0
+    said = capsys.readouterr()
+    assert " bits per masked byte on the first 240 bytes of valid" in said.out
+    assert " bits per masked byte, " in said.err
+    fails(capsys, ["generate", out, "--prompt", "the "], "MLM fills in hidden bytes and writes none; use a causal member")
+    words = ["compare", "gpt", "bert(depth=1)", "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")]
+    fails(capsys, words, "'bert(depth=1)' fills in hidden bytes, and compare takes members that predict the next one")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.layer import Out
-from kinformer.train.evaluate import evaluate
+from kinformer.members.bert import bert
+from kinformer.train.evaluate import evaluate, unit
 from tests.train import tiny
 
 TEXT = torch.randint(256, (501,), dtype=torch.uint8)
@@ -70,3 +71,29 @@ def test_a_limit_takes_the_first_bytes_and_the_mode_comes_back() -> None:
 def test_one_byte_is_too_short() -> None:
     with pytest.raises(ValueError, match="1 bytes are there, and 2 are needed"):
         evaluate(tiny.bigram(), TEXT[:1], 16)
+
+
+@pytest.mark.parametrize("count", [40, 100, 501])
+def test_a_model_that_fills_in_is_scored_on_what_it_hides(count: int) -> None:
+    """Windows side by side, 16 at a time; each chosen byte once, given what the model reads of its window."""
+    model, length = bert(d=8, depth=1, heads=2, length=16).eval(), 16
+    nats, chosen = 0.0, 0
+    generator = torch.Generator().manual_seed(0)
+    for first in range(0, count, 16 * length):
+        rows = TEXT[first : min(count, first + 16 * length)].long()
+        whole = len(rows) // length * length
+        for some in (rows[:whole].view(-1, length), rows[whole:][None]):
+            if some.numel():
+                read, wanted = model.hide(some, generator)
+                chances = model.logits(read).y.log_softmax(-1).double()
+                nats -= sum(float(chances[b, t, wanted[b, t]].detach()) for b, t in (wanted >= 0).nonzero().tolist())
+                chosen += int((wanted >= 0).sum())
+    score = evaluate(model.train(), TEXT[:count], length)
+    assert (score.bytes, unit(model), model.training) == (chosen, "bits per masked byte", True)
+    assert score.bits == pytest.approx(nats / chosen / math.log(2), rel=1e-5)
+    assert evaluate(model, TEXT[:count], length) == score
+
+
+def test_a_text_of_which_nothing_is_hidden_has_no_score() -> None:
+    with pytest.raises(ValueError, match="of the 2 bytes to evaluate on none was chosen to be hidden; give more text"):
+        evaluate(bert(d=8, depth=1, heads=2), TEXT[:2], 16)
