@@ -44,7 +44,7 @@ def bloom(d: int = 128, depth: int = 5, heads: int = 4, vocab: int = 256, dropou
 
 EXAMPLES = (lambda: bloom(d=16, depth=2, heads=2, vocab=11),)
 BREAKS = {
-    "learns": "ALiBi tells near from far but singles out no distance, and there are no positions: it learns to copy from 1 "
-    "back, and not from 3 back in the steps of the law",
+    "learns": "ALiBi tells near from far but singles out no distance, and there are no positions: it learns to copy "
+    "from 1 back, and not from 3 back in the steps of the law",
 }
 COMPILES = True

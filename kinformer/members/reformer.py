@@ -1,0 +1,61 @@
+"""Reformer: attention within buckets of like tokens, in layers that keep no activations."""
+
+from kinformer.attention import Attention
+from kinformer.core.mechanism import Mechanism
+from kinformer.depth.reversible import Coupled, Reversible
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.lsh_published import PublishedLSH
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.block import Block
+from kinformer.patterns.causal import Causal
+from kinformer.positions.learned import Learned
+from kinformer.projections.shared_qk import SharedQK
+
+
+@member
+def reformer(
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    buckets: int = 16,
+    rounds: int = 2,
+    local: int = 64,
+    chunk: int | None = None,
+    length: int = 1024,
+    vocab: int = 256,
+    tie: bool = True,
+    dropout: float = 0.0,
+) -> LM:
+    """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
+
+    Choose it for deep models and long rows: training keeps no activations. Even blocks read their block of `local`
+    positions and the one before it; odd blocks read what `rounds` hashes put into their own of `buckets` (an even
+    number), by q.k with k at length 1, as in the authors' code. Whole buckets are read, unless `chunk` cuts the sorted
+    list as published, which is faster on long rows but lets later tokens move the cuts. The stream has two halves of
+    width `d`; the paper starts both as the same. `length` is the longest row it can read; `tie=False` gives the head a
+    matrix of its own. In float32 a vector at a bucket's border may fall into another one when it is computed again for
+    the backward: rare, and then gradients are those of its neighbour.
+    """
+
+    def lsh(seed: int) -> Mechanism:
+        if chunk is None:
+            return LSH(heads, d // heads, buckets, rounds, scale=1.0, seed=seed)
+        return PublishedLSH(heads, d // heads, buckets, chunk, rounds, scale=1.0, seed=seed)
+
+    def attention(n: int) -> Attention:
+        if n % 2:
+            return Attention(d, heads, lsh(n), projection=SharedQK(d, heads, bias=False), bias=False)
+        return Attention(d, heads, Softmax(Causal() & Block(local, back=1), lse=False), bias=False)
+
+    def block(n: int) -> Coupled:
+        return Coupled(attention(n), MLP(d, activation="relu", dropout=dropout), dropout=dropout)
+
+    body = Reversible([block(n) for n in range(depth)], LayerNorm(2 * d))
+    return LM(vocab, 2 * d, body, position=Learned(2 * d, length), tie=tie, dropout=dropout)
+
+
+EXAMPLES = (lambda: reformer(d=16, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11),)
