@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kinformer.core.bias import Bias, ScoreFn
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import Pattern, narrowed
+from kinformer.core.pattern import Not, Pattern, narrowed
 from kinformer.core.read import Read, merge
 from kinformer.core.scores import allowed, scores
 from kinformer.core.state import KV, carry, detach, start_keys
@@ -102,12 +102,12 @@ class Retrieval(Mechanism):
         q, k = unit(q, self.eps) * self.scale.abs()[:, None, None], unit(k, self.eps)
         (k, v, k_pos), kept = carry(state, k, v, k_pos, pattern)
         q_pos, k_pos = ctx.pos[:, None], k_pos[:, None]
-        near, far = pattern & self.near, pattern & ~self.near
+        near, far = pattern & self.near, pattern & Not(self.near)  # ~ does not compile
         own = dataclasses.replace(ctx, only=None, also=None)  # both patterns have them
         local = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=near, bias=self.bias, scale=1.0, ctx=own, sides=sides)
         k, v = k.detach(), v.detach()
-        best = Best(q, k, far, q_pos, k_pos, self.k)
-        found = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=far, bias=best, scale=1.0, ctx=own)
+        chosen = Among(best(q, k, far, q_pos, k_pos, self.k))
+        found = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=far, bias=chosen, scale=1.0, ctx=own)
         kept = None if kept is None else detach(kept)
         return Out(self._combined(found, local), kept, {} if self.bias is None else self.bias.aux(sides))
 
@@ -118,31 +118,32 @@ class Retrieval(Mechanism):
         return Read(gate * found.y + (1 - gate) * local.y, None)
 
 
-class Best:
-    """A score term that shuts out every key that is not among the k best of its query; ties go to the later column."""
+@torch.no_grad()
+def best(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B G S K"],
+    pattern: Pattern,
+    q_pos: Int[Tensor, "B 1 T"],
+    k_pos: Int[Tensor, "B 1 S"],
+    most: int,
+) -> Bool[Tensor, "B H T S"]:
+    """Which keys of the pattern are among the `most` best of each query; of equal ones the later columns."""
+    found = scores(q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=1.0)
+    found = found.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos), -torch.inf)
+    if found.shape[-1] <= most:
+        return found > -torch.inf
+    least = found.topk(most, sorted=False).values.amin(-1, keepdim=True)
+    above, equal = found > least, (found == least) & (found > -torch.inf)
+    room = most - above.sum(-1, keepdim=True)
+    later = equal.flip(-1).cumsum(-1).flip(-1)
+    return above | (equal & (later <= room))
 
-    chosen: Bool[Tensor, "B H T S"]
 
-    @torch.no_grad()
-    def __init__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        pattern: Pattern,
-        q_pos: Int[Tensor, "B 1 T"],
-        k_pos: Int[Tensor, "B 1 S"],
-        most: int,
-    ):
-        found = scores(q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=1.0)
-        found = found.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos), -torch.inf)
-        if found.shape[-1] > most:
-            least = found.topk(most, sorted=False).values.amin(-1, keepdim=True)
-        else:
-            least = torch.full_like(found[..., :1], -torch.inf)
-        above, equal = found > least, found == least
-        room = most - above.sum(-1, keepdim=True)
-        later = equal.flip(-1).cumsum(-1).flip(-1)
-        self.chosen = above | (equal & (later <= room))
+class Among:
+    """A score term that shuts out every key that was not chosen for its query."""
+
+    def __init__(self, chosen: Bool[Tensor, "B H T S"]):
+        self.chosen = chosen
 
     def __call__(
         self,

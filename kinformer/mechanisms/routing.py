@@ -1,5 +1,6 @@
 """Routing: a query reads the keys of its own cluster, clusters being learned by online k-means."""
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -20,6 +21,7 @@ from kinformer.patterns.full import Full
 from kinformer.projections.shared_qk import unit
 
 Norm = Literal["layer", "none"]
+EPS = 1e-5  # added to the variance
 
 
 class Centroids(nn.Module):
@@ -119,7 +121,10 @@ class Routed(Mechanism):
 
     def normed(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         """Queries or keys as they are clustered and multiplied."""
-        return x if self.norm == "none" else F.layer_norm(x, x.shape[-1:])
+        if self.norm == "none":
+            return x
+        wide, width = precise(x), x.shape[-1]
+        return (unit(wide - wide.mean(-1, keepdim=True), EPS * width) * math.sqrt(width)).to(x.dtype)
 
     def commitment(
         self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B G S K"], k_pos: Int[Tensor, "B S"], ctx: Context

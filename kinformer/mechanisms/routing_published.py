@@ -144,3 +144,4 @@ BREAKS = {
     "peek": "a later token that fits a cluster better pushes an earlier one out of it",
     "merge": "a mean over clusters is no read of a set of keys: it has no lse",
 }
+COMPILES = True
