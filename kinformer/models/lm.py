@@ -34,9 +34,9 @@ class LM(nn.Module):
     Embedding, an optional absolute position, a body, and a head that is the embedding again.
 
     `forward(tokens)` is the loss over tokens[:, 1:] given what is before each; -1 is padding, at the ends of a row
-    only, and never a target. `penalties` weighs a body's auxiliary losses by their last name. `tie=False` gives the
-    head a matrix of its own; `dropout` drops embeddings. Source: Radford et al., 2018, "Improving language
-    understanding by generative pre-training".
+    only, and never a target. `scale` multiplies embedded tokens, `dropout` drops them. `penalties` weighs a body's
+    auxiliary losses by their last name. `tie=False` gives the head a matrix of its own. Source: Radford et al., 2018,
+    "Improving language understanding by generative pre-training".
     """
 
     def __init__(
@@ -46,12 +46,13 @@ class LM(nn.Module):
         body: Layer,
         *,
         position: Position | None = None,
+        scale: float = 1.0,
         tie: bool = True,
         dropout: float = 0.0,
         penalties: Mapping[str, float] | None = None,
     ):
         super().__init__()
-        self.vocab, self.d, self.dropout = vocab, d, dropout
+        self.vocab, self.d, self.scale, self.dropout = vocab, d, scale, dropout
         self.embedding = nn.Embedding(vocab, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)  # logits of a tied head then start at unit variance
         self.position, self.body = position, body
@@ -77,7 +78,7 @@ class LM(nn.Module):
         now = tokens.new_zeros(len(tokens)) if state is None else state.now
         if ctx is None:
             ctx = Context(number(tokens, now), run=True)
-        x = self.embedding(tokens.clamp_min(0))
+        x = self.scale * self.embedding(tokens.clamp_min(0))
         if self.position is not None:
             x = x + self.position(ctx.pos)
         out = self.body(F.dropout(x, self.dropout, self.training), None if state is None else state.body, ctx)
