@@ -36,9 +36,9 @@ def universal_transformer(
     block = PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
     steps = Universal(block, depth, Timing(d))
     if halting == "fixed":
-        return LM(vocab, d, steps, dropout=dropout)
+        return LM(vocab, d, steps, scale=d**0.5, dropout=dropout)
     body = ACT(steps, Halting(d, epsilon=epsilon), mix=running if mix == "running" else weighted)
-    return LM(vocab, d, body, dropout=dropout, penalties={"ponder": ponder})
+    return LM(vocab, d, body, scale=d**0.5, dropout=dropout, penalties={"ponder": ponder})
 
 
 EXAMPLES = (lambda: universal_transformer(d=16, depth=3, heads=2, vocab=11),)

@@ -13,6 +13,14 @@ def test_depth_costs_no_weights_and_fixed_has_only_no_halting_unit() -> None:
     assert sizes["two"] == sizes["six"] == sizes["fixed"] + 17
 
 
+def test_what_is_embedded_is_scaled_to_stand_up_to_the_timing() -> None:
+    model, seen = universal_transformer(d=16, depth=2, heads=2, vocab=11), []
+    model.body.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    tokens = torch.randint(0, 11, (2, 5))
+    model.logits(tokens)
+    assert torch.equal(seen[0], 4 * model.embedding.weight[tokens])
+
+
 def test_pondering_is_paid_for() -> None:
     model = universal_transformer(d=16, depth=3, heads=2, vocab=11, ponder=0.5)
     loss = model(torch.randint(0, 11, (2, 9)))
