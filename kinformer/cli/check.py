@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinformer.cli.errors import FAILED, UserError
+from kinformer.cli.parts import counted
 
 if TYPE_CHECKING:
     from kinformer.cli.growth import Growth
@@ -86,7 +87,7 @@ class Report:
 
 
 def _headline(own: "Own") -> str:
-    titles = dict.fromkeys(f"{one.title}, a {one.word}" for one in own.examples)
+    titles = dict.fromkeys(f"{one.title}, {counted(one.word)}" for one in own.examples)
     count = len(own.examples)
     return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
 

@@ -49,16 +49,17 @@ def measure(subject: Subject) -> Growth:
     module = subject.build().float()
     stateful = subject.no_state(module) is None
     found = Growth()
+    seconds = 0.0
     for length in LENGTHS:
         try:
-            seconds, kept = min(_call(subject, module, length) for _ in range(2))
+            seconds, kept = min(_call(subject, module, length) for _ in range(1 if seconds > ENOUGH / 5 else 2))
             state = subject.start(module, 1, length, torch.float32) if stateful else ()
         except (IndexError, ValueError, RuntimeError):
             break  # a table of positions or a pattern's tensors end somewhere
         found.lengths.append(length)
         found.seconds.append(seconds)
         found.kept.append(kept)
-        if stateful:
+        if leaves(state):
             found.state.append(sum(leaf.nbytes for _, leaf in leaves(state)))
         if seconds > ENOUGH:
             break

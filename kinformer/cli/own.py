@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.parts import named
+from kinformer.cli.parts import counted, named
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias
 from kinformer.core.block import Block
@@ -104,7 +104,7 @@ def _examples(path: Path, module: ModuleType) -> Iterable[Example]:
     if given is None:
         raise UserError(f"{path} has no EXAMPLES; end it with {_advice(module)}")
     if not isinstance(given, tuple | list) or not given:
-        text = "empty" if isinstance(given, tuple | list) else f"a {type(given).__name__}"
+        text = "empty" if isinstance(given, tuple | list) else counted(type(given).__name__)
         raise UserError(f"EXAMPLES of {path} is {text}, and must be a tuple; write {_advice(module)}, with the comma")
     for n, value in enumerate(given):
         yield _example(path, f"EXAMPLES[{n}]", value)
@@ -117,14 +117,16 @@ def _example(path: Path, label: str, value: Any) -> Example:
         return Example(label, type(value).__name__, "patterns", "pattern", value, value)
     if _kind(value) is not None:
         made = type(value).__name__
-        raise UserError(f"{label} of {path} is a {made} that is already made; write lambda: {made}(...)")
+        raise UserError(f"{label} of {path} is {counted(made)} that is already made; write lambda: {made}(...)")
     if not callable(value):
-        raise UserError(f"{label} of {path} is a {type(value).__name__}, which is neither a pattern nor a function")
+        raise UserError(
+            f"{label} of {path} is {counted(type(value).__name__)}, which is neither a pattern nor a function"
+        )
     made = _made(path, label, value)
     kind = _kind(made)
     if kind is None:
         words = ", ".join(word for _, _, word in KINDS)
-        raise UserError(f"{label} of {path} makes a {type(made).__name__}, which is none of {words} or member")
+        raise UserError(f"{label} of {path} makes {counted(type(made).__name__)}, which is none of {words} or member")
     if isinstance(made, Pattern):
         raise UserError(f"{label} of {path} is a function that makes a pattern; give the pattern itself: {made!r}")
     title = made.member.name if isinstance(getattr(made, "member", None), Record) else type(made).__name__

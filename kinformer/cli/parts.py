@@ -23,3 +23,8 @@ def first_sentence(module: ModuleType) -> str:
     text = " ".join((module.__doc__ or "").split()) or next((inspect.getdoc(one) or "" for _, one in named(module)), "")
     found = re.match(r".+?[.](?=\s+[A-Z`]|$)", " ".join(text.split()))
     return found[0] if found else " ".join(text.split())
+
+
+def counted(word: str) -> str:
+    """ "a pattern", "an aggregation"."""
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

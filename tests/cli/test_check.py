@@ -294,7 +294,7 @@ UNJUDGED = {
     "has no examples": Case(ending("pattern", ""), "has no EXAMPLES; end it with EXAMPLES = (Alternate(...),)"),
     "a member has none": Case(ending("member", ""), "has no EXAMPLES; end it with EXAMPLES = (lambda: sinks(...),)"),
     "has no comma": Case(
-        ending("pattern", "EXAMPLES = (Alternate())"), "is a Alternate, and must be a tuple; write EXAMPLES = ("
+        ending("pattern", "EXAMPLES = (Alternate())"), "is an Alternate, and must be a tuple; write EXAMPLES = ("
     ),
     "has empty examples": Case(ending("bias", "EXAMPLES = ()"), "is empty, and must be a tuple"),
     "is already made": Case(ending("bias", "EXAMPLES = (Decay(2),)"), "is a Decay that is already made; write lambda:"),
@@ -302,8 +302,8 @@ UNJUDGED = {
     "makes a pattern": Case(
         ending("pattern", "EXAMPLES = (lambda: Alternate(),)"), "give the pattern itself: Alternate()"
     ),
-    "makes a number": Case(ending("bias", "EXAMPLES = (lambda: 3,)"), "makes a int, which is none of pattern, bias,"),
-    "is a number": Case(ending("bias", "EXAMPLES = (3,)"), "is a int, which is neither a pattern nor a function"),
+    "makes a number": Case(ending("bias", "EXAMPLES = (lambda: 3,)"), "makes an int, which is none of pattern, bias,"),
+    "is a number": Case(ending("bias", "EXAMPLES = (3,)"), "is an int, which is neither a pattern nor a function"),
     "cannot be built": Case(
         ending("bias", "EXAMPLES = (lambda: Decay(two),)"), "cannot be built: line 38 of cannot_be_built.py: NameError"
     ),
