@@ -1,0 +1,43 @@
+"""RFA: attention by random sines and cosines, whose past fades through a learned gate."""
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.maps.random_fourier import RandomFourier
+from kinformer.mechanisms.linear import Gated, Linear, Sum
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+
+
+@member
+def rfa(
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    features: int = 64,
+    gate: bool = True,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+) -> LM:
+    """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
+
+    Choose it over `performer` where what is recent matters more: with `gate` each head learns what to forget at each
+    token. `features` directions a head estimate softmax's kernel of queries and keys at length 1; each block draws its
+    own. The past is a state of fixed size. Pre-norm blocks and learned positions; `length` is the longest row it can
+    read.
+    """
+
+    def block(seed: int) -> PreNorm:
+        mechanism = Linear(RandomFourier(heads, d // heads, features, seed=seed), Gated() if gate else Sum())
+        return PreNorm(Attention(d, heads, mechanism), MLP(d), dropout=dropout)
+
+    body = Stack([block(n) for n in range(depth)], LayerNorm(d))
+    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+
+
+EXAMPLES = (lambda: rfa(d=16, depth=2, heads=2, features=48, length=64, vocab=11),)
+COMPILES = True

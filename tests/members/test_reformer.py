@@ -1,0 +1,65 @@
+"""Reformer: what training keeps, which blocks read what, and the published form."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.members.reformer import reformer
+from kinformer.models.lm import LM
+
+
+def tiny(depth: int = 2, chunk: int | None = None) -> LM:
+    return reformer(d=16, depth=depth, heads=2, buckets=4, local=4, chunk=chunk, length=64, vocab=11)
+
+
+def test_training_keeps_the_same_at_any_depth() -> None:
+    def kept(model: LM) -> int:
+        weights, sizes = {w.data_ptr() for w in model.parameters()}, []
+
+        def pack(tensor: Tensor) -> Tensor:
+            if tensor.data_ptr() not in weights:
+                sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(torch.ones(2, 20, dtype=torch.long))
+        return sum(sizes)
+
+    assert 0 < kept(tiny(2)) == kept(tiny(10))
+
+
+def test_dropout_is_replayed(float64: None) -> None:
+    """Gradients with dropout are those of the loss that was computed: a step along them changes it as they say."""
+    model = reformer(d=8, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11, dropout=0.3).train()
+    tokens, weight = torch.randint(0, 11, (2, 9)), model.body.layers[0].layers[1].up.weight
+
+    def loss() -> Tensor:
+        torch.manual_seed(7)
+        return model(tokens).total
+
+    loss().backward()
+    step = 1e-6 * torch.randn_like(weight)
+    with torch.no_grad():
+        weight.add_(step)
+        after = loss()
+        weight.sub_(2 * step)
+        before = loss()
+    assert torch.allclose((after - before) / 2, (weight.grad * step).sum(), rtol=1e-5)
+
+
+def test_later_tokens_move_the_cuts_of_the_published_form_alone(float64: None) -> None:
+    def moved(model: LM) -> bool:
+        """Does what was said before the last token change with it?"""
+        rows = torch.randint(0, 11, (1, 15)).expand(11, 15).clone()
+        rows[:, -1] = torch.arange(11)
+        with torch.no_grad():
+            before = model.logits(rows).y[:, :-1]
+        return bool((before - before[:1]).abs().max() > 1e-9)
+
+    assert not moved(tiny())
+    assert moved(tiny(chunk=3))
+
+
+def test_an_odd_number_of_buckets_is_an_error_that_says_so() -> None:
+    with pytest.raises(ValueError, match="buckets=5.*even"):
+        reformer(d=16, depth=2, heads=2, buckets=5)
