@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at
+from kinformer.core.bias import Bias, ScoreFn, at, entry
 from kinformer.core.layer import Context
 
 
@@ -43,7 +43,7 @@ class Relative(Bias):
         term = torch.einsum("bhtk,nk->bhtn", q, self.keys) * scale
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s + term[b, h, i, self._row(at(k_pos, b, h, j) - at(q_pos, b, h, i))]
+            return s + entry(term, b, h, i, self._row(at(k_pos, b, h, j) - at(q_pos, b, h, i)))
 
         return score
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at
+from kinformer.core.bias import Bias, ScoreFn, at, entry
 from kinformer.core.layer import Context
 
 
@@ -59,7 +59,7 @@ class TransformerXL(Bias):
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             distance = at(q_pos, b, h, i) - at(k_pos, b, h, j)
-            return s + content[b, h, j] + _entry(position, b, h, i, distance.clamp(least, most) - least)
+            return s + content[b, h, j] + entry(position, b, h, i, distance.clamp(least, most) - least)
 
         return score
 
@@ -84,12 +84,6 @@ def sinusoids(n: Int[Tensor, " N"], d: int, dtype: torch.dtype) -> Float[Tensor,
     exact = torch.promote_types(dtype, torch.float32)  # the angles of far distances need more digits than bfloat16 has
     angle = n[:, None].to(exact) * 10000 ** (-torch.arange(0, d, 2, dtype=exact, device=n.device) / d)
     return torch.cat([angle.sin(), angle.cos()], -1).to(dtype)
-
-
-def _entry(table: Float[Tensor, "B H T N"], b: Tensor, h: Tensor, i: Tensor, n: Tensor) -> Tensor:
-    # table[b, h, i, n]; one flat index in place of four broadcast ones trains four times as fast on CPU
-    _, heads, length, width = table.shape
-    return table.flatten()[((b * heads + h) * length + i) * width + n]
 
 
 def _drawn(heads: int, head_dim: int) -> nn.Parameter:
