@@ -1,5 +1,6 @@
 """MLM: a masked language model, which fills in tokens that were hidden from it."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
@@ -33,10 +34,10 @@ class MLM(nn.Module):
     left alone; the loss is over the chosen ones. Training draws them as dropout is drawn, seeded by
     `torch.manual_seed`; in eval mode the choice is always the same. -1 is padding, at the ends of a row only.
 
-    Embeddings are normalised and dropped; the head is a layer, then the embedding again and a bias. Where `kinds` is
-    given, `ctx.below["segment"]` [B T], 0 without it, picks one of so many vectors to add (BERT's two sentences); where
-    `segment` is, it numbers the segments of tokens for a body that reads `below`. `penalties` weighs auxiliary losses
-    by their last name. Errors: NoState from `start`. Source: Devlin et al., 2018, arXiv:1810.04805, section 3.1.
+    Embeddings are normalised and dropped; the head is a layer, then the embedding again and a bias. `kinds` is how many
+    vectors there are to add, picked by `ctx.below["segment"]` [B T], 0 without it (BERT's two sentences). `segment`
+    makes that of the tokens, for a body that reads it, where the ctx has none. `penalties` weighs auxiliary losses by
+    their last name. Errors: NoState from `start`. Source: Devlin et al., 2018, arXiv:1810.04805, section 3.1.
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class MLM(nn.Module):
     def logits(self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None) -> Out:
         """Scores of what stands at each place. Without a ctx the model numbers the tokens from 0."""
         if ctx is None:
-            below = {} if self.segment is None else {"segment": self.segment(tokens)}
-            ctx = Context(number(tokens, tokens.new_zeros(len(tokens))), run=True, below=below)
+            ctx = Context(number(tokens, tokens.new_zeros(len(tokens))), run=True)
+        if self.segment is not None and "segment" not in ctx.below:
+            ctx = dataclasses.replace(ctx, below={**ctx.below, "segment": self.segment(tokens)})
         out = self.body(self._embedded(tokens, ctx), None, ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
 

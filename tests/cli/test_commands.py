@@ -127,7 +127,9 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared(
     said = capsys.readouterr()
     assert " bits per masked byte on the first 240 bytes of valid" in said.out
     assert " bits per masked byte, " in said.err
-    fails(capsys, ["generate", out, "--prompt", "the "], "MLM fills in hidden bytes and writes none; use a causal member")
+    fails(
+        capsys, ["generate", out, "--prompt", "the "], "MLM fills in hidden bytes and writes none; use a causal member"
+    )
     words = ["compare", "gpt", "bert(depth=1)", "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")]
     fails(capsys, words, "'bert(depth=1)' fills in hidden bytes, and compare takes members that predict the next one")
 

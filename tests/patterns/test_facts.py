@@ -16,10 +16,12 @@ from kinformer.patterns.document import Document
 from kinformer.patterns.fixed import Fixed
 from kinformer.patterns.full import Full
 from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
+from kinformer.patterns.own_segment import OwnSegment
 from kinformer.patterns.prefix import Prefix
 from kinformer.patterns.random import Random
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.segment import Segment
+from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.since import Since
 from kinformer.patterns.strided import Strided
 from kinformer.patterns.tokens import Tokens
@@ -52,6 +54,9 @@ DEFINITIONS = {
     MarkedRows(torch.tensor([MARKS])): lambda i, j: MARKS[i],
     Marked(torch.tensor([MARKS])): lambda i, j: MARKS[i] or MARKS[j],
     Since(torch.tensor([FIRST])): lambda i, j: j >= FIRST[i],
+    Shifted(Causal() & Band(2), 3): lambda i, j: i >= 3 and j >= 3 and i - 2 <= j <= i,
+    Shifted(Tokens(2), 3): lambda i, j: i >= 3 and 3 <= j < 5,
+    OwnSegment(torch.tensor([[0, 1, 2, *IDS[:14]]]), 3): lambda i, j: i >= 3 or j < 3 or i == IDS[j - 3],
 }
 
 

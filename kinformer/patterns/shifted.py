@@ -1,0 +1,41 @@
+"""Shifted: a pattern of a sequence that other tokens stand before."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.pattern import Index, Pattern
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+
+
+@dataclass(frozen=True)
+class Shifted(Pattern):
+    """i >= n and j >= n, and j - n is read by i - n under `pattern`: a set of pairs, moved behind n new positions.
+
+    Choose it where a layer puts tokens of its own before the row, so that what a batch says of its positions still
+    holds. Pairs with a new position are not in it; add them by `| Tokens(n) | Rows(n)`.
+    """
+
+    pattern: Pattern
+    n: int
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        moved = self.pattern(b, h, self._back(q), self._back(k))
+        return torch.as_tensor((q >= self.n) & (k >= self.n)) & moved
+
+    def _back(self, x: Index) -> Tensor:
+        return (torch.as_tensor(x) - self.n).clamp_min(0)
+
+    def reach(self) -> tuple[float, float]:
+        return self.pattern.reach()
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return (k >= self.n) & self.pattern.live(self._back(k), self._back(now))
+
+    def capacity(self, length: int) -> int:
+        return self.pattern.capacity(max(0, length - self.n))
+
+
+EXAMPLES = (Shifted(Causal() & Band(2), 3),)

@@ -1,0 +1,149 @@
+"""GlobalTokens under ETC's attention against the paper's four pieces, pair by pair, and what a batch may limit."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.biases.etc_labels import ETCLabels
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import NoState
+from kinformer.depth.global_tokens import GlobalTokens
+from kinformer.laws import batch_mates, dtype, empty_rows, mutation, padding
+from kinformer.laws.subject import Subject
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.document import Document
+from kinformer.patterns.rows import Rows
+from kinformer.patterns.tokens import Tokens
+from kinformer.projections.by_stream import ByStream
+from kinformer.projections.qkv import QKV
+
+pytestmark = pytest.mark.usefixtures("float64")
+N, RADIUS, CLIP, HEADS, SIZE = 3, 2, 2, 2, 4
+D = HEADS * SIZE
+SEGMENT = torch.tensor(
+    [[0, 0, 0, 1, 1, 1, 1, 2, 2, 3], [0, 0, 1, 1, 1, 1, 1, -1, -1, -1], [-1, -1, 0, 0, 0, 0, 0, 0, 0, 0]]
+)
+POS = torch.tensor([list(range(10)), [*range(7), -1, -1, -1], [-1, -1, *range(8)]])
+
+
+def layer(hard: bool, order: bool) -> GlobalTokens:
+    projection = ByStream(N, QKV(D, HEADS), QKV(D, HEADS))
+    mechanism = Softmax(Band(RADIUS) | Tokens(N) | Rows(N), ETCLabels(HEADS, SIZE, N, CLIP, order=order))
+    return GlobalTokens(Attention(D, HEADS, mechanism, projection=projection), N, hard=hard)
+
+
+def clipped(distance: int) -> int:
+    return max(-CLIP, min(CLIP, distance)) + CLIP
+
+
+def etc(made: GlobalTokens, x: Tensor, row: int, hard: bool, order: bool) -> Tensor:
+    """softmax over [g2g | g2l] and [l2g | l2l] of x_i W_Q (x_j W_K + P_ij) / sqrt(K) for one row, l2l in a band.
+
+    Labels: 2 CLIP + 1 for l2l, as many for g2g, then those of l2g and of g2l, own first, then others.
+    """
+    attention, table = made.layer, made.layer.mechanism.bias.keys
+    at = [
+        (t, p, min(s, N - 1))
+        for t, (p, s) in enumerate(zip(POS[row].tolist(), SEGMENT[row].tolist(), strict=True))
+        if p >= 0
+    ]
+    segments = sorted({s for _, _, s in at})
+    both = [("g", g, g, made.token) for g in segments] + [("l", p, s, x[row, t]) for t, p, s in at]
+    across = 2 * (2 * CLIP + 1)
+    others = 2 if order else 1
+
+    def allowed(i: tuple, j: tuple) -> bool:
+        g2g = i[0] == j[0] == "g"
+        g2l = i[0] == "g" and j[0] == "l" and (not hard or i[2] == j[2])
+        l2g = i[0] == "l" and j[0] == "g"
+        l2l = i[0] == j[0] == "l" and abs(i[1] - j[1]) <= RADIUS
+        return g2g or g2l or l2g or l2l
+
+    def label(i: tuple, j: tuple) -> int:
+        if i[0] == j[0]:
+            return clipped(j[1] - i[1]) + (2 * CLIP + 1) * (i[0] == "g")
+        other = 0 if i[2] == j[2] else 2 if order and j[2] > i[2] else 1
+        return across + (1 + others) * (i[0] == "g") + other
+
+    def projected(name: str, one: tuple) -> Tensor:
+        stream = attention.projection.wide if one[0] == "g" else attention.projection.long
+        return getattr(stream, name)(one[3]).unflatten(-1, (HEADS, SIZE))
+
+    y = torch.zeros(x.shape[1], HEADS, SIZE)
+    for i in (one for one in both if one[0] == "l"):
+        for h in range(HEADS):
+            read = [j for j in both if allowed(i, j)]
+            e = [projected("q", i)[h].dot(projected("k", j)[h] + table[h, label(i, j)]) / math.sqrt(SIZE) for j in read]
+            place = POS[row].tolist().index(i[1])
+            y[place, h] = torch.stack(e).softmax(0) @ torch.stack([projected("v", j)[h] for j in read])
+    return attention.aggregation(y.transpose(0, 1)[None])[0]
+
+
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("hard", [False, True])
+def test_the_four_pieces(hard: bool, order: bool) -> None:
+    made, x = layer(hard, order), torch.randn(3, 10, D)
+    out = made(x, None, Context(POS, run=True, below={"segment": SEGMENT}))
+    assert out.state is None and out.y.shape == x.shape
+    for row in range(3):
+        real = POS[row] >= 0
+        torch.testing.assert_close(out.y[row][real], etc(made, x, row, hard, order)[real], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_what_global_tokens_read(hard: bool) -> None:
+    """Two layers: a far token is seen through a global one, with a hard mask through the global one of its segment."""
+    pattern = Band(0) | Tokens(N) | Rows(N)
+    made = GlobalTokens(Attention(D, HEADS, Softmax(pattern)), N, hard=hard)
+    x = torch.randn(3, 10, D)
+    seen: list[Tensor] = []
+    made.layer.register_forward_hook(lambda part, inputs, out: seen.append(out.y[:, :N]))
+    below = {"segment": SEGMENT}
+    made(x, None, Context(POS, below=below))
+    x[0, 0] += 1.0
+    made(x, None, Context(POS, below=below))
+    moved = (seen[1] - seen[0]).abs().amax(-1) > 1e-9
+    assert moved[0].tolist() == ([True, False, False] if hard else [True, True, True])
+    assert not moved[1:].any()
+
+
+def test_without_segments_all_is_one() -> None:
+    made, x = layer(False, False), torch.randn(3, 10, D)
+    ones = torch.where(POS >= 0, 0, -1)
+    assert torch.equal(made(x, None, Context(POS)).y, made(x, None, Context(POS, below={"segment": ones})).y)
+
+
+def test_under_limits_of_a_batch_no_global_token_is_read() -> None:
+    """Two documents in a row: each as if it were alone, reading its band."""
+    made, x = layer(True, False), torch.randn(1, 10, D)
+    pos, ids = torch.arange(10)[None], torch.tensor([[0] * 4 + [1] * 6])
+    before = made(x, None, Context(pos, only=Document(ids), below={"segment": SEGMENT[:1]})).y
+    x[:, 4:] += 1.0
+    after = made(x, None, Context(pos, only=Document(ids), below={"segment": SEGMENT[:1]})).y
+    assert torch.equal(before[:, :4], after[:, :4]) and not torch.allclose(before[:, 4:], after[:, 4:])
+
+
+def test_what_a_batch_adds_is_read() -> None:
+    made = GlobalTokens(Attention(D, HEADS, Softmax(Band(0))), N)
+    x, pos = torch.randn(1, 10, D), torch.arange(10)[None]
+    plain = Attention(D, HEADS, Softmax(Band(0)))
+    plain.load_state_dict(made.layer.state_dict())
+    also = Causal() & Band(3)
+    torch.testing.assert_close(
+        made(x, None, Context(pos, also=also)).y, plain(x, None, Context(pos, also=also)).y, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("law", [batch_mates, dtype, empty_rows, mutation, padding])
+def test_laws_with_labels_and_hard_masks(law) -> None:
+    law.check(Subject("hard", lambda: layer(True, True), width=D))
+
+
+def test_it_does_not_decode() -> None:
+    with pytest.raises(NoState, match="use a causal layer"):
+        layer(False, False).start(1, 4)
