@@ -1,5 +1,6 @@
 """`kinformer check FILE`: every law over a part or member of your own."""
 
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from kinformer.cli.verdict import Verdict
 
 MARKS = {"holds": ("✓", "green"), "broken": ("✗", "red"), "slow": ("✗", "red"), "declared": ("~", "yellow")}
-LENGTH = 24
+LENGTH, HEADS = 24, 4
 
 
 def check(
@@ -45,9 +46,10 @@ def check(
     except TimeIsUp as error:
         raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
     report.say(_headline(own), "bold")
-    for label, pattern in _patterns(own):
+    drawings = _drawings(own)
+    for label, (pattern, h) in drawings.items():
         report.say(f"\n{label}: a line is a query, a column is a key, from 0 to {LENGTH - 1}")
-        report.say("\n".join(f"    {line}" for line in pattern.show(LENGTH).splitlines()))
+        report.say("\n".join(f"    {line}" for line in pattern.show(LENGTH, h=h).splitlines()))
     for hint in _hints(own):
         report.say(f"\nhint: {hint}", "yellow")
     report.say("")
@@ -64,7 +66,7 @@ def check(
         report.say(line)
     report.say(f"\n{_sum(found)}", "bold")
     if out is not None:
-        _save(out, report, own, growth)
+        _save(out, report, drawings, growth)
     return FAILED if any(one.failed for one in found) else 0
 
 
@@ -92,17 +94,26 @@ def _headline(own: "Own") -> str:
     return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
 
 
-def _patterns(own: "Own") -> list[tuple[str, Any]]:
-    """The patterns that examples are or hold, each once."""
+def _drawings(own: "Own") -> dict[str, tuple[Any, int]]:
+    """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
     from kinformer.cli.show import inside
     from kinformer.core.pattern import Pattern
 
-    found: dict[str, Any] = {}
+    found: dict[str, tuple[Any, int]] = {}
     for one in own.examples:
         for pattern in [one.made] if isinstance(one.made, Pattern) else inside(one.made):
-            if _drawable(pattern):
-                found.setdefault(repr(pattern), pattern)
-    return list(found.items())
+            for h in _heads(pattern):
+                found.setdefault(f"{pattern!r}, head {h}" if h else repr(pattern), (pattern, h))
+    return found
+
+
+def _heads(pattern: Any) -> list[int]:
+    """The first heads, up to one that reads as head 0 does; none where it cannot be drawn, which the laws will say."""
+    try:
+        first, *others = (pattern.show(LENGTH, h=h) for h in range(HEADS))
+    except Exception:
+        return []
+    return list(range(1 + len(list(takewhile(lambda shown: shown != first, others)))))
 
 
 def _hints(own: "Own") -> list[str]:
@@ -113,14 +124,6 @@ def _hints(own: "Own") -> list[str]:
         return [hint for one in own.examples if one.kind == "patterns" for hint in hints(one.made)]
     except Exception:
         return []  # what is wrong with them is for the laws to say
-
-
-def _drawable(pattern: Any) -> bool:
-    """What cannot be drawn is for the laws to say."""
-    try:
-        return bool(pattern.show(LENGTH))
-    except Exception:
-        return False
 
 
 def _growth(one: "Example", seconds: float) -> "Growth":
@@ -143,12 +146,12 @@ def _sum(found: list["Verdict"]) -> str:
     return text + (f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken")
 
 
-def _save(out: Path, report: Report, own: "Own", growth: "Growth") -> None:
+def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:
     from kinformer.cli.judged import draw
     from kinformer.cli.training import make_folder
 
     make_folder(out)
     (out / "report.txt").write_text("\n".join(report.lines) + "\n", encoding="utf-8")
-    patterns = [(label, pattern.matrix(LENGTH)) for label, pattern in _patterns(own)]
-    if patterns or growth.lines():
-        draw(patterns, growth, out / "picture.png")
+    if drawings or growth.lines():
+        matrices = {label: pattern.matrix(LENGTH, h=h) for label, (pattern, h) in drawings.items()}
+        draw(matrices, growth, out / "picture.png")

@@ -1,6 +1,7 @@
 """The picture of a check: patterns, and time and memory against length."""
 
 from pathlib import Path
+from textwrap import fill
 
 import matplotlib
 
@@ -14,15 +15,16 @@ from kinformer.cli.growth import Growth  # noqa: E402
 MOST = 4  # patterns
 
 
-def draw(patterns: list[tuple[str, Tensor]], growth: Growth, path: Path) -> None:
+def draw(patterns: dict[str, Tensor], growth: Growth, path: Path) -> None:
     """The first patterns side by side, then time, then bytes, both on logarithmic axes."""
-    drawn, curves = patterns[:MOST], 2 if growth.lines() else 0
+    drawn, curves = list(patterns.items())[:MOST], 2 if growth.lines() else 0
     figure, row = pyplot.subplots(
         1, len(drawn) + curves, figsize=(4 * (len(drawn) + curves), 4), layout="constrained", squeeze=False
     )
     for axes, (label, matrix) in zip(row[0], drawn, strict=False):
         axes.imshow(matrix, cmap="Greys", vmin=0, vmax=1)
-        axes.set(title=label, xlabel="key", ylabel="query")
+        axes.set(xlabel="key", ylabel="query")
+        axes.set_title(fill(label, 40), fontsize=9)
     if curves:
         time, space = row[0][-2:]
         time.loglog(growth.lengths, growth.seconds, marker="o")

@@ -280,6 +280,13 @@ JUDGED = {
         code=0,
         says="hint: Alternate() reads 4 back at most, but reach() says inf: a sharper reach() reads fewer keys",
     ),
+    "has heads": Case(
+        "from kinformer.core.pattern import Heads\n"
+        + ending("pattern", "EXAMPLES = (Heads(Alternate(), ~Alternate()),)"),
+        "Heads(Alternate(), ~Alternate()), head 1: a line is a query, a column is a key, from 0 to 23",
+        0,
+        ("pattern",),
+    ),
     "has no state": law(
         "chunk",
         "member",
