@@ -57,5 +57,5 @@ def compressive_transformer(
 
 
 EXAMPLES = (
-    lambda: compressive_transformer(d=16, depth=2, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11),
+    lambda: compressive_transformer(d=16, depth=2, heads=2, segment=8, memory=3, compressed=2, rate=4, vocab=11),
 )

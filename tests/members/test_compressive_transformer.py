@@ -57,19 +57,6 @@ def test_the_compression_loss_moves_the_compressions_and_the_text_all_else(
     assert loss.parts[name] > 0
 
 
-def test_training_by_chunks_decoding_and_one_call_agree() -> None:
-    model, tokens = small(), torch.randint(0, 11, (2, 30))
-    whole = model.logits(tokens).y
-    for train, cuts in ((True, [5, 10, 15, 20]), (True, [3, 14]), (False, list(range(1, 30)))):
-        model.train(train)
-        state, pieces = model.start(2, 30), []
-        for chunk in tokens.tensor_split(cuts, 1):
-            out = model.logits(chunk, state)
-            state = out.state
-            pieces.append(out.y)
-        torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=0, atol=1e-11)
-
-
 def test_it_writes_the_same_with_its_state_as_without_one() -> None:
     model, prompt = small(), torch.randint(0, 11, (3, 9))
     written = generate(model, prompt, 12, temperature=0)
