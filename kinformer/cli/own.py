@@ -94,9 +94,17 @@ def _run(path: Path) -> ModuleType:
         try:
             return own_module(str(path))
         except ImportError as error:
-            raise UserError(f"{path} cannot be imported: {told(error.__cause__ or error, path)}") from error
+            why = error.__cause__ or error
+            raise UserError(f"{path} cannot be imported: {told(why, path)}{_beside(why, path)}") from error
         except SystemExit as error:
             raise UserError(f"{path} leaves Python while it is imported; put such code under __name__") from error
+
+
+def _beside(error: BaseException, path: Path) -> str:
+    """Advice where what is missing lies in the same folder."""
+    folder, name = path.resolve().parent, error.name if isinstance(error, ModuleNotFoundError) else None
+    there = name is not None and any((folder / end).exists() for end in (name, f"{name}.py"))
+    return f"; it lies beside the file, so run with PYTHONPATH={folder}" if there else ""
 
 
 def _examples(path: Path, module: ModuleType) -> Iterable[Example]:

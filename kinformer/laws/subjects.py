@@ -68,8 +68,8 @@ def _pattern(p: Pattern) -> Iterator[dict[str, Any]]:
 
 
 def _bias(make: Make) -> Iterator[dict[str, Any]]:
-    yield {"make": attention(lambda: Softmax(Causal(), make())), "place": "under Causal()"}
-    yield {"make": attention(lambda: Softmax(Full(), make())), "place": "under Full()"}
+    yield {"make": attention(lambda: Softmax(Causal(), make())), "place": "on 2 heads under Causal()"}
+    yield {"make": attention(lambda: Softmax(Full(), make())), "place": "on 2 heads under Full()"}
 
 
 def _position(make: Make) -> Iterator[dict[str, Any]]:

@@ -127,10 +127,21 @@ BROKEN = {
         "bias",
         "(at(q_pos, b, h, i) - at(k_pos, b, h, j))",
         "(i - j)",
-        says="under Causal(): a call with a fresh state differs from one without: row 0, position 1 is",
+        says="on 2 heads under Causal(): a call with a fresh state differs from one without: row 0, position 1 is",
     ),
     "is for another number of heads": law(
-        "runs", "bias", "lambda: Decay(2)", "lambda: Decay(1)", says="under Causal(): it fails: line 33 of"
+        "runs", "bias", "lambda: Decay(2)", "lambda: Decay(1)", says="on 2 heads under Causal(): it fails: line 33 of"
+    ),
+    "moves what it does not name": law(
+        "targets",
+        "bias",
+        "EXAMPLES",
+        'RATE = Penalty("rate", lambda name: name.endswith("weight"))\nEXAMPLES',
+        "from kinformer.core.layer import Context",
+        "from kinformer.core.layer import Context\nfrom kinformer.core.loss import Penalty",
+        "        return score\n",
+        '        return score\n\n    def aux(self, sides):\n        return {"rate": self.rate.sum()}\n',
+        says="the loss 'rate' moves ['mechanism.bias.rate'] without declaring it, and declares [",
     ),
     # a mechanism
     "state is not batch first": law(
@@ -346,12 +357,15 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
     quick = [word for one in QUICK for word in ("--law", one)]
     wanted |= {name: ["check", str(TOYS / f"{name}.py"), *quick] for name in NAMES}
     wanted["whole"] = ["check", f"{TOYS}/mechanism.py:Mean", "--out", str(folder / "out")]
+    (folder / "helper.py").touch()
+    (folder / "helped.py").write_text("import helper", encoding="utf-8")
+    wanted["helped"] = ["check", str(folder / "helped.py")]
     wanted["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
     wanted["nowhere"] = ["check", str(folder / "none.py")]
     wanted["folder"] = ["check", str(folder)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(wanted), env=env, cwd=folder, capture_output=True, text=True
+        [sys.executable, "-c", RUN], input=json.dumps(wanted), env=env, cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -385,6 +399,7 @@ def test_a_file_that_cannot_be_judged_is_refused_in_one_line(said: dict, name: s
 
 def test_where_there_is_no_file_or_no_such_part(said: dict) -> None:
     assert said["nowhere"][0] == 2 and "there is no file " in said["nowhere"][2]
+    assert said["helped"][0] == 2 and "it lies beside the file, so run with PYTHONPATH=" in said["helped"][2]
     assert said["folder"][0] == 2 and "is no Python file; give one, like mine.py" in said["folder"][2]
     assert said["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in said["nobody"][2]
 
@@ -400,3 +415,12 @@ def test_a_whole_check_draws_and_reports(said: dict) -> None:
 def test_laws_that_cannot_be_asked_are_none() -> None:
     files = {path.stem for path in (ROOT / "kinformer" / "laws").glob("*.py")}
     assert set(LAWS) <= files
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("toy", NAMES)
+def test_a_toy_keeps_every_law_and_its_growth_is_measured(toy: str) -> None:
+    command = [sys.executable, "-m", "kinformer.cli", "check", str(TOYS / f"{toy}.py")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "none is broken" in done.stdout, done.stdout + done.stderr
+    assert ("✓ learns" in done.stdout) == (toy == "member") and ", like length^" in done.stdout
