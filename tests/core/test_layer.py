@@ -1,0 +1,43 @@
+"""How values travel up the depth: by place, with prefixes, never by writing into what came."""
+
+import torch
+from torch import nn
+
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.layer import Context, Layer, Out, prefixed, under
+from kinformer.depth.stack import Stack
+
+
+def test_under_keeps_undotted_entries_and_cuts_its_own_prefix() -> None:
+    names = ["task", "0.scores", "1.scores", "1.2.deep", "10.far"]
+    entries = {name: torch.tensor(n) for n, name in enumerate(names)}
+    seen = under(1, entries)
+    assert {name: int(value) for name, value in seen.items()} == {"task": 0, "scores": 2, "2.deep": 3}
+    assert list(prefixed(3, {"0.ponder": torch.tensor(1)})) == ["3.0.ponder"]
+
+
+class Counts(Layer):
+    """Sends up one more than it finds below, and reports what it saw."""
+
+    d = 4
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[dict[str, int]] = []
+
+    def forward(self, x: torch.Tensor, state: object, ctx: Context) -> Out:
+        self.seen.append({name: int(value) for name, value in ctx.below.items()})
+        count = ctx.below.get("count", torch.tensor(0)) + 1
+        return Out(x, state, {"n": count.float()}, {"count": count})
+
+
+def test_a_sublayer_finds_what_the_same_sublayer_beneath_sent_and_what_the_model_sent() -> None:
+    blocks = [PreNorm(Counts(), Counts(), norm=lambda d: nn.Identity()) for _ in range(3)]
+    below = {"task": torch.tensor(7)}
+    out = Stack(blocks)(torch.zeros(1, 2, 4), None, Context(torch.arange(2)[None], below=below))
+    assert [block.layers[1].seen for block in blocks] == [[{"task": 7} | ({"count": n} if n else {})] for n in range(3)]
+    assert {name: int(value) for name, value in out.up.items()} == {"0.count": 3, "1.count": 3}
+    assert {name: int(value) for name, value in out.aux.items()} == {
+        f"{n}.{i}.n": n + 1 for n in range(3) for i in range(2)
+    }
+    assert list(below) == ["task"]
