@@ -42,12 +42,7 @@ class ETCLabels(Bias):
         ctx: Context | None,
         sides: Mapping[str, Tensor],
     ) -> ScoreFn:
-        segment = None if ctx is None else ctx.below.get("segment")
-        if segment is not None and (segment.shape[1], segment.shape[1]) != (q.shape[2], k.shape[2]):
-            raise ValueError(
-                f"ETCLabels got segments of {segment.shape[1]} tokens for {q.shape[2]} queries and {k.shape[2]} keys; "
-                "it labels a whole sequence that reads itself"
-            )
+        segment = segments_of(ctx, q, k, type(self).__name__)
         term = torch.einsum("bhtk,hnk->bhtn", q, self.keys) * scale
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -68,6 +63,19 @@ class ETCLabels(Bias):
         same = near + distances * wide_q
         across = 2 * distances + (1 + self.others) * wide_q + related
         return torch.where(wide_q == wide_k, same, across)
+
+
+def segments_of(
+    ctx: Context | None, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B G S K"], name: str
+) -> Int[Tensor, "B T"] | None:
+    """The segments of queries and keys that are one sequence, None where none are named; ValueError for another's."""
+    segment = None if ctx is None else ctx.below.get("segment")
+    if segment is not None and (segment.shape[1], segment.shape[1]) != (q.shape[2], k.shape[2]):
+        raise ValueError(
+            f"{name} got segments of {segment.shape[1]} tokens for {q.shape[2]} queries and {k.shape[2]} keys; "
+            "it serves a whole sequence that reads itself"
+        )
+    return segment
 
 
 EXAMPLES = (lambda: ETCLabels(2, 8, 2, 3), lambda: ETCLabels(2, 8, 0, 2, order=True))

@@ -32,7 +32,7 @@ def test_every_relation_has_a_label_of_its_own(order: bool) -> None:
 def test_segments_of_another_sequence_are_refused() -> None:
     layer = Attention(16, 2, Softmax(Full(), ETCLabels(2, 8, 2, 3)))
     ctx = Context(torch.arange(5)[None], below={"segment": torch.zeros(1, 4, dtype=torch.long)})
-    with pytest.raises(ValueError, match="segments of 4 tokens for 5 queries and 5 keys; it labels a whole sequence"):
+    with pytest.raises(ValueError, match="segments of 4 tokens for 5 queries and 5 keys; it serves a whole sequence"):
         layer(torch.randn(1, 5, 16), None, ctx)
 
 
