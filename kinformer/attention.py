@@ -9,7 +9,7 @@ from torch.func import functional_call
 
 from kinformer.aggregations.linear import Concat, Linear
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.layer import Context, Layer, Out, State, joined
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.projection import Projection, by_head
@@ -116,16 +116,7 @@ class Attention(Layer):
             piece = self._remember_and_read(memory, x[:, lo:hi], state, dataclasses.replace(ctx, pos=ctx.pos[:, lo:hi]))
             state = piece.state
             pieces.append(piece)
-        state = detach(state)
-        if len(pieces) == 1:
-            return pieces[0]._replace(state=state)
-        # a value per token is cut like the row; a penalty on parameters [] is the same in every piece, and counts once
-        aux = {
-            name: torch.cat([p.aux[name] for p in pieces], 1) if value.dim() else value
-            for name, value in pieces[0].aux.items()
-        }
-        stats = {name: torch.stack([p.stats[name] for p in pieces]).sum(0) for name in pieces[0].stats}
-        return Out(torch.cat([p.y for p in pieces], 1), state, aux, pieces[-1].up, stats)
+        return joined(pieces)._replace(state=detach(state))
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         source, source_pos, state, aux = memory(x, state, ctx, self._content)

@@ -1,7 +1,7 @@
 """Layer, the one verb of the library: `forward(x, state, ctx) -> Out`."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
 
@@ -77,6 +77,19 @@ class Layer(nn.Module, ABC):
     def remember(self, x: Float[Tensor, "B T D"], state: State, ctx: Context) -> State:
         """Update the state as `forward` would, without needing y (a layer that early exit skipped)."""
         return self.forward(x, state, ctx).state
+
+
+def joined(pieces: Sequence[Out]) -> Out:
+    """The Out of a row that was read in pieces, one after the other: values cut like the row are put together.
+
+    A penalty on parameters [] is the same in every piece and counts once; stats are added; state and `up` are the last.
+    """
+    first, last = pieces[0], pieces[-1]
+    if len(pieces) == 1:
+        return first
+    aux = {n: torch.cat([p.aux[n] for p in pieces], 1) if value.dim() else value for n, value in first.aux.items()}
+    stats = {n: torch.stack([p.stats[n] for p in pieces]).sum(0) for n in first.stats}
+    return Out(torch.cat([p.y for p in pieces], 1), last.state, aux, last.up, stats)
 
 
 def prefixed(place: str | int, entries: Mapping[str, Tensor]) -> dict[str, Tensor]:
