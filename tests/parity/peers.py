@@ -32,3 +32,11 @@ def shaken(model: nn.Module) -> nn.Module:
             if weight.dim() == 1:
                 weight.add_(torch.randn_like(weight) * 0.2)
     return model
+
+
+def left_padded(vocab: int) -> tuple[Tensor, Tensor]:
+    """Four rows of 11 columns with padding before their tokens, and which columns hold a token."""
+    tokens = torch.randint(0, vocab, (4, 11))
+    for row, pads in enumerate((0, 3, 10, 6)):
+        tokens[row, :pads] = -1
+    return tokens, tokens >= 0

@@ -16,7 +16,7 @@ from transformers.models.bloom import modeling_bloom
 from kinformer.generate import generate
 from kinformer.members.bloom import bloom
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, put, shaken
+from tests.parity.peers import agree, left_padded, put, shaken
 
 VOCAB, D, DEPTH = 19, 24, 3
 
@@ -76,13 +76,6 @@ def third(x: Tensor, layer: Any, n: int) -> Tensor:
     return x.unflatten(0, (layer.self_attention.num_heads, 3, -1))[:, n].flatten(0, 1)
 
 
-def left_padded() -> tuple[Tensor, Tensor]:
-    tokens = torch.randint(0, VOCAB, (4, 11))
-    for row, pads in enumerate((0, 3, 10, 6)):
-        tokens[row, :pads] = -1
-    return tokens, tokens >= 0
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("heads", [2, 6])
 def test_logits(dtype: torch.dtype, heads: int) -> None:
@@ -96,7 +89,7 @@ def test_logits(dtype: torch.dtype, heads: int) -> None:
 def test_left_padded_logits_token_by_token(dtype: torch.dtype) -> None:
     theirs = peer(dtype)
     ours = ours_like(theirs)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     wanted = theirs(input_ids=tokens.clamp_min(0), attention_mask=real.long()).logits[real]
     agree(ours.logits(tokens).y[real], wanted)
     state, steps = ours.start(4, 11, dtype=dtype), []
@@ -125,7 +118,7 @@ def test_loss_and_gradients() -> None:
 
 def test_greedy() -> None:
     theirs = peer(torch.float64)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     given = {"input_ids": tokens.clamp_min(0), "attention_mask": real.long()}
     rows = theirs.generate(**given, max_new_tokens=14, do_sample=False)
     assert torch.equal(generate(ours_like(theirs), tokens, 14, temperature=0)[:, 11:], rows[:, 11:])

@@ -11,7 +11,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from kinformer.generate import generate
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, put, shaken
+from tests.parity.peers import agree, left_padded, put, shaken
 
 VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40
 
@@ -55,13 +55,6 @@ def ours_like(theirs: GPT2LMHeadModel) -> LM:
     return made
 
 
-def left_padded() -> tuple[Tensor, Tensor]:
-    tokens = torch.randint(0, VOCAB, (4, 11))
-    for row, pads in enumerate((0, 3, 10, 6)):
-        tokens[row, :pads] = -1
-    return tokens, tokens >= 0
-
-
 def theirs_on(model: GPT2LMHeadModel, tokens: Tensor) -> Tensor:
     real = tokens >= 0
     positions = (real.cumsum(1) - 1).clamp_min(0)
@@ -78,7 +71,7 @@ def test_logits(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_left_padded_logits(dtype: torch.dtype) -> None:
     theirs = peer(dtype)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     agree(ours_like(theirs).logits(tokens).y[real], theirs_on(theirs, tokens)[real])
 
 
@@ -86,7 +79,7 @@ def test_left_padded_logits(dtype: torch.dtype) -> None:
 def test_decoding_token_by_token(dtype: torch.dtype) -> None:
     theirs = peer(dtype)
     ours = ours_like(theirs)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     state, steps = ours.start(4, 11, dtype=dtype), []
     for column in tokens.split(1, 1):
         out = ours.logits(column, state)
@@ -138,7 +131,7 @@ def their_generate(model: GPT2LMHeadModel, tokens: Tensor, steps: int, stop: int
 @pytest.mark.parametrize("stop", [None, 3, 7])
 def test_greedy(stop: int | None) -> None:
     theirs = peer(torch.float64)
-    tokens, _ = left_padded()
+    tokens, _ = left_padded(VOCAB)
     ours = generate(ours_like(theirs), tokens, 14, temperature=0, stop=stop)
     assert torch.equal(ours, their_generate(theirs, tokens, 14, stop))
 
@@ -146,7 +139,7 @@ def test_greedy(stop: int | None) -> None:
 @pytest.mark.parametrize("beam", [2, 3, 6])
 def test_beam_search_without_an_end(beam: int) -> None:
     theirs = peer(torch.float64)
-    tokens, _ = left_padded()
+    tokens, _ = left_padded(VOCAB)
     ours = generate(ours_like(theirs), tokens, 12, beam=beam)
     assert torch.equal(ours, their_generate(theirs, tokens, 12, None, num_beams=beam))
 
@@ -157,7 +150,7 @@ def test_beam_search_with_an_end(beam: int, seed: int) -> None:
     """length_penalty=0 is the plain sum of log-probabilities that ours maximises; theirs divides by the length."""
     torch.manual_seed(seed)
     theirs = peer(torch.float64)
-    tokens, _ = left_padded()
+    tokens, _ = left_padded(VOCAB)
     ours = generate(ours_like(theirs), tokens, 8, beam=beam, stop=5)
     plain = {"length_penalty": 0.0, "early_stopping": False}
     assert torch.equal(ours, their_generate(theirs, tokens, 8, 5, num_beams=beam, **plain))

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from kinformer.generate import generate
 from kinformer.members.llama import llama
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, put, shaken
+from tests.parity.peers import agree, left_padded, put, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN, BASE = 19, 24, 3, 4, 40, 500.0
 
@@ -93,13 +93,6 @@ def in_float64(theirs: LlamaForCausalLM) -> LlamaForCausalLM:
     return theirs
 
 
-def left_padded() -> tuple[Tensor, Tensor]:
-    tokens = torch.randint(0, VOCAB, (4, 11))
-    for row, pads in enumerate((0, 3, 10, 6)):
-        tokens[row, :pads] = -1
-    return tokens, tokens >= 0
-
-
 def theirs_on(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
     real = tokens >= 0
     positions = (real.cumsum(1) - 1).clamp_min(0)
@@ -110,7 +103,7 @@ def theirs_on(model: LlamaForCausalLM, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("tie", [False, True])
 def test_logits_in_float32(key_heads: int, tie: bool) -> None:
     theirs = peer(torch.float32, key_heads, tie)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     agree(ours_like(theirs).logits(tokens).y[real], theirs_on(theirs, tokens)[real])
 
 
@@ -119,7 +112,7 @@ def test_logits_in_float32(key_heads: int, tie: bool) -> None:
 def test_logits_in_float64(key_heads: int, tie: bool) -> None:
     theirs = peer(torch.float64, key_heads, tie)
     ours = ours_like(theirs)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     agree(ours.logits(tokens).y[real], theirs_on(theirs, tokens)[real], 1e-5)
     agree(ours.logits(tokens).y[real], theirs_on(in_float64(theirs), tokens)[real])
 
@@ -127,7 +120,7 @@ def test_logits_in_float64(key_heads: int, tie: bool) -> None:
 def test_decoding_token_by_token() -> None:
     theirs = peer(torch.float64)
     ours = ours_like(theirs)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     state, steps = ours.start(4, 11, dtype=torch.float64), []
     for column in tokens.split(1, 1):
         out = ours.logits(column, state)
@@ -154,7 +147,7 @@ def test_gradients() -> None:
 @pytest.mark.parametrize("beam", [1, 4])
 def test_generation(beam: int) -> None:
     theirs = peer(torch.float64)
-    tokens, real = left_padded()
+    tokens, real = left_padded(VOCAB)
     ours = generate(ours_like(theirs), tokens, 12, temperature=0, beam=beam)
     rows = theirs.generate(
         input_ids=tokens.clamp_min(0),
