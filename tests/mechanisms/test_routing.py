@@ -155,6 +155,8 @@ def test_centroids_are_a_moving_average_of_what_training_reads(kind):
     torch.testing.assert_close(out.aux["commitment"], distance, rtol=0, atol=1e-12)
     mechanism.centroids.after_step(0.5, out.stats)
     torch.testing.assert_close(mechanism.centroids.mu, wanted, rtol=0, atol=1e-10)
+    nothing = mechanism.centroids.averaged(torch.zeros(H, 7, K))
+    torch.testing.assert_close(nothing, mechanism.centroids.mu, rtol=0, atol=1e-12)
     empty = (out.stats["clusters"] == 0).all(-1)
     assert int(empty.sum()) == kept and torch.allclose(mechanism.centroids.mu[empty], old[empty], atol=1e-12)
 
