@@ -52,7 +52,7 @@ def measure(subject: Subject) -> Growth:
     seconds = 0.0
     for length in LENGTHS:
         try:
-            seconds, kept = min(_call(subject, module, length) for _ in range(1 if seconds > ENOUGH / 5 else 2))
+            seconds, kept = min(_call(subject, module, length) for _ in range(1 if seconds > ENOUGH / 5 else 3))
             state = subject.start(module, 1, length, torch.float32) if stateful else ()
         except (IndexError, ValueError, RuntimeError):
             break  # a table of positions or a pattern's tensors end somewhere

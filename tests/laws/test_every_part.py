@@ -24,6 +24,7 @@ from kinformer.laws.subjects import FORMS, discovered, penalties, subjects
 
 ROOT = Path(__file__).resolve().parents[2]
 LAWS = (
+    "runs",
     "chunk",
     "peek",
     "padding",
