@@ -11,6 +11,7 @@ from kinformer.biases.etc_labels import ETCLabels
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.depth.global_tokens import GlobalTokens
+from kinformer.depth.stack import Stack
 from kinformer.laws import batch_mates, dtype, empty_rows, mutation, padding
 from kinformer.laws.subject import Subject
 from kinformer.mechanisms.softmax import Softmax
@@ -119,13 +120,17 @@ def test_without_segments_all_is_one() -> None:
 
 
 def test_under_limits_of_a_batch_no_global_token_is_read() -> None:
-    """Two documents in a row: each as if it were alone, reading its band."""
-    made, x = layer(True, False), torch.randn(1, 10, D)
+    """Two documents in a row, two layers: what global tokens took from one never reaches the other."""
+    pattern = Band(RADIUS) | Tokens(N) | Rows(N)
+    made = GlobalTokens(Stack([Attention(D, HEADS, Softmax(pattern)) for _ in range(2)]), N)
     pos, ids = torch.arange(10)[None], torch.tensor([[0] * 4 + [1] * 6])
-    before = made(x, None, Context(pos, only=Document(ids), below={"segment": SEGMENT[:1]})).y
-    x[:, 4:] += 1.0
-    after = made(x, None, Context(pos, only=Document(ids), below={"segment": SEGMENT[:1]})).y
-    assert torch.equal(before[:, :4], after[:, :4]) and not torch.allclose(before[:, 4:], after[:, 4:])
+    x = torch.randn(1, 10, D)
+    changed = torch.cat([x[:, :4], torch.randn(1, 6, D)], 1)
+    for only, same in ((Document(ids), True), (None, False)):
+        ctx = Context(pos, only=only, below={"segment": SEGMENT[:1]})
+        before, after = made(x, None, ctx).y, made(changed, None, ctx).y
+        assert torch.equal(before[:, :4], after[:, :4]) is same
+        assert not torch.allclose(before[:, 4:], after[:, 4:])
 
 
 def test_what_a_batch_adds_is_read() -> None:
