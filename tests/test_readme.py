@@ -1,0 +1,29 @@
+"""The README's member is what it says: it builds, and it is no longer than promised."""
+
+import re
+from pathlib import Path
+
+import torch
+
+from kinformer.discover import find_member
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_member_of_your_own_builds_and_decodes(tmp_path: Path) -> None:
+    code = blocks()[0]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    (tmp_path / "mine.py").write_text(code, encoding="utf-8")
+    model = find_member(f"{tmp_path / 'mine.py'}:mine")(d=16, depth=2, heads=2, window=3, vocab=11).double().eval()
+    tokens = torch.randint(0, 11, (2, 13))
+    whole, state, pieces = model.logits(tokens).y, model.start(2, 13, dtype=torch.float64), []
+    for piece in tokens.split([5, 1, 7], 1):
+        out = model.logits(piece, state)
+        state = out.state
+        pieces.append(out.y)
+    torch.testing.assert_close(torch.cat(pieces, 1), whole)
+    assert state is not None and state.body[0][0].pos.shape[1] <= 3 + 1 + 2
