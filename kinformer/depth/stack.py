@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import DynamicSpan
+from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, Layer, Out, State, prefixed
 from kinformer.feedforward.mlp import MLP
@@ -55,6 +55,6 @@ class Stack(Layer):
 
 EXAMPLES = (
     lambda: Stack([PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)) for _ in range(2)], LayerNorm(16)),
-    lambda: Stack([PreNorm(Attention(16, 2, Softmax(Causal(), DynamicSpan(8, ramp=3)))) for _ in range(2)]),
+    lambda: Stack([PreNorm(Attention(16, 2, Softmax(Causal(), AdaptiveSpan(2, 8, ramp=3)))) for _ in range(2)]),
 )
 COMPILES = True

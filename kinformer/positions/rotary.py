@@ -29,7 +29,7 @@ class Rotary(nn.Module):
         self.turned = head_dim if turned is None else turned
         if self.turned % 2 or self.turned > head_dim:
             raise ValueError(
-                f"Rotary turns pairs of a head's {head_dim} dimensions: {self.turned} must be even and no more than that"
+                f"Rotary turns pairs of a head's {head_dim} dimensions: {self.turned} must be even and no more"
             )
         self.base, self.pairs = base, pairs
 

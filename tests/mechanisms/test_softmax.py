@@ -1,4 +1,4 @@
-"""Softmax attention: the naive loop, one mask against merged parts, decoding, and what attention as a layer promises."""
+"""Softmax attention: the naive loop, one mask against merged parts, decoding, and what the layer promises."""
 
 import math
 
