@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kinformer.core.bias import Bias, ScoreFn, at, entry
 from kinformer.core.layer import Context
+from kinformer.core.scores import shared
 
 
 class TransformerXL(Bias):
@@ -53,7 +54,7 @@ class TransformerXL(Bias):
     ) -> ScoreFn:
         least, most = distances(q_pos, k_pos, reach)
         table = self.position(sinusoids(torch.arange(least, most + 1, device=q.device), self.d, q.dtype))
-        keys = k.repeat_interleave(self.heads // k.shape[1], 1)
+        keys = shared(k, self.heads // k.shape[1])
         content = torch.einsum("hk,bhsk->bhs", self.u, keys) * scale
         position = torch.einsum("bhtk,nhk->bhtn", q + self.v[:, None], table.unflatten(-1, (self.heads, -1))) * scale
 

@@ -40,7 +40,7 @@ def scores(
             f"{heads} query heads cannot share {groups} key heads evenly; make the first a multiple of the second"
         )
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    product = torch.einsum("bhtk,bhsk->bhts", q, k.repeat_interleave(heads // groups, 1)) * scale
+    product = torch.einsum("bhtk,bhsk->bhts", q, shared(k, heads // groups)) * scale
     if bias is None:
         return product
     bind = bias.bind if isinstance(bias, Bias) else bias
@@ -48,6 +48,11 @@ def scores(
     batch, _, t, s = product.shape
     at = [torch.arange(n, device=q.device) for n in (batch, heads, t, s)]
     return score(product, at[0][:, None, None, None], at[1][:, None, None], at[2][:, None], at[3])
+
+
+def shared(x: Float[Tensor, "B G S N"], times: int) -> Float[Tensor, "B H S N"]:
+    """Keys or values as the query heads see them: each head `times` times, one after the other."""
+    return x if times == 1 else x.repeat_interleave(times, 1)
 
 
 def allowed(

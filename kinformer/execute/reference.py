@@ -11,7 +11,7 @@ from kinformer.core.bias import Bias, BindFn
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
-from kinformer.core.scores import allowed, scores
+from kinformer.core.scores import allowed, scores, shared
 
 
 def attend(
@@ -47,7 +47,7 @@ def weighted(
     k_pos: Int[Tensor, "B #H S"],
 ) -> Float[Tensor, "B H T V"]:
     """The values, and what the bias adds to each pair's value, times the attention."""
-    y = attention @ v.repeat_interleave(attention.shape[1] // v.shape[1], 1)
+    y = attention @ shared(v, attention.shape[1] // v.shape[1])
     added = bias.values(q_pos, k_pos) if isinstance(bias, Bias) else None
     if added is None:
         return y

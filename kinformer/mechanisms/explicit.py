@@ -128,8 +128,8 @@ class Explicit(Mechanism):
         _check_value_heads(weights.shape[1], v.shape[1])
         y = weighted(F.dropout(weights, self.dropout, self.training), v, self.bias, **at)
         up = {"scores": x, "scores_pos": k_pos} if self.up else {}
-        read = Read(y, lse if self.after is None else None)
-        return Out(read, kept, {} if self.bias is None else self.bias.aux(sides), up)
+        found = Read(y, lse if self.after is None else None)
+        return Out(found, kept, {} if self.bias is None else self.bias.aux(sides), up)
 
 
 def sent(
