@@ -13,18 +13,25 @@ from kinformer.laws.batch import Batch
 from kinformer.laws.broken import Broken
 from kinformer.laws.compare import agree, agree_names, smallest
 from kinformer.laws.subject import GARBAGE, Subject
+from kinformer.models.lm import LM
+from kinformer.models.seq2seq import Seq2Seq
 
 LENGTH = 11
 
 
 def check(subject: Subject) -> None:
-    """What can decode, by its own start, reads nothing ahead; a known pattern is read exactly."""
+    """What can decode, by its own start, or learns to say what comes next, reads nothing ahead.
+
+    A known pattern is read exactly.
+    """
     module = subject.build()
     for training in subject.modes(module):
         decodes = subject.no_state(module) is None
-        if decodes:
+        because = "start() says that it can decode" if decodes else "it learns to say what comes next"
+        if decodes or isinstance(module, LM | Seq2Seq):
             for seed in range(subject.effort):
-                smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, training)
+                smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, training, because)
+            smallest(_behind, LENGTH, subject, module, training, because)
         smallest(_differentiate, LENGTH, subject, module, decodes, training)
 
 
@@ -33,14 +40,14 @@ def _state(subject: Subject, module: Any, length: int, training: bool) -> Any:
     return subject.start(module, 3, length) if training else None
 
 
-def _redraw(length: int, subject: Subject, module: Any, seed: int, training: bool) -> None:
+def _redraw(length: int, subject: Subject, module: Any, seed: int, training: bool, because: str) -> None:
     batch = subject.ragged(length, seed=seed)
     before = subject.call(module, batch, _state(subject, module, length, training))
     for t in range(length - 1):
         for n, changed in enumerate(_changes(subject, batch, t, seed)):
             after = subject.call(module, changed, _state(subject, module, length, training))
             change = ("redrawing", "a large change of", "removing")[n]
-            sentence = f"start() says that it can decode, but {change} what follows column {t} of {length} changes it"
+            sentence = f"{because}, but {change} what follows column {t} of {length} changes it"
             pos = batch.pos[:, : t + 1]
             agree(after.y[:, : t + 1], before.y[:, : t + 1], sentence, pos=pos, bound=1e-12)
             agree_names(after.aux, before.aux, sentence)
@@ -66,16 +73,18 @@ def _column(mark: Tensor, x: Tensor) -> Tensor:
     return mark if x.dim() == 2 else mark[..., None]
 
 
+def _behind(length: int, subject: Subject, module: Any, training: bool, because: str) -> None:
+    batch = subject.ragged(length)
+    ahead = _reads(subject, module, batch, training).triu(1) > 0
+    if ahead.any():
+        r, t, s = ahead.nonzero()[0].tolist()
+        query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
+        raise Broken(f"reads position {key} at position {query} of {length}: {because}, so it may not read ahead")
+
+
 def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, training: bool) -> None:
     batch = subject.ragged(length)
     reads = _reads(subject, module, batch, training)
-    at = batch.pos
-    if decodes and (reads.triu(1) > 0).any():
-        r, t, s = (reads.triu(1) > 0).nonzero()[0].tolist()
-        raise Broken(
-            f"reads position {int(at[r, s])} at position {int(at[r, t])} of {length}: start() says that it can decode, "
-            f"so it may not read ahead"
-        )
     if (reads[batch.real].sum(-1) == 0).all():
         raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
     if subject.pattern is not None:

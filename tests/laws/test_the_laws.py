@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.block import Block
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Penalty
@@ -35,6 +36,7 @@ from kinformer.laws.subject import Subject
 from kinformer.laws.subjects import subjects
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.gpt import gpt
+from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -399,6 +401,11 @@ def mechanism(make: Callable[[], Any]) -> Subject:
     return Subject("toy", lambda: Attention(16, 2, make()))
 
 
+def unmasked() -> LM:
+    """A language model that has no state, because it reads what it should predict."""
+    return LM(8, 16, PreNorm(Attention(16, 2, Softmax(Full()))))
+
+
 CAUGHT = [
     (chunk, toy(Forgets), "cut into chunks"),
     (chunk, toy(NoCount), "state calls"),
@@ -410,6 +417,7 @@ CAUGHT = [
     (peek, toy(Peeks), "start() says that it can decode"),
     (peek, toy(ChoosesByFuture), "changes it"),
     (peek, toy(PeeksInAux), "aux 'next'"),
+    (peek, Subject("toy", unmasked, vocab=8), "it learns to say what comes next"),
     (peek, toy(Constant), "depends on none"),
     (peek, toy(Blind), "depends on an earlier one"),
     (peek, Subject("toy", lambda: Attention(16, 2, Softmax(Causal() & Band(2))), pattern=Causal()), "does not read"),
