@@ -24,6 +24,8 @@ from kinformer.train.interrupt import interrupts
 from kinformer.train.optimise import adamw, rate
 from kinformer.train.progress import Show, Status
 
+EVERY = 10.0  # seconds between saves before the first measurement
+
 
 class TrainingStopped(RuntimeError):
     """A training that cannot go on, in one line that says what happened and what is kept."""
@@ -97,6 +99,7 @@ class Training:
         self.history = History()
         self.state: State | None = None
         self.smooth: float | None = None
+        self.saved = monotonic()
 
     def step(self, spent: float) -> None:
         """One optimiser step, at a point of the budget."""
@@ -159,6 +162,12 @@ class Training:
             save(self.model, self.folder)
         write(self.folder / "history.json", json.dumps(asdict(done), indent=2).encode())
 
+    def keep_early(self) -> None:
+        """Before the first measurement, save what there is now and then: until then a kill would lose all of it."""
+        if self.folder is not None and not self.history.points and monotonic() - self.saved >= EVERY:
+            save(self.model, self.folder)
+            self.saved = monotonic()
+
     def interrupt(self) -> None:
         """Save what there is, and stop as Ctrl-C does."""
         if self.folder is not None:
@@ -219,6 +228,7 @@ def fit(
 ) -> History:
     """Train a model on a text; the best of it by bits per byte on valid is kept in the folder, where one is given.
 
+    Before valid is first measured the folder holds the model as it is, saved every ten seconds.
     A model that is `recurrent` is trained on lanes, its state carried and detached; another on random windows. After
     every optimiser step each module that has `after_step(progress, stats)` is called with its own stats. Ctrl-C saves
     what there is and raises KeyboardInterrupt; a loss or gradient that is not finite raises TrainingStopped before it
@@ -235,6 +245,7 @@ def fit(
             training.step(spent)
             before, spent = spent, budget.spent(training.history.step, training.history.seconds)
             training.report(spent)
+            training.keep_early()
             if interrupted():
                 training.interrupt()
             if spent >= 1 or int(spent * settings.measures) > int(before * settings.measures):

@@ -62,6 +62,28 @@ def test_minutes_end_and_follow_the_clock() -> None:
     assert show.seen[-1].spent == pytest.approx(history.seconds / 0.3)
 
 
+def test_before_it_is_measured_it_is_saved_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(step: int) -> Show:
+        class Kill(Show):
+            def status(self, status: Status) -> None:
+                if status.step == step:
+                    raise Killed
+
+        return Kill()
+
+    with pytest.raises(Killed):
+        fit(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path, show=kill(5))
+    assert not (tmp_path / "model.safetensors").exists()
+    monkeypatch.setattr("kinformer.train.fit.EVERY", 0.0)
+    model = tiny.bigram()
+    with pytest.raises(Killed):
+        fit(model, tiny.text(), Steps(100), SMALL, folder=tmp_path, show=kill(5))
+    assert int(load(tmp_path, tiny.bigram).seen) == 4 and int(model.seen) == 5
+
+
 def test_every_module_is_told_once_after_every_step() -> None:
     model = tiny.bigram()
     fit(model, tiny.text(), Steps(5), SMALL)
