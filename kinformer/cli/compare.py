@@ -30,16 +30,19 @@ def compare(
     from kinformer.cli.errors import UserError
     from kinformer.cli.picture import draw
     from kinformer.cli.results import Results, compressed, measured, settled
-    from kinformer.cli.training import learn, make_folder, prepare
+    from kinformer.cli.training import learn, make_folder, prepare, spare
     from kinformer.train.evaluate import masks
 
     job = prepare(data, None, minutes, batch, length, lr, seed)
     make_folder(out)
-    for one in wanted:
-        if masks(one.build(seed)):
+    named = list(zip(titles(wanted), wanted, strict=True))
+    for title, one in named:
+        model = one.build(seed)
+        spare(out / folder_name(title), model)
+        if masks(model):
             raise UserError(f"{one.text!r} fills in hidden bytes, and compare takes members that predict the next one")
     results = Results(settled(job, minutes), compressed(job), [])
-    for place, (title, one) in enumerate(zip(titles(wanted), wanted, strict=True)):
+    for place, (title, one) in enumerate(named):
         folder = out / folder_name(title)
         history = learn(f"{title} ({place + 1} of {len(wanted)})", one.build(seed), job, folder)
         results.members.append(measured(title, one, history, job, folder))

@@ -34,11 +34,12 @@ def train(
         raise UserError("give one of --steps N and --minutes M")
     one = wanted(member, keywords or ())
 
-    from kinformer.cli.training import learn, prepare
+    from kinformer.cli.training import learn, prepare, spare
     from kinformer.train.evaluate import unit
 
     job = prepare(data, steps, minutes, batch, length, lr, seed)
     model = one.build(seed)
+    spare(out, model)
     history = learn(one.text, model, job, out)
     best = history.best
     print(

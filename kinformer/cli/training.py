@@ -12,6 +12,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.data.spec import read_spec
 from kinformer.data.text import Text
 from kinformer.train.budget import Budget, Minutes, Steps
+from kinformer.train.checkpoint import occupied
 from kinformer.train.fit import History, Settings, TrainingStopped, fit
 from kinformer.train.progress import show
 
@@ -47,6 +48,13 @@ def make_folder(out: Path) -> None:
             (out / ".writable").unlink()
         except OSError as error:
             raise OSError(f"cannot write to {out}: {error.strerror}") from error
+
+
+def spare(folder: Path, model: Any) -> None:
+    """UserError where the folder holds another model, which a training would overwrite."""
+    other = occupied(folder, model)
+    if other is not None:
+        raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or remove it first")
 
 
 def learn(name: str, model: Any, job: Job, folder: Path) -> History:

@@ -49,6 +49,28 @@ def save(model: nn.Module, folder: str | Path) -> None:
     write(folder / WEIGHTS, weights)
 
 
+def occupied(folder: Path, model: nn.Module) -> str | None:
+    """What a folder holds that saving the model there would destroy: another model's checkpoint; None where nothing.
+
+    A model of the same member with the same keywords is no other: it may be trained again.
+    """
+    if not (folder / CONFIG).is_file():
+        return f"a {WEIGHTS} without its {CONFIG}" if (folder / WEIGHTS).is_file() else None
+    try:
+        there = _read_config(folder / CONFIG)
+    except CheckpointError:
+        return f"a {CONFIG} that was not written by kinformer"
+    record = getattr(model, "member", None)
+    mine = json.loads(json.dumps(_config(record))) if isinstance(record, Record) else {}
+    if any(there.get(key) != mine.get(key) for key in ("member", "file")):
+        return f"a model of {there['member']!r}" + (f" of {there['file']}" if "file" in there else "")
+    old, new = there["keywords"], mine["keywords"]
+    for name in sorted({*old, *new}):
+        if name not in old or name not in new or old[name] != new[name]:
+            return f"a model of {there['member']!r} with {name}={old.get(name)!r}"
+    return None
+
+
 def write(path: Path, data: bytes) -> None:
     """Replace a file in one step, or leave it as it is and raise OSError in one clear line."""
     beside = path.with_name(f".{path.name}.partial")

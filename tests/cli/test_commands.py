@@ -134,6 +134,33 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared(
     fails(capsys, words, "'bert(depth=1)' fills in hidden bytes, and compare takes members that predict the next one")
 
 
+def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    more = ["--data", text, "--out", str(out), "--steps", "1", *QUICK]
+    assert run(["train", BIGRAM, "d=4", *more]) == 0
+    before = (out / "model.safetensors").read_bytes()
+    words = "holds a model of 'bigram' with d=4, which would be overwritten; give another --out, or remove it first"
+    fails(capsys, ["train", BIGRAM, "d=5", *more], words)
+    fails(capsys, ["train", "gpt", *more], "holds a model of 'bigram' of tiny.py, which would be overwritten")
+    assert (out / "model.safetensors").read_bytes() == before
+    assert run(["train", BIGRAM, "d=4", *more, "--seed", "1"]) == 0
+    assert (out / "model.safetensors").read_bytes() != before
+    (out / "config.json").unlink()
+    fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a model.safetensors without its config.json")
+    (out / "config.json").write_text("{}")
+    fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a config.json that was not written by kinformer")
+
+
+def test_compare_goes_over_an_earlier_one_and_over_no_other(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--data", text, "--out", str(tmp_path), "--minutes", "0.002", *QUICK]
+    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more]) == 0
+    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more]) == 0
+    assert run(["train", "gpt", "d=16", "depth=1", "--data", text, "--out", f"{tmp_path}/gpt", "--steps", "1"]) == 0
+    fails(capsys, ["compare", BIGRAM, "gpt", *more], "gpt holds a model of 'gpt' with d=16, which would be overwritten")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
