@@ -138,12 +138,14 @@ def _growth(one: "Example", seconds: float) -> "Growth":
 
 
 def _sum(found: list["Verdict"]) -> str:
-    wrong = [one.law for one in found if one.failed]
+    wrong = [one.law for one in found if one.end == "broken"]
+    slow = [one.law for one in found if one.end == "slow"]
     good = sum(one.end == "holds" for one in found)
     declared = [one.law for one in found if one.end == "declared"]
     text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
     text += f", {len(declared)} declared in BREAKS ({', '.join(declared)})" if declared else ""
-    return text + (f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken")
+    text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
+    return text + (f", {len(slow)} without an answer: {', '.join(slow)}" if slow else "")
 
 
 def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:

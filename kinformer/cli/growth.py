@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
 from time import monotonic
 
 import torch
@@ -14,6 +16,7 @@ from kinformer.laws.subject import Subject
 
 LENGTHS = tuple(16 * 2**n for n in range(8))
 ENOUGH = 0.5  # seconds of one call after which no longer row is tried
+AGREE = 0.5  # how far the exponents of two doublings may lie apart
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -35,13 +38,8 @@ class Growth:
         for name, values, said in rows:
             if values:
                 ends = f"{said(values[0])} to {said(values[-1])}"
-                found.append(f"{name:<7}{bars(values)}  {ends}, like length^{self.power(values):.1f}")
+                found.append(f"{name:<7}{bars(values)}  {ends}{_like(values)}")
         return found
-
-    def power(self, values: Sequence[float]) -> float:
-        """The exponent by which a curve grows over its last two steps."""
-        back = min(3, len(values))
-        return math.log(max(values[-1], 1e-9) / max(values[-back], 1e-9)) / math.log(2 ** (back - 1))
 
 
 def measure(subject: Subject) -> Growth:
@@ -52,7 +50,8 @@ def measure(subject: Subject) -> Growth:
     seconds = 0.0
     for length in LENGTHS:
         try:
-            seconds, kept = min(_call(subject, module, length) for _ in range(1 if seconds > ENOUGH / 5 else 3))
+            calls = [_call(subject, module, length) for _ in range(3 if seconds > ENOUGH / 5 else 5)]
+            seconds, kept = median(one[0] for one in calls), calls[-1][1]
             state = subject.start(module, 1, length, torch.float32) if stateful else ()
         except (IndexError, ValueError, RuntimeError):
             break  # a table of positions or a pattern's tensors end somewhere
@@ -83,6 +82,22 @@ def _call(subject: Subject, module: torch.nn.Module, length: int) -> tuple[float
     if y.requires_grad:
         y.sum().backward()
     return monotonic() - begin, float(sum(kept.values()))
+
+
+def power(values: Sequence[float]) -> float | None:
+    """The exponent by which a curve grows over its last two doublings: the smaller where they differ a little.
+
+    None where there are no two of them, or where they differ by more than a half and so agree on no exponent.
+    """
+    if len(values) < 3:
+        return None
+    first, second = (math.log2(max(after, 1e-9) / max(before, 1e-9)) for before, after in pairwise(values[-3:]))
+    return max(0.0, min(first, second)) if abs(first - second) <= AGREE else None
+
+
+def _like(values: Sequence[float]) -> str:
+    found = power(values)
+    return "" if found is None else f", about like length^{found:.1f}"
 
 
 def bars(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
 from torch import Tensor  # noqa: E402
 
-from kinformer.cli.growth import Growth  # noqa: E402
+from kinformer.cli.growth import Growth, power  # noqa: E402
 
 MOST = 4  # patterns
 
@@ -28,7 +28,8 @@ def draw(patterns: dict[str, Tensor], growth: Growth, path: Path) -> None:
     if curves:
         time, space = row[0][-2:]
         time.loglog(growth.lengths, growth.seconds, marker="o")
-        time.set(title=f"grows like length^{growth.power(growth.seconds):.1f}", ylabel="seconds with gradients")
+        found = power(growth.seconds)
+        time.set(ylabel="seconds with gradients", title="" if found is None else f"about like length^{found:.1f}")
         space.loglog(growth.lengths, growth.kept, marker="o", label="kept for gradients")
         if growth.state:
             space.loglog(growth.lengths, growth.state, marker="s", label="state for decoding")

@@ -407,9 +407,32 @@ def test_where_there_is_no_file_or_no_such_part(said: dict) -> None:
 def test_a_whole_check_draws_and_reports(said: dict) -> None:
     code, out, _ = said["whole"]
     assert code == 0 and said["files"] == ["picture.png", "report.txt"]
-    assert "Mean, a mechanism; 1 example" in out and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes, like length^0.0" in out
+    assert (
+        "Mean, a mechanism; 1 example" in out and "state  ▁▁▁▁▁▁▁▁  72 bytes to 72 bytes, about like length^0.0" in out
+    )
     assert [line.rstrip() for line in said["report"].splitlines()] == [line.rstrip() for line in out.splitlines()]
     assert "░" not in said["pattern"][1] and "    █·█·█·█" in said["pattern"][1]
+
+
+def test_a_law_without_an_answer_is_counted_apart(said: dict) -> None:
+    code, out, _ = said["is slow"]
+    assert code == 1 and out.rstrip().endswith("0 laws hold, none is broken, 1 without an answer: runs")
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ([1.0, 2.0, 8.0, 32.0], 2.0),
+        ([9.0, 1.0, 2.0, 4.6], 1.0),
+        ([1.0, 2.0, 8.0, 16.0, 20.0], None),
+        ([4.0, 4.0, 4.0], 0.0),
+        ([1.0, 2.0], None),
+    ],
+)
+def test_no_steeper_growth_is_said_than_two_doublings_agree_on(values: list[float], found: float | None) -> None:
+    from kinformer.cli.growth import power
+
+    assert power(values) == found
 
 
 def test_laws_that_cannot_be_asked_are_none() -> None:
@@ -423,4 +446,4 @@ def test_a_toy_keeps_every_law_and_its_growth_is_measured(toy: str) -> None:
     command = [sys.executable, "-m", "kinformer.cli", "check", str(TOYS / f"{toy}.py")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "none is broken" in done.stdout, done.stdout + done.stderr
-    assert ("✓ learns" in done.stdout) == (toy == "member") and ", like length^" in done.stdout
+    assert ("✓ learns" in done.stdout) == (toy == "member") and ", about like length^" in done.stdout
