@@ -119,9 +119,11 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
     """
     folder = Path(folder)
     config, tensors, built = _read_config(folder / CONFIG), *_read_weights(folder / WEIGHTS)
-    if built is not None and built != _built(config):
-        raise CheckpointError(f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their keywords differ")
     function = _member(config, folder, member)
+    if built is not None and built != _built(config):
+        raise CheckpointError(
+            f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
+        )
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
     try:
         check_keywords(function, keywords)
