@@ -2,13 +2,14 @@
 
 import codecs
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.options import SEED, Own, Seed, Temperature
+from kinformer.cli.options import SEED, Own, Temperature
 
 
 def generate(
@@ -17,8 +18,10 @@ def generate(
     tokens: Annotated[int, typer.Option(help="How many bytes to write.", min=1)] = 200,
     temperature: Temperature = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest alone.", min=1)] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest that reach this probability.")] = None,
-    seed: Seed = SEED,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw from the likeliest that reach this probability: above 0, up to 1.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the samples.", min=0)] = SEED,
     member: Own = None,
 ) -> None:
     """Let a trained model write on from a prompt.
@@ -27,13 +30,14 @@ def generate(
     """
     if not prompt:
         raise UserError("the prompt is empty; give --prompt at least one character")
-    from kinformer.cli.training import device
-    from kinformer.cli.writing import write
-    from kinformer.discover import find_member
-    from kinformer.train.checkpoint import load
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UserError(f"--top-p {top_p:g} is no probability above 0 and up to 1; 1 draws from all")
+    from kinformer.cli.writing import decodes, write
 
-    with from_user(LookupError, ImportError, ValueError, OSError):
-        model = load(folder, member=find_member(member) if member else None).to(device())
+    model = _loaded(folder, member)
+    with from_user(ValueError, LookupError):
+        if not decodes(model, len(prompt.encode()) + tokens):
+            print("this model has no state, so each token reads the whole text again", file=sys.stderr)
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def say(token: int) -> None:
@@ -49,3 +53,24 @@ def generate(
     finally:
         print(decoder.decode(last, final=True))
     print(f"{tokens} bytes, {milliseconds:.1f} ms each", file=sys.stderr)
+
+
+def _loaded(folder: Path, member: str | None) -> Any:
+    """The model, where it can be loaded; what `load` warns of goes to stderr, a line each."""
+    from kinformer.cli.training import device
+    from kinformer.discover import find_member
+    from kinformer.train.checkpoint import MemberNeeded, load
+
+    notes = warnings.catch_warnings(record=True, action="always", category=UserWarning)
+    with from_user(LookupError, ImportError, ValueError, OSError), notes as caught:
+        function = find_member(member) if member else None
+        try:
+            model = load(folder, member=function).to(device())
+        except MemberNeeded as error:
+            raise UserError(
+                f"the model in {folder} was built by {error.name!r} of {error.file}: "
+                f"give --member {error.file}:{error.name}, with the path of the file"
+            ) from error
+    for warning in caught or ():
+        print(f"warning: {' '.join(str(warning.message).split())}", file=sys.stderr)
+    return model

@@ -42,6 +42,8 @@ def prepare(data: str, steps: int | None, minutes: float | None, batch: int, len
 def make_folder(out: Path) -> None:
     """Make a folder and try to write there, before anything long begins."""
     with from_user(OSError):
+        if out.is_file():
+            raise NotADirectoryError(f"{out} is a file; --out names a folder")
         try:
             out.mkdir(parents=True, exist_ok=True)
             (out / ".writable").touch()

@@ -15,6 +15,20 @@ from kinformer.generate import generate
 from kinformer.train.evaluate import device_of, masks
 
 
+def decodes(model: Any, length: int) -> bool:
+    """Whether a model keeps a state for so many tokens; without one it reads the whole text again for each token.
+
+    Raises ValueError for a model that fills in hidden bytes, and what its `start` raises.
+    """
+    if masks(model):
+        raise ValueError(f"{type(model).__name__} fills in hidden bytes and writes none; use a causal member, like gpt")
+    try:
+        model.start(1, length, device=device_of(model))
+    except NoState:
+        return False
+    return True
+
+
 class Heard(nn.Module):
     """A model that says what it reads: after the prompt, each token once it is drawn."""
 
@@ -51,14 +65,8 @@ def write(
     A model without a state reads all anew for each token. `hear` is told each byte but the last while it writes.
     Raises ValueError for a model that fills in hidden bytes, and what `generate` raises.
     """
-    if masks(model):
-        raise ValueError(f"{type(model).__name__} fills in hidden bytes and writes none; use a causal member, like gpt")
+    recompute = not decodes(model, len(prompt) + tokens)
     rows = torch.tensor([list(prompt)], device=device_of(model))
-    try:
-        model.start(1, len(prompt) + tokens, device=rows.device)
-        recompute = False
-    except NoState:
-        recompute = True
     heard = Heard(model, hear)
     written = generate(
         heard,

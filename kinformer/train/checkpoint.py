@@ -30,6 +30,14 @@ class CheckpointError(ValueError):
     """A folder that does not hold a model that can be loaded; the message says what is wrong with which file."""
 
 
+class MemberNeeded(CheckpointError):
+    """A folder whose model was built by a user's own member, which was not given: `name`, in the file `file`."""
+
+    def __init__(self, folder: Path, name: str, file: str) -> None:
+        super().__init__(f"the model in {folder} was built by {name!r} of {file}: give load(folder, member={name})")
+        self.folder, self.name, self.file = folder, name, file
+
+
 def save(model: nn.Module, folder: str | Path) -> None:
     """Write a model that a member function built into a folder, made where it is missing.
 
@@ -114,8 +122,9 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
     """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
 
     `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
-    has changed since). Raises FileNotFoundError for a missing folder or file, and CheckpointError, in one line, for a
-    file that is truncated or foreign, and for tensors that are missing, unexpected or of another shape.
+    has changed since). Raises FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of
+    the folder, and CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are
+    missing, unexpected or of another shape; MemberNeeded where a member is needed and not given.
     """
     folder = Path(folder)
     config, tensors, built = _read_config(folder / CONFIG), *_read_weights(folder / WEIGHTS)
@@ -136,6 +145,8 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
 
 
 def _read(path: Path) -> bytes:
+    if path.parent.is_file():
+        raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent}")
     if not path.is_file():
@@ -177,9 +188,7 @@ def _member(config: Mapping[str, Any], folder: Path, given: Callable[..., Any] |
             warnings.warn(f"{file} has changed since the model in {folder} was saved", stacklevel=3)
         return given
     if file is not None:
-        raise CheckpointError(
-            f"the model in {folder} was built by {name!r} of {file}: give load(folder, member={name})"
-        )
+        raise MemberNeeded(folder, name, file)
     found = members()
     if name not in found:
         raise CheckpointError(

@@ -103,7 +103,9 @@ def test_train_then_generate(tmp_path: Path, text: str, capsys: pytest.CaptureFi
     assert run(words) == 0
     assert capsys.readouterr().out == said.out
     assert run([*words[:-1], "4", "--top-k", "5", "--top-p", "0.9"]) == 0
-    fails(capsys, ["generate", str(out), "--prompt", "x", "--top-p", "2"], "top_p=2")
+    fails(capsys, ["generate", str(out), "--prompt", "x", "--top-p", "2"], "--top-p 2 is no probability above 0")
+    assert run(["generate", str(out), "--prompt", "x", "--top-p", "2"]) == 2
+    assert capsys.readouterr().out == ""
     fails(capsys, ["generate", str(out), "--prompt", ""], "the prompt is empty")
     fails(capsys, ["generate", str(out), "--prompt", "x", "--tokens", "2000"], "beyond the table of 1024")
 
@@ -114,9 +116,34 @@ def test_a_member_of_ones_own_is_trained_and_needed_again(
     out = str(tmp_path / "run")
     words = ["train", BIGRAM, "d=4", "--data", text, "--out", out, "--steps", "300", "--lr", "0.03", *QUICK]
     assert run(words) == 0
-    fails(capsys, ["generate", out, "--prompt", "th"], "was built by 'bigram' of tiny.py: give")
+    fails(capsys, ["generate", out, "--prompt", "th"], "was built by 'bigram' of tiny.py: give --member tiny.py:bigram")
     assert run(["generate", out, "--prompt", "th", "--member", BIGRAM, "--temperature", "0", "--tokens", "4"]) == 0
     assert capsys.readouterr().out.startswith("the ")
+
+
+def test_a_changed_file_and_a_missing_state_are_said_in_a_line_each(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine, out = tmp_path / "mine.py", str(tmp_path / "run")
+    mine.write_text(
+        "from kinformer import member\n"
+        "from kinformer.core.mechanism import NoState\n"
+        "from tests.train.tiny import Bigram\n"
+        "class Forgets(Bigram):\n"
+        "    def start(self, *shape, **where):\n"
+        "        raise NoState('it keeps none')\n"
+        "@member\n"
+        "def forgets(d: int = 4):\n"
+        "    return Forgets(d)\n"
+    )
+    words = ["train", f"{mine}:forgets", "--data", text, "--out", out, "--steps", "1", *QUICK]
+    assert run(words) == 0
+    mine.write_text(mine.read_text() + "# changed\n")
+    capsys.readouterr()
+    assert run(["generate", out, "--prompt", "th", "--member", f"{mine}:forgets", "--tokens", "2"]) == 0
+    err = capsys.readouterr().err.splitlines()
+    assert err[0] == f"warning: mine.py has changed since the model in {out} was saved"
+    assert err[1] == "this model has no state, so each token reads the whole text again" and len(err) == 3
 
 
 def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared(
@@ -200,6 +227,10 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
     fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no folder")
+    (tmp_path / "file").touch()
+    fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, and a checkpoint is a folder")
+    words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
+    fails(capsys, words, "file is a file; --out names a folder")
     fails(capsys, ["trian"], "No such command 'trian'")
 
 
