@@ -1,5 +1,6 @@
 """`kinformer compare MEMBER ...`: members side by side on one text, the same minutes each."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -29,7 +30,7 @@ def compare(
 
     from kinformer.cli.errors import UserError
     from kinformer.cli.picture import draw
-    from kinformer.cli.results import Results, compressed, measured, settled
+    from kinformer.cli.results import WRITTEN, Results, compressed, measured, settled
     from kinformer.cli.training import learn, make_folder, prepare, spare
     from kinformer.train.evaluate import masks
 
@@ -45,6 +46,7 @@ def compare(
     for place, (title, one) in enumerate(named):
         folder = out / folder_name(title)
         history = learn(f"{title} ({place + 1} of {len(wanted)})", one.build(seed), job, folder)
+        print(f"{title}: writing {WRITTEN} bytes, and timing them ...", file=sys.stderr)
         results.members.append(measured(title, one, history, job, folder))
         results.save(out / "results.json")
     draw(results, out / "curves.png")

@@ -152,7 +152,7 @@ class Training:
 
     def measure(self) -> None:
         """Bits per byte on valid; the best model so far goes into the folder."""
-        self.show.measuring()
+        self.show.measuring(min(len(self.text.valid), self.settings.valid_bytes))
         score = evaluate(self.model, self.text.valid, self.settings.length, self.settings.valid_bytes)
         done = self.history
         done.points.append(Point(done.step, done.seconds / 60, self.smooth or 0.0, score.bits))

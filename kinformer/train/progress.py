@@ -41,8 +41,8 @@ class Show:
     def status(self, status: Status) -> None:
         """The training has made a step."""
 
-    def measuring(self) -> None:
-        """The training pauses to be measured on valid."""
+    def measuring(self, count: int) -> None:
+        """The training pauses to be measured on so many bytes of valid."""
 
 
 class Lines(Show):
@@ -57,6 +57,12 @@ class Lines(Show):
             self.next = status.seconds + EVERY
             self.console.print(f"{self.name}: {status}", soft_wrap=True, markup=False, highlight=False)
 
+    def measuring(self, count: int) -> None:
+        """Print it: on a slow machine it takes a while."""
+        self.console.print(
+            f"{self.name}: measuring on valid, {count:,} bytes ...", soft_wrap=True, markup=False, highlight=False
+        )
+
 
 class Live(Show):
     """A bar and a line that change in place: for terminals."""
@@ -68,9 +74,9 @@ class Live(Show):
         """Change the line."""
         self.progress.update(self.task, completed=min(status.spent, 1.0), status=str(status))
 
-    def measuring(self) -> None:
+    def measuring(self, count: int) -> None:
         """Say so in place of the line."""
-        self.progress.update(self.task, status="measuring on valid ...")
+        self.progress.update(self.task, status=f"measuring on valid, {count:,} bytes ...")
 
 
 @contextmanager
