@@ -58,12 +58,12 @@ def generate(
 def _loaded(folder: Path, member: str | None) -> Any:
     """The model, where it can be loaded; what `load` warns of goes to stderr, a line each."""
     from kinformer.cli.training import device
-    from kinformer.discover import find_member
+    from kinformer.cli.wanted import member_named
     from kinformer.train.checkpoint import MemberNeeded, load
 
     notes = warnings.catch_warnings(record=True, action="always", category=UserWarning)
-    with from_user(LookupError, ImportError, ValueError, OSError), notes as caught:
-        function = find_member(member) if member else None
+    with from_user(ValueError, OSError), notes as caught:
+        function = member_named(member) if member else None
         try:
             model = load(folder, member=function).to(device())
         except MemberNeeded as error:

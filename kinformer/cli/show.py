@@ -1,6 +1,7 @@
 """`kinformer show NAME`: one part or member, with its patterns drawn."""
 
 import inspect
+import re
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Annotated, Any
@@ -9,10 +10,11 @@ import typer
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.parts import named
-from kinformer.discover import KINDS, Origin, find_member, modules
+from kinformer.cli.wanted import member_named
+from kinformer.discover import KINDS, Origin, modules
 from kinformer.keywords import describe, nearest, signature
 
-LENGTH = 24
+LENGTH, MOST = 24, 5
 
 
 def show(
@@ -39,23 +41,36 @@ def show(
 
 def _found(name: str) -> Iterator[tuple[str, list[tuple[str, Any]], tuple[Any, ...]]]:
     """(heading, objects, examples) of everything that has the name: a file, or a class or function in one."""
-    if ".py:" in name:
-        with from_user(LookupError, ImportError):
-            yield name, [(name.rsplit(":", 1)[1], find_member(name))], ()
+    if ".py:" in name or name.endswith(".py"):
+        yield name, [(name.rpartition(":")[2], member_named(name))], ()
         return
-    names: set[str] = set()
+    places: dict[str, str] = {}
     nothing = True
     for kind in KINDS:
         with from_user(ImportError):
             found = modules(kind)
         for file, module in found.items():
             objects = _matching(name, file, module)
-            names |= {file, *(title for title, _ in named(module))}
+            places[f"{kind}/{file}"] = _told(module)
             if objects:
                 nothing = False
                 yield f"{kind}/{file}", objects, getattr(module, "EXAMPLES", ())
     if nothing:
-        raise UserError(f"there is no part or member {name!r}{nearest(name, names)}")
+        raise UserError(f"there is no part or member {name!r}{_advice(name, places)}")
+
+
+def _told(module: ModuleType) -> str:
+    """Of the docstrings of a module, the first sentences and the sources: where the name of an idea stands."""
+    texts = [module.__doc__ or "", *(inspect.getdoc(one) or "" for _, one in named(module))]
+    return " ".join(f"{text.partition('.')[0]} {text.partition('Source:')[2]}" for text in texts)
+
+
+def _advice(name: str, places: dict[str, str]) -> str:
+    """Where the name stands, or else the nearest name that `kinformer list` shows."""
+    found = [place for place, text in places.items() if re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE)]
+    if found:
+        return f"; its name stands in {', '.join(found[:MOST])}"
+    return nearest(name.lower(), {place.partition("/")[2] for place in places})
 
 
 def _matching(name: str, file: str, module: ModuleType) -> list[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.discover import find_member, parse_keywords
+from kinformer.discover import Origin, find_member, own_module, parse_keywords
 from kinformer.keywords import split
 
 
@@ -34,11 +34,27 @@ class Wanted:
         return model
 
 
+def member_named(name: str) -> Callable[..., Any]:
+    """The member of a name, or of a "path/file.py:function"; UserError where there is none or no import of it."""
+    with from_user(LookupError, ImportError):
+        if not name.endswith(".py"):
+            return find_member(name)
+        found = [one for one, value in vars(own_module(name)).items() if _is_member(value)]
+    if not found:
+        raise UserError(f"{name} has no member; put @member (from kinformer import member) above a function in it")
+    raise UserError(f"{name} is a file; name a member in it too, like {name}:{found[0]} (it has {', '.join(found)})")
+
+
+def _is_member(value: Any) -> bool:
+    """Is it a member that a user's own file declares?"""
+    origin = getattr(value, "origin", None)
+    return isinstance(origin, Origin) and origin.file is not None
+
+
 def wanted(name: str, texts: Iterable[str]) -> Wanted:
     """The member of a name, or of a "path/file.py:function", with keywords like "window=128"."""
     texts = tuple(texts)
-    with from_user(LookupError, ImportError):
-        function = find_member(name)
+    function = member_named(name)
     with from_user(TypeError):
         keywords = parse_keywords(function, texts)
     return Wanted(f"{name}({', '.join(texts)})" if texts else name, function, keywords)

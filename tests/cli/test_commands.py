@@ -83,7 +83,17 @@ def test_show_finds_a_class_by_its_name_and_a_member_with_its_patterns(capsys: p
     assert out.rstrip().endswith("█··\n    ██·\n    ███")
     assert run(["show", BIGRAM]) == 0
     assert "d: int = 8" in capsys.readouterr().out
-    fails(capsys, ["show", "Bund"], "there is no part or member 'Bund'; the nearest is 'Band'")
+    fails(capsys, ["show", "Bund"], "there is no part or member 'Bund'; the nearest is 'band'")
+    fails(capsys, ["show", "shaw"], "there is no part or member 'shaw'; its name stands in biases/relative")
+
+
+@pytest.mark.parametrize("words", [["show"], ["train", "--data", "text=stdlib", "--steps", "1", "--out", "none"]])
+def test_a_file_without_a_function_names_its_members(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    file = BIGRAM.removesuffix(":bigram")
+    said = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane)"
+    fails(capsys, [words[0], file, *words[1:]], said)
+    fails(capsys, [words[0], str(ROOT / "tests/toys/pattern.py"), *words[1:]], "pattern.py has no member; put @member")
+    fails(capsys, [words[0], "none.py", *words[1:]], "there is no file none.py")
 
 
 # train, generate ----------------------------------------------------------------------------------------------------
@@ -294,7 +304,9 @@ def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, caps
     small = "gpt(d=16, depth=1, heads=2)"
     words = ["compare", small, small, BIGRAM, "--data", text, "--out", str(out), "--minutes", "0.005", *QUICK]
     assert run(words) == 0
-    said = capsys.readouterr().out
+    said, err = capsys.readouterr()
+    assert "bigram (3 of 3): measuring on valid, 240 bytes ..." in err
+    assert "bigram: writing 256 bytes, and timing them ..." in err
     results = json.loads((out / "results.json").read_text())
     assert [row["name"] for row in results["members"]] == [small, f"{small}#2", "bigram"]
     for row in results["members"]:
