@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn
+from kinformer.core.bias import Bias
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Not, Pattern, narrowed
@@ -30,7 +30,7 @@ class Retrieval(Mechanism):
     Queries and keys have length 1 per head (`eps` is added to |x|^2), and scores are a learned |s_h| times their
     product. Nothing learns through the memory: its keys and values are detached, and so is the state, a cache of
     keys. `memory` is no parameter: set it to another number at any time. Documents of one row are kept apart by
-    `ctx.only`. The memory is searched exactly and densely.
+    `ctx.only`. The memory is searched exactly: every key is scored.
 
     `combine="gate"` is the paper's g_h far + (1 - g_h) near, g_h a learned number that starts at 1/2; a query without
     a memory reads 0 there. "joint", as in later code, is one softmax over both, whose lse can be merged.
@@ -106,8 +106,7 @@ class Retrieval(Mechanism):
         own = dataclasses.replace(ctx, only=None, also=None)  # both patterns have them
         local = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=near, bias=self.bias, scale=1.0, ctx=own, sides=sides)
         k, v = k.detach(), v.detach()
-        chosen = Among(best(q, k, far, q_pos, k_pos, self.k))
-        found = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=far, bias=chosen, scale=1.0, ctx=own)
+        found = folded(q, k, v, q_pos, k_pos, far, best(q, k, far, q_pos, k_pos, self.k))
         kept = None if kept is None else detach(kept)
         return Out(self._combined(found, local), kept, {} if self.bias is None else self.bias.aux(sides))
 
@@ -126,38 +125,45 @@ def best(
     q_pos: Int[Tensor, "B 1 T"],
     k_pos: Int[Tensor, "B 1 S"],
     most: int,
-) -> Bool[Tensor, "B H T S"]:
-    """Which keys of the pattern are among the `most` best of each query; of equal ones the later columns."""
+) -> Int[Tensor, "B H T R"]:
+    """The columns of the `most` keys of the pattern that fit each query best; of equal ones the later columns.
+
+    A query with fewer keys gets others in their place, which the pattern does not allow.
+    """
     found = scores(q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=1.0)
     found = found.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos), -torch.inf)
-    if found.shape[-1] <= most:
-        return found > -torch.inf
-    least = found.topk(most, sorted=False).values.amin(-1, keepdim=True)
-    above, equal = found > least, (found == least) & (found > -torch.inf)
-    room = most - above.sum(-1, keepdim=True)
-    later = equal.flip(-1).cumsum(-1).flip(-1)
-    return above | (equal & (later <= room))
+    order = torch.sort(found.flip(-1), stable=True, dim=-1, descending=True).indices
+    return found.shape[-1] - 1 - order[..., :most]
 
 
-class Among:
-    """A score term that shuts out every key that was not chosen for its query."""
-
-    def __init__(self, chosen: Bool[Tensor, "B H T S"]):
-        self.chosen = chosen
-
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        return lambda s, b, h, i, j: torch.where(self.chosen[b, h, i, j], s, -torch.inf)
+def folded(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B G S K"],
+    v: Float[Tensor, "B G S V"],
+    q_pos: Int[Tensor, "B 1 T"],
+    k_pos: Int[Tensor, "B 1 S"],
+    pattern: Pattern,
+    columns: Int[Tensor, "B H T R"],
+) -> Read:
+    """What each query reads in keys of its own: a query is a row of a larger batch, with the keys at its columns."""
+    batch, heads, length, _ = q.shape
+    b = torch.arange(batch, device=q.device)
+    head = torch.arange(heads, device=q.device) // (heads // k.shape[1])
+    at = (b[:, None, None, None], head[:, None, None], columns)
+    k, v = (x[at].transpose(1, 2).flatten(0, 1) for x in (k, v))
+    read = attend(
+        q.transpose(1, 2).flatten(0, 1)[:, :, None],
+        k,
+        v,
+        q_pos=q_pos[:, 0].reshape(-1, 1, 1),
+        k_pos=k_pos[:, 0][b[:, None, None, None], columns].transpose(1, 2).flatten(0, 1),
+        pattern=pattern,
+        scale=1.0,
+        rows=b.repeat_interleave(length),
+    )
+    assert read.lse is not None
+    y = read.y[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2)
+    return Read(y, read.lse[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2))
 
 
 EXAMPLES = (
