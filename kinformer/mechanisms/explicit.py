@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.bias import Bias
+from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
-from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Heads, Pattern, narrowed
 from kinformer.core.read import Read
 from kinformer.core.scores import allowed, scores
-from kinformer.core.state import KV, carry, start_keys
+from kinformer.core.state import carry
 from kinformer.execute.reference import softmax, weighted
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -58,7 +58,7 @@ class FromBelow(PairMap):
         return x if below is None else self.own * x + self.below * below
 
 
-class Explicit(Mechanism):
+class Explicit(Keyed):
     """Softmax attention that holds its whole matrix of scores; where nothing needs that, choose Softmax.
 
     `before` changes the scores, `after` the weights; a pair that the pattern does not allow has weight 0 whatever they
@@ -89,19 +89,6 @@ class Explicit(Mechanism):
 
     def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
         return {} if self.bias is None else self.bias.sides(k_dim, v_dim)
-
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KV:
-        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
 
     def forward(
         self,

@@ -7,11 +7,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import ScoreFn, at
+from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
-from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern, narrowed
 from kinformer.core.read import Read, merge
-from kinformer.core.state import KV, carry, start_keys
+from kinformer.core.state import carry
 from kinformer.execute import attend
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -50,7 +50,7 @@ class Rotations(nn.Module):
         return torch.cat([turned, -turned], -1).argmax(-1)
 
 
-class LSH(Mechanism):
+class LSH(Keyed):
     """Softmax attention over S_i = the keys that share a bucket with query i in at least one of several rounds.
 
     Choose it where few keys, found by content, carry the attention; with `projection=SharedQK(d, heads)`, as in the
@@ -79,19 +79,6 @@ class LSH(Mechanism):
         super().__init__()
         self.hash = Rotations(heads, k_dim, buckets, rounds, seed)
         self.rounds, self.pattern, self.scale = rounds, pattern or Causal(), scale
-
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KV:
-        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
 
     def forward(
         self,

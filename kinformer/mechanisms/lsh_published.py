@@ -9,18 +9,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.bias import ScoreFn, at
+from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
-from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern, narrowed
 from kinformer.core.read import Read, merge
-from kinformer.core.state import KV, carry, start_keys
+from kinformer.core.state import carry
 from kinformer.execute import attend
 from kinformer.mechanisms.lsh import LAST_RESORT, Rotations, no_additions, precise
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
 
-class PublishedLSH(Mechanism):
+class PublishedLSH(Keyed):
     """LSH attention at L log L: the tokens of all rounds in one list, sorted by (round, bucket, position) and cut.
 
     A query reads its own chunk of `chunk` tokens and the one before it, the first reads the last: large buckets are
@@ -55,19 +55,6 @@ class PublishedLSH(Mechanism):
         self.buckets, self.chunk, self.rounds = buckets, chunk, rounds
         self.pattern, self.scale = pattern or Causal(), scale
         self.restricted, self.divided = restricted, divided
-
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KV:
-        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
 
     def forward(
         self,

@@ -9,19 +9,19 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
+from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
-from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Not, Pattern, narrowed
 from kinformer.core.read import Read, merge
 from kinformer.core.scores import allowed, scores
-from kinformer.core.state import KV, carry, detach, start_keys
+from kinformer.core.state import carry, detach
 from kinformer.execute import attend
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 from kinformer.projections.shared_qk import unit
 
 
-class Retrieval(Mechanism):
+class Retrieval(Keyed):
     """Local attention, and beside it attention to the k keys of a long memory that fit a query best.
 
     Choose it, in one of the upper layers, for text that says again what was said long ago. Positions decide which key
@@ -65,26 +65,13 @@ class Retrieval(Mechanism):
         """What is read whole."""
         return Causal() & Segment(self.length, self.cache)
 
-    @property
-    def pattern(self) -> Pattern:
+    @property  # derived, because `memory` may be set to another number
+    def pattern(self) -> Pattern:  # type: ignore[override]
         """What may be read at all."""
         return Causal() & Segment(self.length, self.cache + self.memory)
 
     def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
         return {} if self.bias is None else self.bias.sides(k_dim, v_dim)
-
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KV:
-        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
 
     def forward(
         self,

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.bias import ScoreFn
+from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
-from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern, narrowed
-from kinformer.core.state import KV, carry, start_keys
+from kinformer.core.state import carry
 from kinformer.execute import attend
 from kinformer.mechanisms.lsh import no_additions, precise
 from kinformer.patterns.causal import Causal
@@ -85,7 +85,7 @@ class Centroids(nn.Module):
             self.mu.copy_(unit(self.averaged(stats["clusters"])))
 
 
-class Routed(Mechanism):
+class Routed(Keyed):
     """What both forms of routing share: norms, centroids, a cache of keys, the commitment and the statistics."""
 
     def __init__(
@@ -105,19 +105,6 @@ class Routed(Mechanism):
             raise ValueError(f"norm={norm!r} is not known; choose 'layer' or 'none'")
         self.centroids = Centroids(heads, k_dim, clusters, decay, seed)
         self.pattern, self.scale, self.norm = pattern or Causal(), scale, norm
-
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KV:
-        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
 
     def normed(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         """Queries or keys as they are clustered and multiplied."""

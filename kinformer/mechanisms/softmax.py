@@ -2,16 +2,15 @@
 
 from collections.abc import Mapping
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.bias import Bias
+from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
-from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Heads, Pattern, narrowed
 from kinformer.core.read import Read, mass
-from kinformer.core.state import KV, carry, start_keys
+from kinformer.core.state import carry
 from kinformer.execute import Impl, attend
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -19,7 +18,7 @@ from kinformer.patterns.full import Full
 from kinformer.patterns.strided import Strided
 
 
-class Softmax(Mechanism):
+class Softmax(Keyed):
     """softmax(scale q.k + bias) over the keys that the pattern allows.
 
     The mechanism to choose unless you want another one.
@@ -48,19 +47,6 @@ class Softmax(Mechanism):
 
     def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
         return {} if self.bias is None else self.bias.sides(k_dim, v_dim)
-
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KV:
-        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
 
     def forward(
         self,
