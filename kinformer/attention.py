@@ -1,141 +1,175 @@
 """Attention, the layer: projection, mechanism and aggregation, for a sequence that reads itself or another one."""
 
-import dataclasses
+from collections.abc import Mapping
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from kinformer.aggregations.linear import Concat, Linear
+from kinformer.aggregations.out_projection import OutProjection
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.layer import Context, Layer, Out, State, joined
+from kinformer.core.checks import a_part
+from kinformer.core.collected import concatenated
+from kinformer.core.heads import Keys, Queries, Side
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import Read
-from kinformer.core.state import KV, detach
 from kinformer.execute import attend
-from kinformer.patterns.full import Full
-from kinformer.positions.rotary import Rotary
-from kinformer.projections.qkv import QKV
 
 
 class Attention(Layer):
-    """Multi-head attention.
+    """Multi-head attention: what is asked and told (projection), who reads whom (mechanism), heads into one.
 
-    Queries, keys and values per head (projection), how queries read keys (mechanism), heads into one (aggregation).
+        Attention(QKV(d, heads), Softmax(Causal()))(x).y
 
-    `d` is the width, `heads` the query heads, `key_heads` the heads of keys and values (grouped or multi-query when
-    fewer), `head_dim` the width of a head (d / heads unless given), `rotary` turns queries and keys by position,
-    `bias` gives all projections biases, `out=False` returns the concatenated heads. `cross=True` reads `ctx.source`:
-    a call with a source projects it into the state, later calls without one read it there. `memory` widens what
-    training reads; in eval mode `start` makes a cache of keys instead, where that says the same.
+    projection: queries, keys and values per head; width, heads and their sizes are its own.
+    mechanism: how queries read keys. What it wants from the layer's input beyond them is projected here.
+    memory: hidden states of the past that training reads too. In eval mode `start` makes a cache of keys instead, where
+        that says the same.
+    aggregation: heads into one vector; a matrix unless given.
+    cross: read `ctx.source`. A call with a source projects it into the state, later calls without one read it there.
 
-    Source: Vaswani et al., 2017, arXiv:1706.03762; head_dim apart from d / heads: Bhojanapalli et al., 2020,
-    arXiv:2002.07028.
+    Errors: ValueError for parts of the wrong kind, and for a memory that keeps other keys than the mechanism reads.
+    Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
 
     def __init__(
         self,
-        d: int,
-        heads: int,
+        projection: Projection,
         mechanism: Mechanism,
         *,
-        head_dim: int | None = None,
-        key_heads: int | None = None,
-        projection: Projection | None = None,
-        rotary: Rotary | None = None,
         memory: Memory | None = None,
         aggregation: Aggregation | None = None,
         cross: bool = False,
-        bias: bool = True,
-        out: bool = True,
     ):
         super().__init__()
-        if cross and memory is not None:
-            raise ValueError(
-                "cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True"
-            )
-        self.d, self.heads, self.cross = d, heads, cross
-        self.projection = projection or QKV(d, heads, key_heads=key_heads, head_dim=head_dim, rotary=rotary, bias=bias)
-        self.mechanism, self.memory = mechanism, memory
-        k_dim, v_dim = self.projection.k_dim, self.projection.v_dim
-        self.aggregation = aggregation or (Linear(heads, v_dim, d, bias=bias) if out else Concat())
-        self.side_sizes = dict(mechanism.sides(k_dim, v_dim))
-        self.side = nn.Linear(d, heads * sum(self.side_sizes.values())) if self.side_sizes else None
+        a_part("projection", projection, Projection, "one, such as QKV(d, heads)")
+        a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
+        if memory is not None:
+            _check_memory(a_part("memory", memory, Memory, "one, such as Hidden(64, 64)"), mechanism, projection, cross)
+        self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
+        self.projection, self.mechanism, self.memory = projection, mechanism, memory
+        sizes = self.sizes
+        self.aggregation = aggregation or OutProjection(sizes.heads, sizes.v_dim, self.d, bias=projection.bias)
+        self.sides, self.key_sides = dict(mechanism.sides(sizes)), dict(mechanism.key_sides(sizes))
+        self.side = _matrix(projection, self.sides, sizes.heads)
+        self.key_side = _matrix(projection, self.key_sides, sizes.key_heads)
+        self.wants, self.sends = mechanism.wants, mechanism.sends
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> State:
-        p = self.projection
-        if self.cross:
-            return KV.empty(batch, p.key_heads, 0, p.k_dim, p.v_dim, dtype=dtype, device=device)
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        new = room(self, batch, length, dtype, device)
         if self.memory is not None and (self.training or not self.memory.cached):
-            return self.memory.start(batch, length, self.d, dtype=dtype, device=device)
-        return self.mechanism.start(batch, length, p.key_heads, p.k_dim, p.v_dim, dtype=dtype, device=device)
+            return self.memory.start(new, self.d)
+        return self.mechanism.start(new, self.sizes)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        memory = self.memory
+        if memory is not None and (
+            isinstance(state, memory.kind) or (state is None and (self.training or not memory.cached))
+        ):
+            return self._with_memory(memory, x, state, ctx)
         if self.cross:
-            return self._across(x, state, ctx)
-        if self.memory is not None and isinstance(state, self.memory.kind):
-            return self._with_memory(self.memory, x, state, ctx)
-        if self.memory is not None and state is None and not self.memory.cached:
-            fresh = self.memory.start(len(x), x.shape[1], self.d, dtype=x.dtype, device=x.device)
-            return self._with_memory(self.memory, x, fresh, ctx)._replace(state=None)
-        k, v = self.projection.keys(x, ctx.pos)
-        return self._read(x, k, v, ctx.pos, state, ctx)
+            keys = None if ctx.source is None else self._keys(ctx.source, ctx.source_by_head, own=False)
+            return self._read(self._queries(x, ctx), keys, state, ctx)
+        if ctx.remember:
+            return self._read(self._queries(x, ctx), self._keys(x, ctx.by_head, labels=ctx.labels), state, ctx)
+        queries, keys = self.projection.both(x, ctx.pos)
+        queries = self._with_sides(queries, x, ctx)
+        return self._read(queries, self._beside(keys, x, queries.pos, ctx.labels), state, ctx)
 
-    def _read(self, x: Tensor, k: Tensor, v: Tensor, k_pos: Tensor, state: State | None, ctx: Context) -> Out:
-        out = self.mechanism(self.projection.queries(x, ctx.pos), k, v, k_pos, state, ctx, self._sides(x))
-        return out._replace(y=self.aggregation(out.y.y))
+    def _read(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+        out = self.mechanism(queries, keys, state, ctx)
+        return out._replace(y=None if ctx.remember else self.aggregation(out.y.y, ctx.pos))
 
-    def _sides(self, x: Tensor) -> dict[str, Tensor]:
-        if self.side is None:
-            return {}
-        numbers = by_head(self.side(x), self.heads).split(list(self.side_sizes.values()), -1)
-        return dict(zip(self.side_sizes, numbers, strict=True))
+    def _queries(self, x: Tensor, ctx: Context) -> Queries:
+        if ctx.remember:  # nobody asks: queries of no cost stand for them
+            nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
+            return Queries(nobody, ctx.by_head, labels=ctx.labels)
+        return self._with_sides(self.projection.queries(x, ctx.pos), x, ctx)
 
-    def _across(self, x: Tensor, state: KV | None, ctx: Context) -> Out:
-        if ctx.source is not None and ctx.source_pos is not None:
-            kept = KV(*self.projection.keys(ctx.source, ctx.source_pos), ctx.source_pos, ctx.pos.new_zeros(len(x)))
-        elif state is not None and state.pos.shape[1]:
-            kept = state
+    def _with_sides(self, queries: Queries, x: Tensor, ctx: Context) -> Queries:
+        # the context's own object of positions, by which the memo knows them in every layer
+        pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
+        sides = queries.sides if self.side is None else _split(self.side(x), self.sides, self.sizes.heads)
+        return queries._replace(pos=pos, sides=sides, labels=ctx.labels)
+
+    def _keys(self, source: Tensor, pos: Tensor, own: bool = True, labels: Mapping[str, Tensor] | None = None) -> Keys:
+        return self._beside(self.projection.keys(source, pos[:, 0]), source, pos, labels or {}, own)
+
+    def _beside(self, keys: Keys, source: Tensor, pos: Tensor, labels: Mapping[str, Tensor], own: bool = True) -> Keys:
+        pos = pos if keys.pos.shape[1] == 1 else keys.pos
+        sides = keys.sides if self.key_side is None else _split(self.key_side(source), self.key_sides, keys.k.shape[1])
+        return keys._replace(pos=pos, sides=sides, labels=labels, own=own)
+
+    def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
+        old = memory.start(room(self, len(x), x.shape[1], x.dtype, x.device), self.d) if state is None else state
+        cuts = [0, *memory.cuts(ctx), x.shape[1]]
+        if len(cuts) == 2:
+            out = self._remember_and_read(memory, x, old, ctx)
         else:
-            raise ValueError(
-                "cross-attention got no source; pass Context(source=..., source_pos=...) in the first call"
-            )
-        own = dataclasses.replace(ctx, only=None, also=None)
-        out = self._read(x, kept.k, kept.v, kept.pos, None, own)
-        return out._replace(state=None if state is None else kept)
-
-    def _with_memory(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
-        cuts = [0, *memory.cuts(ctx.pos), x.shape[1]]
-        pieces = []
-        for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
-            piece = self._remember_and_read(memory, x[:, lo:hi], state, dataclasses.replace(ctx, pos=ctx.pos[:, lo:hi]))
-            state = piece.state
-            pieces.append(piece)
-        return joined(pieces)._replace(state=detach(state))
+            pieces = []
+            for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
+                pieces.append(self._remember_and_read(memory, x[:, lo:hi], old, ctx.columns(lo, hi)))
+                old = pieces[-1].state
+            out = concatenated(pieces)
+        return out._replace(state=None) if state is None else out
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         source, source_pos, state, aux = memory(x, state, ctx, self._content)
-        q, sides = self.projection.queries(x, ctx.pos), self._sides(x)
-        k, v = self.projection.keys(source, source_pos)
-        out = self.mechanism(q, k, v, source_pos, None, ctx, sides)
-        state = memory.after(state, lambda: self.mechanism.mass(q, k, source_pos, out.y, ctx, sides))
-        return out._replace(y=self.aggregation(out.y.y), state=state, aux={**out.aux, **aux})
+        queries, keys = self._queries(x, ctx), self._keys(source, source_pos[:, None])
+        out = self.mechanism(queries, keys, None, ctx)
+        state = memory.after(state, lambda: self.mechanism.mass(queries, keys, out.y, ctx))
+        y = None if ctx.remember else self.aggregation(out.y.y, ctx.pos)
+        return out._replace(y=y, state=state, aux={**out.aux, **aux})
 
     def _content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
     ) -> Read:
         """This layer's attention by content alone, with detached weights: what a reconstruction loss compares."""
         weights = {name: weight.detach() for name, weight in self.projection.named_parameters()}
-        origin, source_origin = _zeros(x), _zeros(source)
-        q, k, v = functional_call(self.projection, weights, (x, origin, source, source_origin))
+        origin, source_origin = (torch.zeros(z.shape[:2], dtype=torch.long, device=z.device) for z in (x, source))
+        queries, keys = functional_call(self.projection, weights, (x, origin, source, source_origin))
         k_pos = source_origin if real is None else source_origin.masked_fill(~real, -1)
-        return attend(q, k, v, q_pos=origin[:, None], k_pos=k_pos[:, None], pattern=Full())
+        scale = getattr(self.mechanism, "scale", None)
+        return attend(queries.q, keys.k, keys.v, q_pos=origin[:, None], k_pos=k_pos[:, None], scale=scale)
 
 
-def _zeros(x: Float[Tensor, "B T D"]) -> Int[Tensor, "B T"]:
-    return torch.zeros(x.shape[:2], dtype=torch.long, device=x.device)
+def _check_memory(memory: Memory, mechanism: Mechanism, projection: Projection, cross: bool) -> None:
+    if cross:
+        raise ValueError("cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True")
+    if not isinstance(mechanism, Keyed):
+        name = type(mechanism).__name__
+        raise ValueError(
+            f"{name} reads no keys but those of the call, so a memory is of no use; use Softmax, or drop it"
+        )
+    memory.agree(mechanism.pattern, projection.heads)
+
+
+def _matrix(projection: Projection, sides: Mapping[str, Side], heads: int) -> nn.Linear | None:
+    """The matrix of all sides, one below the other; those that are `like` a matrix of the projection start as it."""
+    if not sides:
+        return None
+    found = nn.Linear(projection.d, heads * sum(side.width for side in sides.values()))
+    first = 0
+    for side in sides.values():
+        at, first = slice(first, first + heads * side.width), first + heads * side.width
+        if side.like is not None:
+            weight, bias = projection.matrix(side.like)
+            if weight.shape[0] != heads * side.width:
+                raise ValueError(
+                    f"a side of {heads} x {side.width} cannot start as {side.like} of {weight.shape[0]} rows"
+                )
+            with torch.no_grad():
+                found.weight[at] = weight
+                found.bias[at] = 0.0 if bias is None else bias
+    return found
+
+
+def _split(numbers: Float[Tensor, "B T N"], sides: Mapping[str, Side], heads: int) -> dict[str, Tensor]:
+    """Numbers of every side by name [B H T n]: the columns of one side are those of one matrix, heads in order."""
+    parts = numbers.split([heads * side.width for side in sides.values()], -1)
+    return {name: by_head(part, heads) for name, part in zip(sides, parts, strict=True)}

@@ -5,13 +5,9 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
-from kinformer.core.block import Block, Join
+from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.layer import Layer, Out
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
 
 
 class NormLast(Join):
@@ -26,15 +22,24 @@ class NormLast(Join):
         return out._replace(y=norm(x + F.dropout(out.y, self.dropout, self.training)))
 
 
-class PostNorm(Block):
+class PostNorm(ResidualBlock):
     """A block of sublayers, each norm(x + f(x)): the original form; deep stacks of it want warm-up.
 
-    `PostNorm(Attention(d, heads, mechanism), MLP(d))`. Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.1.
+    `PostNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.1.
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
         super().__init__(layers, [NormLast(dropout) for _ in layers], [norm(layer.d) for layer in layers])
 
 
-EXAMPLES = (lambda: PostNorm(Attention(16, 2, Softmax(Causal())), MLP(16)),)
-COMPILES = True
+def _example() -> PostNorm:
+    from kinformer.attention import Attention
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    return PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+
+
+EXAMPLES = (_example,)

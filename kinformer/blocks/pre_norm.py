@@ -5,13 +5,9 @@ from collections.abc import Callable
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
-from kinformer.core.block import Block, Join
+from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.layer import Layer, Out
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
 
 
 class NormFirst(Join):
@@ -26,17 +22,26 @@ class NormFirst(Join):
         return out._replace(y=x + F.dropout(out.y, self.dropout, self.training))
 
 
-class PreNorm(Block):
+class PreNorm(ResidualBlock):
     """A block of sublayers, each x + f(norm(x)).
 
     Trains without warm-up at any depth; its stack wants one more norm at the end.
 
-    `PreNorm(Attention(d, heads, mechanism), MLP(d))`. Source: Xiong et al., 2020, arXiv:2002.04745.
+    `PreNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Xiong et al., 2020, arXiv:2002.04745.
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
         super().__init__(layers, [NormFirst(dropout) for _ in layers], [norm(layer.d) for layer in layers])
 
 
-EXAMPLES = (lambda: PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)),)
-COMPILES = True
+def _example() -> PreNorm:
+    from kinformer.attention import Attention
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    return PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+
+
+EXAMPLES = (_example,)

@@ -1,44 +1,42 @@
-"""Bias: how much each allowed key counts, beyond the product of query and key."""
+"""Bias: how much each allowed key counts, beyond what the score says."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.layer import Context
+from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.layer import Want, prefixed, under
+from kinformer.core.request import Request
 
-# (score, b, h, i, j) -> score, FlexAttention's score_mod: indices are local to the tensors that were bound, and the
+# (score, b, h, i, j) -> score, FlexAttention's score_mod: indices are local to the piece that was bound, and the
 # score is already scaled
 ScoreFn = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-# what Bias.bind is: anything with its keywords may stand in for a bias during one call
-BindFn = Callable[..., ScoreFn]
 
 
 class Bias(nn.Module, ABC):
-    """A change of attention scores that knows positions, and queries and keys where it wants them.
+    """A change of attention scores that knows positions, and queries, keys, sides and labels where it wants them.
 
     Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
-    input (a dynamic span) writes `sides`; one with a penalty writes `aux`.
+    input (a dynamic span) writes `sides` or `key_sides`; one that must see the whole row before it is cut into pieces
+    (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`.
     """
 
-    @abstractmethod
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        """The score function for these queries and keys.
+    wants: tuple[Want, ...] = ()
 
-        Pure; called for each piece that an executor reads; `reach` bounds its tables.
+    @abstractmethod
+    def bind(self, piece: Request) -> ScoreFn:
+        """The score function for the queries and keys of a piece.
+
+        Pure; called for each piece that an executor reads, at a cost linear in the piece. What it shuts out with -inf
+        stays out.
         """
+
+    def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
+        """Numbers per query that need the whole read; called once, before anything is cut; found among the sides."""
+        return {}
 
     def values(
         self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
@@ -46,72 +44,69 @@ class Bias(nn.Module, ABC):
         """A table of vectors and, for each pair, the row of it that is added to the pair's value. None for none."""
         return None
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        """How many numbers per head this bias wants from the layer's input, by name."""
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        """What it wants from the layer's input for each query, by name."""
+        return {}
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        """What it wants from the source for each key, by name."""
         return {}
 
     def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
         """Penalties [] and per-token values [B T] to report."""
         return {}
 
+    def start(self, room: Room) -> None:
+        """Raises `NoState` with advice where a part of a row does not tell what the whole row would."""
+
 
 class Plus(Bias):
-    """Several biases, applied one after the other: `Plus(ALiBi(8), MyBias())`."""
+    """Several biases, applied one after the other: `Plus(ALiBi(8), MyBias())`. A pair that one shuts out stays out.
+
+    Sides and aux of bias n are named "n.name", so that two of a kind do not meet.
+    Errors: ValueError where two of them add to the values.
+    """
 
     def __init__(self, *biases: Bias):
         super().__init__()
         self.biases = nn.ModuleList(biases)
+        self.wants = tuple({want: None for bias in biases for want in bias.wants})
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        bound = [b.bind(q, k, q_pos, k_pos, scale=scale, reach=reach, ctx=ctx, sides=sides) for b in self.biases]
-        return chained(*bound)
+    def bind(self, piece: Request) -> ScoreFn:
+        bound = [bias.bind(_seen(piece, n)) for n, bias in enumerate(self.biases)]
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            for f in bound:
+                s = torch.where(s == -torch.inf, s, f(s, b, h, i, j))
+            return s
+
+        return score
+
+    def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
+        return _by_place(bias.prepare(_seen(request, n)) for n, bias in enumerate(self.biases))
 
     def values(
         self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
     ) -> tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]] | None:
-        tables = [found for b in self.biases if (found := b.values(q_pos, k_pos)) is not None]
+        tables = [found for bias in self.biases if (found := bias.values(q_pos, k_pos)) is not None]
         if len(tables) > 1:
             raise ValueError(
                 f"{len(tables)} biases of a Plus add to the values; keep one, or write a bias that joins their tables"
             )
         return tables[0] if tables else None
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        return joined(*(b.sides(k_dim, v_dim) for b in self.biases))
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return _by_place(bias.sides(sizes) for bias in self.biases)
 
-    def aux(self, sides: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return joined(*(b.aux(sides) for b in self.biases))
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return _by_place(bias.key_sides(sizes) for bias in self.biases)
 
+    def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
+        return _by_place(bias.aux(under(n, sides)) for n, bias in enumerate(self.biases))
 
-def chained(*functions: ScoreFn) -> ScoreFn:
-    """Score functions, one after the other."""
-
-    def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        for f in functions:
-            s = f(s, b, h, i, j)
-        return s
-
-    return score
-
-
-def joined(*mappings: Mapping) -> dict:
-    """One mapping of all; a name that two of them use is an error."""
-    names = [name for mapping in mappings for name in mapping]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"the name {twice[0]!r} is used twice by parts of one layer; rename it in one of them")
-    return {name: value for mapping in mappings for name, value in mapping.items()}
+    def start(self, room: Room) -> None:
+        for bias in self.biases:
+            bias.start(room)
 
 
 def at(table: Int[Tensor, "B #H N"], b: Tensor, h: Tensor, n: Tensor) -> Tensor:
@@ -127,3 +122,14 @@ def entry(table: Float[Tensor, "B H T N"], b: Tensor, h: Tensor, i: Tensor, n: T
     # one flat index in place of four broadcast ones trains four times as fast on CPU
     _, heads, length, width = table.shape
     return table.flatten()[((b * heads + h) * length + i) * width + n]
+
+
+def _seen(piece: Request, n: int) -> Request:
+    queries, keys = piece.queries, piece.keys
+    return piece.but(
+        queries=queries._replace(sides=under(n, queries.sides)), keys=keys._replace(sides=under(n, keys.sides))
+    )
+
+
+def _by_place(mappings) -> dict:  # type: ignore[no-untyped-def]
+    return {name: value for n, mapping in enumerate(mappings) for name, value in prefixed(n, mapping).items()}

@@ -1,26 +1,117 @@
 """Keyed: mechanisms whose state is a cache of keys."""
 
-import torch
+from abc import abstractmethod
+from collections.abc import Mapping
 
-from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import Pattern
-from kinformer.core.state import KV, start_keys
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.bias import Bias
+from kinformer.core.cache import KV, written
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.layer import Context, Out, Want
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.pattern import Pattern, narrowed
+from kinformer.core.read import Read, mass
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.scores.product import Product
 
 
 class Keyed(Mechanism):
-    """A mechanism that reads keys under a `pattern` and decodes with a cache of those that a later query may read."""
+    """A mechanism that reads keys under a `pattern` and decodes with a cache of those that a later query may read.
+
+    Everything that such mechanisms share is here: the pattern narrowed by the batch's own, the new keys put into the
+    cache, the Request, the cache after it. A subclass writes `read`, and `ready` where queries and keys are changed
+    before they are cached.
+    """
 
     pattern: Pattern
+    bias: Bias | None = None
+    score: Score = Product()
+    scale: float | None = None
+    dropout: float = 0.0
+    lse: bool = True
 
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> KV:
-        return start_keys(self.pattern, batch, length, key_heads, k_dim, v_dim, dtype=dtype, device=device)
+    @abstractmethod
+    def read(self, request: Request) -> Out[Read]:
+        """What the queries of a request read, and what there is to report. The state is not its business."""
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        """Queries and new keys as they are read and cached."""
+        return queries, keys
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {**self.score.sides(sizes), **({} if self.bias is None else self.bias.sides(sizes))}
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {} if self.bias is None else self.bias.key_sides(sizes)
+
+    def start(self, room: Room, sizes: Sizes) -> KV:
+        self.score.start(room)
+        if self.bias is not None:
+            self.bias.start(room)
+        if not sizes.cross:
+            no_peeking(self.pattern)
+        # one slot more than lives between calls: a new key is written before the oldest one dies
+        slots = 0 if sizes.cross else min(room.length, self.pattern.capacity(room.length) + 1)
+        return KV.empty(room, sizes, slots, self.key_sides(sizes), self.tags)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[Read]:
+        queries, keys = self.ready(queries, keys, ctx)
+        if keys is not None:
+            keys = keys._replace(tags=self.tags(keys))
+        request, kept = self.request(queries, keys, state, ctx)
+        if ctx.remember:
+            return Out(Read(queries.q[..., :0], None), kept)
+        out = self.read(request)
+        aux = {} if self.bias is None else self.bias.aux(request.queries.sides)
+        return out._replace(state=kept, aux={**aux, **out.aux})
+
+    def request(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
+        """The read of new and kept keys, and the cache after it."""
+        own = keys is not None and keys.own
+        # what a batch says of its own pairs says nothing of a source
+        pattern = narrowed(self.pattern, ctx.only, ctx.also) if own else self.pattern
+        if own and state is not None:
+            no_peeking(pattern)
+        found, kept = written(state, keys, queries, pattern, ctx)
+        scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale
+        request = Request(
+            queries,
+            found,
+            pattern,
+            self.score,
+            self.bias,
+            scale,
+            self.lse,
+            self.dropout if self.training else 0.0,
+            None,
+            ctx.run,
+            ctx.full and (state is None or found is keys or not own),
+            ctx.below,
+            ctx.memo,
+        )
+        return (request if self.bias is None or ctx.remember else request.prepared()), kept
+
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
+        if read.lse is None:
+            raise ValueError(f"the attention mass of a {type(self).__name__} needs its lse; make it without lse=False")
+        request, _ = self.request(*self.ready(queries, keys, ctx), None, ctx)
+        return mass(request, read.lse).mean(1)
+
+
+def wants_of(*parts: Bias | Score | None) -> tuple[Want, ...]:
+    """What a mechanism wants from below for its bias and its score."""
+    return tuple({want: None for part in parts if part is not None for want in part.wants})
+
+
+def no_peeking(pattern: Pattern) -> None:
+    """NoState for a pattern that reads ahead: a later key could not be in the cache when it is asked for."""
+    ahead = pattern.reach()[1]
+    if ahead > 0:
+        raise NoState(
+            f"{pattern} reads up to {ahead} positions ahead, so it cannot be decoded with a cache; "
+            "use Causal() & it, or generate(..., recompute=True)"
+        )

@@ -1,19 +1,56 @@
 """Layer, the one verb of the library: `forward(x, state, ctx) -> Out`."""
 
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, Union
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+
+from kinformer.core.heads import Room, Where, cut
+from kinformer.core.memo import Memo
 
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern
 
 State = Any  # a tree of NamedTuples, tuples, lists and dicts whose leaves are batch-first tensors; () is no state
+Dtype = torch.dtype | None
+Device = torch.device | str | None
 Y = TypeVar("Y")
+
+
+class PerToken(NamedTuple):
+    """Something for each token that goes up the depth."""
+
+    value: Tensor  # [B T ..]
+
+    def piece(self, rows: Where, columns: Where) -> "PerToken":
+        return PerToken(cut(self.value, rows, 1))
+
+
+class PerPair(NamedTuple):
+    """Scores of pairs that go up the depth, and the positions that they are of."""
+
+    scores: Float[Tensor, "B N T S"]
+    q_pos: Int[Tensor, "B #H T"]
+    k_pos: Int[Tensor, "B #H S"]
+
+    def piece(self, rows: Where, columns: Where) -> "PerPair":
+        q_pos, k_pos = cut(self.q_pos, rows, 2), cut(self.k_pos, columns, 2)
+        return PerPair(_pairs(self.scores, rows, columns), q_pos, k_pos)
+
+
+Below = PerToken | PerPair
+
+
+class Want(NamedTuple):
+    """The name of something that a part must find in `ctx.below`; an optional one may be missing in a lowest block."""
+
+    name: str
+    optional: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,86 +59,159 @@ class Context:
 
     `pos` holds absolute positions, unique within a row; -1 is padding, for everyone. `run` promises that each row of
     `pos` is -1s, then consecutive ascending numbers, then -1s: layers that read array order as time (linear
-    attention, RNNs) raise without it. `only` narrows and `also` widens what this batch may read: a pattern p becomes
-    `(p | also) & only`. `source` and `source_pos` are what cross-attention reads. `below` holds what the block
-    beneath sent up, and what the model itself sends in first.
+    attention, RNNs) raise without it. `full` promises that there is no -1, here and in `source_pos`. `only` narrows
+    and `also` widens what this batch may read: a pattern p becomes `(p | also) & only`. `source` and `source_pos` are
+    what cross-attention reads. `below` holds what the block beneath sent up, and what the model itself sends in first.
+    `labels` are integers of each token (its segment) that keys keep.
+
+    `memo` is what this forward has found out so far. `head` is the model's norm and head, lent to early exits. `taps`
+    names inner states that are handed back in `Out.taps`: "3" is what sublayer 3 gave, "3.1.input" what its sublayer 1
+    got. With `remember` a layer brings its state up to date and may give no y.
+
+    Errors: ValueError for positions that are no whole numbers (a mask goes into `Context.of(x, mask)`).
     """
 
     pos: Int[Tensor, "B T"]
     run: bool = False
+    full: bool = False
     only: Union["Pattern", None] = None
     also: Union["Pattern", None] = None
     source: Float[Tensor, "B S D"] | None = None
     source_pos: Int[Tensor, "B S"] | None = None
-    below: Mapping[str, Tensor] = field(default_factory=dict)
+    below: Mapping[str, Below] = field(default_factory=dict)
+    labels: Mapping[str, Int[Tensor, "B T"]] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
+    head: nn.Module | None = None
+    taps: tuple[str, ...] = ()
+    remember: bool = False
+
+    def __post_init__(self) -> None:
+        if self.pos.dtype == torch.bool or self.pos.is_floating_point() or self.pos.dim() != 2:
+            raise ValueError(
+                f"positions are whole numbers [B T], and {self.pos.dtype} of shape {list(self.pos.shape)} came; "
+                "Context.of(x, mask) numbers the tokens where a mask is True"
+            )
+
+    @classmethod
+    def of(cls, x: Tensor, mask: Bool[Tensor, "B T"] | None = None) -> "Context":
+        """The context of a sequence that is read whole: real tokens are numbered from 0; `mask` is True where real."""
+        if mask is None:
+            return cls(torch.arange(x.shape[1], device=x.device).expand(x.shape[0], -1), run=True, full=True)
+        if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
+            came = f"{mask.dtype} of shape {list(mask.shape)}"
+            raise ValueError(f"a mask is True where a token is real, bool of shape {list(x.shape[:2])}; {came} came")
+        count = mask.cumsum(1)
+        gaps = mask[:, 1:] & ~mask[:, :-1] & (count[:, :-1] > 0)
+        run = not torch.compiler.is_compiling() and not bool(gaps.any())
+        return cls(torch.where(mask, count - 1, -1), run=run)
+
+    @property
+    def by_head(self) -> Int[Tensor, "B 1 T"]:
+        """The positions as queries and keys carry them: one object for all layers, by which the memo knows them."""
+        return self.memo.get(lambda: self.pos[:, None], "by head", self.pos)
+
+    @property
+    def source_by_head(self) -> Int[Tensor, "B 1 S"]:
+        """The source's positions, likewise."""
+        if self.source_pos is None:
+            raise ValueError("a source came without positions; give Context(source_pos=...), -1 where it is padding")
+        source_pos = self.source_pos
+        return self.memo.get(lambda: source_pos[:, None], "by head", source_pos)
+
+    def but(self, **changes: object) -> "Context":
+        """The same context with other fields; other positions or limits begin a new memo."""
+        if not {"pos", "only", "also", "memo"}.isdisjoint(changes):
+            changes.setdefault("memo", Memo())
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    def columns(self, lo: int, hi: int) -> "Context":
+        """The context of columns lo .. hi - 1."""
+        at = slice(lo, hi)
+        below = {name: value.piece(at, None) for name, value in self.below.items()}
+        labels = {name: label[:, at] for name, label in self.labels.items()}
+        return self.but(pos=self.pos[:, at], below=below, labels=labels)
+
+    def shifted(self, n: int) -> "Context":
+        """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""
+        from kinformer.patterns.shifted import Shifted
+
+        limits = (None if one is None else Shifted(one, n) for one in (self.only, self.also))
+        only, also = limits
+        return self.but(pos=self.pos + n * (self.pos >= 0), only=only, also=also)
+
+    def under(self, place: str | int) -> "Context":
+        """What a sublayer at `place` sees: entries of `below` and `taps` under "place." with the prefix cut off.
+
+        Undotted entries of `below` are seen as they are.
+        """
+        if not self.below and not self.taps:
+            return self
+        start = f"{place}."
+        taps = tuple(name.removeprefix(start) for name in self.taps if name.startswith(start))
+        return dataclasses.replace(self, below=under(place, self.below), taps=taps)
 
 
 class Out(NamedTuple, Generic[Y]):
     """What every layer returns.
 
-    The value, the next state (None when none came in), and three mappings that are never written to.
+    The value, the next state (None when none came in), and mappings that are never written to.
 
     `aux`: per-token values [B T], which a model averages over real tokens, or penalties on parameters []; keys are
     prefixed by place ("3.0.ponder"). `up`: what the next block finds in `ctx.below`. `stats`: detached sums for
-    `after_step`, none in eval.
+    `after_step`, none in eval. `taps`: the inner states that `ctx.taps` names.
     """
 
     y: Y
     state: State | None = None
     aux: Mapping[str, Tensor] = {}  # noqa: RUF012  (a NamedTuple default; law 15 holds everyone to never writing to it)
-    up: Mapping[str, Tensor] = {}  # noqa: RUF012
+    up: Mapping[str, Below] = {}  # noqa: RUF012
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
+    taps: Mapping[str, Tensor] = {}  # noqa: RUF012
 
 
 class Layer(nn.Module, ABC):
     """Anything that maps a sequence to a sequence of the same width: attention, feed-forward, block, stack.
 
     `d` is the width of x and y. A chunked call carries the state of the previous chunk; cut anywhere, the outputs are
-    the same.
+    the same. `layer(x).y` reads a whole sequence. `wants` and `sends` name what it must find in `ctx.below` and what
+    it sends up.
     """
 
     d: int
+    wants: tuple[Want, ...] = ()
+    sends: frozenset[str] = frozenset()
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> State:
-        """The state before the first token, for rows of up to `length` tokens.
+    def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
+        return super().__call__(x, state, Context.of(x) if ctx is None else ctx)
 
-        Plain tensors; touches no weight; () for no state.
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        """The state before the first token, for rows of up to `length` tokens; () for no state.
+
+        Plain tensors; touches no weight. `dtype` and `device` are those of the layer's weights unless given.
         """
         return ()
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out: ...
 
-    def remember(self, x: Float[Tensor, "B T D"], state: State, ctx: Context) -> State:
-        """Update the state as `forward` would, without needing y (a layer that early exit skipped)."""
-        return self.forward(x, state, ctx).state
+
+def room(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> Room:
+    """What a state of `module` is made for: in the precision and place of its weights, unless told otherwise."""
+    like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    return Room(batch, length, dtype or like.dtype, torch.device(device) if device else like.device)
 
 
-def joined(pieces: Sequence[Out]) -> Out:
-    """The Out of a row that was read in pieces, one after the other: values cut like the row are put together.
-
-    A penalty on parameters [] is the same in every piece and counts once; stats are added; state and `up` are the last.
-    """
-    first, last = pieces[0], pieces[-1]
-    if len(pieces) == 1:
-        return first
-    aux = {n: torch.cat([p.aux[n] for p in pieces], 1) if value.dim() else value for n, value in first.aux.items()}
-    stats = {n: torch.stack([p.stats[n] for p in pieces]).sum(0) for n in first.stats}
-    return Out(torch.cat([p.y for p in pieces], 1), last.state, aux, last.up, stats)
-
-
-def prefixed(place: str | int, entries: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def prefixed(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
     """`entries` with every key moved under `place`: {"ponder": x} at 3 becomes {"3.ponder": x}."""
     return {f"{place}.{key}": value for key, value in entries.items()}
 
 
-def under(place: str | int, entries: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a sublayer at `place` sees of `below`.
-
-    Undotted entries as they are, entries under "place." with the prefix cut.
-    """
-    cut = f"{place}."
+def under(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sublayer at `place` sees: undotted entries as they are, entries under "place." with the prefix cut."""
+    start = f"{place}."
     plain = {key: value for key, value in entries.items() if "." not in key}
-    return plain | {key.removeprefix(cut): value for key, value in entries.items() if key.startswith(cut)}
+    return plain | {key.removeprefix(start): value for key, value in entries.items() if key.startswith(start)}
+
+
+def _pairs(scores: Float[Tensor, "B N T S"], rows: Where, columns: Where) -> Tensor:
+    return cut(cut(scores, rows, 2), columns, 3)

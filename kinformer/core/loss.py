@@ -1,9 +1,9 @@
-"""Loss: what a model returns in training; Penalty: an auxiliary loss and the parameters it moves."""
+"""Loss: what a model returns in training; Penalty: an auxiliary loss and the parameters it trains."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.core.layer import State
 
@@ -11,20 +11,36 @@ from kinformer.core.layer import State
 class Loss(NamedTuple):
     """`total` is the mean negative log-likelihood in nats per target plus the weighted penalties.
 
-    `parts` holds each by name.
+    `parts` holds each by name; `count` is the number of targets that the mean was taken over, so that means of several
+    batches or processes can be put together.
     """
 
     total: Tensor
     parts: Mapping[str, Tensor]
     state: State | None = None
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
+    count: Tensor | int = 1
 
 
 class Penalty(NamedTuple):
-    """An auxiliary loss: the last name of its key in `aux`, and which parameters it moves, by name."""
+    """An auxiliary loss that a part reports: the parameters it trains.
 
-    key: str
-    moves: Callable[[str], bool]
+    `reaches_x` says that it also trains, through the part's input, whatever lies beneath.
+    """
+
+    trains: tuple[nn.Parameter, ...]
+    reaches_x: bool = False
+
+
+def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
+    """Every penalty that parts of these modules declare by `penalties()`, by name."""
+    found: dict[str, list[Penalty]] = {}
+    for module in modules:
+        for part in () if module is None else module.modules():
+            declared = getattr(part, "penalties", None)
+            for name, penalty in (declared() if callable(declared) else {}).items():
+                found.setdefault(name, []).append(penalty)
+    return found
 
 
 def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
@@ -36,7 +52,7 @@ def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
     for key, value in aux.items():
         name = key.rpartition(".")[2]
-        one = (value * real).sum() / count if value.dim() else value
+        one = value.where(real, 0.0).sum() / count if value.dim() else value
         sums[name] = sums[name] + one if name in sums else one
     return sums
 
@@ -44,3 +60,13 @@ def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
 def weighed(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, float]) -> Tensor:
     """The loss with its penalties; aux without a weight is only reported."""
     return nll + sum(weight * sums[name] for name, weight in penalties.items() if name in sums)
+
+
+def known(weights: Mapping[str, float], modules: Iterable[nn.Module | None]) -> dict[str, float]:
+    """The weights of penalties; ValueError for a name that no part reports."""
+    there = penalties_of(*modules)
+    for name in weights:
+        if name not in there:
+            names = ", ".join(sorted(there)) or "none"
+            raise ValueError(f"penalties={dict(weights)}: no part of this model reports {name!r}; it reports {names}")
+    return dict(weights)

@@ -4,11 +4,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.layer import Context, Out, State
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.layer import Context, Out, State, Want
 
 if TYPE_CHECKING:
     from kinformer.core.read import Read
@@ -22,52 +22,37 @@ class NoState(TypeError):
 
 
 class Mechanism(nn.Module, ABC):
-    """Queries, keys and values per head in, one read per query out. It sees heads, never the layer's input.
+    """Queries and keys per head in, one read per query out. It sees heads, never the layer's input.
 
-    What it wants from the input itself (a gate, a span, further projections) it asks for by `sides`: so many numbers
-    per head and name, which Attention projects with a bias. A state comes in and goes out; without one, none is made.
+    What it wants from the input itself (a gate, a span, further projections) it asks for by `sides` and `key_sides`;
+    Attention owns the matrices. A state comes in and goes out; without one, none is made. `wants` and `sends` name
+    what it must find in `ctx.below` and what it sends up. With `ctx.remember` only its state is wanted.
     """
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        """How many numbers per head this mechanism wants from the layer's input, by name."""
+    wants: tuple[Want, ...] = ()
+    sends: frozenset[str] = frozenset()
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        """What this mechanism wants from the layer's input for each query and head, by name."""
+        return {}
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        """What it wants from the source for each key and key head, by name: cached beside the keys."""
+        return {}
+
+    def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
+        """Whole numbers of each key (its bucket in each round) that are cached beside it."""
         return {}
 
     @abstractmethod
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> State:
+    def start(self, room: Room, sizes: Sizes) -> State:
         """The state before the first token; raises `NoState` with advice where there is none."""
 
     @abstractmethod
-    def forward(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out: ...
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> "Out[Read]":
+        """What the queries read. Keys None: read what the state keeps of a source."""
 
-    def mass(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        k_pos: Int[Tensor, "B S"],
-        read: "Read",
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Float[Tensor, "B S"]:
+    def mass(self, queries: Queries, keys: Keys, read: "Read", ctx: Context) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads: what a most-used memory asks for."""
-        raise TypeError(
-            f"{type(self).__name__} does not tell how much attention a key got; use Softmax under this memory"
-        )
+        name = type(self).__name__
+        raise TypeError(f"{name} does not tell how much attention a key got; use Softmax under this memory")

@@ -1,7 +1,9 @@
 """Pattern: which positions may read which. A predicate over absolute positions, composed with & | ~."""
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +58,25 @@ class Pattern(ABC):
         """
         some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
         return some, ~some
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors of the batch that this pattern and those in it hold, by place: for code that must see them."""
+        return {
+            name: tensor
+            for field, value in _fields(self)
+            for name, tensor in ({field: value} if isinstance(value, Tensor) else _prefixed(field, value)).items()
+        }
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Pattern":
+        """The same pattern with other tensors of the batch in place of its own."""
+        found: dict[str, object] = {}
+        for field, value in _fields(self):
+            inside = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == field}
+            if isinstance(value, Pattern) and inside:
+                found[field] = value.with_tensors(inside)
+            elif isinstance(value, Tensor) and inside:
+                found[field] = inside[""]
+        return dataclasses.replace(self, **found) if found else self  # type: ignore[arg-type]
 
     def matrix(self, length: int, *, b: int = 0, h: int = 0) -> Bool[Tensor, "L L"]:
         """The pattern over positions 0..length-1 as a mask, queries down, keys across."""
@@ -203,6 +224,16 @@ class Heads(Pattern):
     def __repr__(self) -> str:
         return f"Heads({', '.join(map(repr, self.patterns))})"
 
+    def tensors(self) -> dict[str, Tensor]:
+        return {f"{n}.{name}": t for n, p in enumerate(self.patterns) for name, t in p.tensors().items()}
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Pattern:
+        inside: list[dict[str, Tensor]] = [{} for _ in self.patterns]
+        for name, tensor in tensors.items():
+            place, _, rest = name.partition(".")
+            inside[int(place)][rest] = tensor
+        return Heads(*(p.with_tensors(mine) for p, mine in zip(self.patterns, inside, strict=True)))
+
     def reach(self) -> tuple[float, float]:
         backs, aheads = zip(*(pattern.reach() for pattern in self.patterns), strict=True)
         return max(backs), max(aheads)
@@ -225,3 +256,32 @@ def narrowed(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pa
     """`(pattern | also) & only`: the set that a batch with limits and additions of its own reads."""
     pattern = pattern if also is None else pattern | also
     return pattern if only is None else pattern & only
+
+
+def pairs(
+    pattern: Pattern,
+    q_pos: Int[Tensor, "B #H T"],
+    k_pos: Int[Tensor, "B #H S"],
+    heads: range,
+    rows: Int[Tensor, " B"] | None = None,
+) -> Bool[Tensor, "#B #H T S"]:
+    """A pattern as a mask over positions; padding (-1) neither reads nor is read.
+
+    Rows and heads that are masked alike share one mask. `rows` names the batch row of each row, its own unless given.
+    """
+    # positions of one row, expanded, are looked at once; patterns that tell rows apart bring their own dimension
+    alike = q_pos.stride(0) == 0 and k_pos.stride(0) == 0 and len(q_pos) > 0
+    q, k = (pos[:1] if alike else pos for pos in (q_pos, k_pos))
+    q, k = q[..., :, None], k[..., None, :]
+    b = torch.arange(len(q_pos), device=q.device) if rows is None else rows
+    h = torch.arange(heads.start, heads.stop, device=q.device)
+    inside = pattern(b[:, None, None, None], h[:, None, None], q.clamp_min(0), k.clamp_min(0))
+    return inside & (q >= 0) & (k >= 0)
+
+
+def _fields(pattern: Pattern) -> list[tuple[str, object]]:
+    return [(field.name, getattr(pattern, field.name)) for field in dataclasses.fields(pattern)]
+
+
+def _prefixed(field: str, value: object) -> dict[str, Tensor]:
+    return {f"{field}.{name}": t for name, t in value.tensors().items()} if isinstance(value, Pattern) else {}

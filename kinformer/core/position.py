@@ -1,4 +1,4 @@
-"""Position: absolute position encodings, added to what a model embeds."""
+"""Position: absolute position encodings, added to what a model embeds; Rotation: those that turn queries and keys."""
 
 from abc import ABC, abstractmethod
 
@@ -11,3 +11,10 @@ class Position(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]: ...
+
+
+class Rotation(nn.Module, ABC):
+    """Queries or keys turned by their position, so that their product knows the distance."""
+
+    @abstractmethod
+    def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]: ...

@@ -1,15 +1,25 @@
-"""State: trees of batch-first tensors, the operations on them, and KV, the cache of keys and values."""
+"""State: trees of batch-first tensors, and the operations on them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.layer import State
-from kinformer.core.mechanism import NoState
-from kinformer.core.pattern import Pattern
+
+
+class Exact:
+    """A state whose numbers must keep their precision, in an object that nothing looks into.
+
+    Wrappers that cast a layer's inputs to bfloat16 (FSDP2's mixed precision) walk through tuples, dicts and
+    dataclasses; sums in float32 would lose digits there that casting back does not bring back.
+    """
+
+    __slots__ = ("inside",)
+
+    def __init__(self, inside: State):
+        self.inside = inside
 
 
 def map_state(f: Callable[[str, Tensor], Tensor], state: State, name: str = "") -> State:
@@ -19,6 +29,8 @@ def map_state(f: Callable[[str, Tensor], Tensor], state: State, name: str = "") 
     """
     if isinstance(state, Tensor):
         return f(name, state)
+    if isinstance(state, Exact):
+        return Exact(map_state(f, state.inside, name))
     if isinstance(state, tuple) and hasattr(state, "_fields"):
         return type(state)(*(map_state(f, leaf, field) for field, leaf in zip(state._fields, state, strict=True)))
     if isinstance(state, tuple | list):
@@ -44,17 +56,30 @@ def leaves(state: State) -> list[tuple[str, Tensor]]:
 
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
     """The state of the given batch rows, which may repeat (beam search)."""
-    return map_state(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device)), state)
+    return map_state(_once(lambda leaf: leaf.index_select(0, rows.to(leaf.device))), state)
 
 
 def fork(state: State) -> State:
     """A copy that can be continued apart from its origin (a state that was handed to a layer is spent)."""
-    return map_state(lambda _, leaf: leaf.clone(), state)
+    return map_state(_once(lambda leaf: leaf.clone()), state)
 
 
 def detach(state: State) -> State:
     """The same state, cut from the graph that made it."""
-    return map_state(lambda _, leaf: leaf.detach(), state)
+    return map_state(_once(lambda leaf: leaf.detach()), state)
+
+
+def shared(state: State) -> State:
+    """A fresh state whose layers hold one tensor of positions where they hold equal ones.
+
+    Positions are never written in place; layers that share them share the plan of where the next keys go.
+    """
+    seen: dict[tuple, Tensor] = {}
+
+    def one(name: str, leaf: Tensor) -> Tensor:
+        return seen.setdefault((name, leaf.shape, leaf.device), leaf) if name in ("pos", "now") else leaf
+
+    return map_state(one, state)
 
 
 def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
@@ -62,127 +87,39 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
 
     A part of a state whose fresh value is another one defines its own `reset(rows)`.
     """
-    if hasattr(state, "reset"):
-        return state.reset(rows)
-    if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(_fresh(field, leaf, rows) for field, leaf in zip(state._fields, state, strict=True)))
-    if isinstance(state, tuple | list):
-        return type(state)(reset(leaf, rows) for leaf in state)
-    if isinstance(state, dict):
-        return {key: _fresh(key, leaf, rows) for key, leaf in state.items()}
-    return _fresh("", state, rows)
+
+    def fresh(value: int) -> Callable[[str, Tensor], Tensor]:
+        def one(leaf: Tensor) -> Tensor:
+            mark = rows.to(leaf.device).view(-1, *[1] * (leaf.dim() - 1))
+            return torch.where(mark, torch.full_like(leaf, value), leaf)
+
+        return _once(one)
+
+    empty, zero = fresh(-1), fresh(0)
+
+    def walk(part: State, name: str) -> State:
+        if hasattr(part, "reset"):
+            return part.reset(rows)
+        if isinstance(part, Tensor):
+            return (empty if name == "pos" else zero)(name, part)
+        if isinstance(part, Exact):
+            return Exact(walk(part.inside, name))
+        if isinstance(part, tuple) and hasattr(part, "_fields"):
+            return type(part)(*(walk(leaf, field) for field, leaf in zip(part._fields, part, strict=True)))
+        if isinstance(part, dict):
+            return {key: walk(leaf, key) for key, leaf in part.items()}
+        return type(part)(walk(leaf, name) for leaf in part)
+
+    return walk(state, "")
 
 
-def _fresh(name: str, leaf: State, rows: Tensor) -> State:
-    if not isinstance(leaf, Tensor):
-        return reset(leaf, rows)
-    mark = rows.to(leaf.device).view(-1, *[1] * (leaf.dim() - 1))
-    return torch.where(mark, torch.full_like(leaf, -1 if name == "pos" else 0), leaf)
+def _once(f: Callable[[Tensor], Tensor]) -> Callable[[str, Tensor], Tensor]:
+    """f for the leaves of a state: a tensor that several layers share is one afterwards too."""
+    done: dict[int, tuple[Tensor, Tensor]] = {}
 
+    def one(name: str, leaf: Tensor) -> Tensor:
+        if id(leaf) not in done:
+            done[id(leaf)] = (leaf, f(leaf))
+        return done[id(leaf)][1]
 
-class KV(NamedTuple):
-    """Keys and values with their absolute positions.
-
-    `pos` -1 marks an empty slot; `now` is each row's next position.
-    """
-
-    k: Float[Tensor, "B G C K"]
-    v: Float[Tensor, "B G C V"]
-    pos: Int[Tensor, "B C"]
-    now: Int[Tensor, " B"]
-
-    @staticmethod
-    def empty(
-        batch: int,
-        heads: int,
-        slots: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None,
-        device: torch.device | None,
-    ) -> "KV":
-        """A cache of `slots` empty slots for `heads` key heads."""
-        return KV(
-            torch.zeros(batch, heads, slots, k_dim, dtype=dtype, device=device),
-            torch.zeros(batch, heads, slots, v_dim, dtype=dtype, device=device),
-            torch.full((batch, slots), -1, device=device),
-            torch.zeros(batch, dtype=torch.long, device=device),
-        )
-
-    def join(self, k: Tensor, v: Tensor, k_pos: Tensor) -> "KV":
-        """The kept keys followed by the new ones: what a chunk reads. `now` moves behind the newest position."""
-        now = torch.maximum(self.now, k_pos.amax(1) + 1) if k_pos.shape[1] else self.now
-        return KV(
-            torch.cat([self.k, k], 2),
-            torch.cat([self.v, v], 2),
-            torch.cat([self.pos, k_pos.to(self.pos.dtype)], 1),
-            now,
-        )
-
-    def keep(self, pattern: Pattern, slots: int) -> "KV":
-        """The slots that a later query may still read, in at least `slots` slots.
-
-        More where more are live, so nothing live is lost.
-        """
-        order, pos = survivors(self.pos, self.now, pattern, slots)
-        rows = order[:, None, :, None]
-        return KV(
-            self.k.take_along_dim(rows, 2), self.v.take_along_dim(rows, 2), pos.take_along_dim(order, 1), self.now
-        )
-
-
-def survivors(
-    pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], pattern: Pattern, slots: int
-) -> tuple[Int[Tensor, "B R"], Int[Tensor, "B C"]]:
-    """Which slots to keep, live ones last and in order (a stable sort of `live`); positions, -1 for the dead."""
-    live = (pos >= 0) & pattern.live(pos, now[:, None])
-    room = max(slots, int(live.sum(1).amax())) if pos.numel() else slots
-    order = torch.sort(live.to(torch.uint8), dim=1, stable=True).indices
-    return order[:, max(0, pos.shape[1] - room) :], torch.where(live, pos, -1)
-
-
-def start_keys(
-    pattern: Pattern,
-    batch: int,
-    length: int,
-    heads: int,
-    k_dim: int,
-    v_dim: int,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | None = None,
-) -> KV:
-    """An empty cache that is large enough for rows of `length` tokens under the pattern.
-
-    NoState where the pattern reads ahead.
-    """
-    _no_peeking(pattern)
-    return KV.empty(batch, heads, pattern.capacity(length), k_dim, v_dim, dtype=dtype, device=device)
-
-
-def carry(
-    state: KV | None,
-    k: Float[Tensor, "B G S K"],
-    v: Float[Tensor, "B G S V"],
-    k_pos: Int[Tensor, "B S"],
-    pattern: Pattern,
-) -> tuple[tuple[Tensor, Tensor, Tensor], KV | None]:
-    """What a chunk reads (kept and new keys, values, positions), and the state after it.
-
-    Without a state, the new keys and None.
-    """
-    if state is None:
-        return (k, v, k_pos), None
-    _no_peeking(pattern)
-    both = state.join(k, v, k_pos)
-    return (both.k, both.v, both.pos), both.keep(pattern, state.pos.shape[1])
-
-
-def _no_peeking(pattern: Pattern) -> None:
-    ahead = pattern.reach()[1]
-    if ahead > 0:
-        raise NoState(
-            f"{pattern} reads up to {ahead} positions ahead, so it cannot be decoded with a cache; "
-            "use Causal() & it, or generate(..., recompute=True)"
-        )
+    return one

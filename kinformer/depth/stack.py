@@ -1,60 +1,72 @@
 """Stack: blocks one after the other."""
 
-import dataclasses
 from collections.abc import Iterable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.biases.adaptive_span import AdaptiveSpan
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, State, prefixed
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
+from kinformer.core.collected import Collected, flow
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
 
 
 class Stack(Layer):
     """Blocks in order; what one sends `up`, the next finds in `ctx.below`.
 
-    `norm` is applied at the end, as pre-norm blocks want it.
+    layers: the blocks, all of one width.
+    norm: applied at the end, as pre-norm blocks want it.
+
+    Errors: ValueError without a layer, and for layers of several widths.
     """
 
     def __init__(self, layers: Iterable[Layer], norm: nn.Module | None = None):
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        if not self.layers:
-            raise ValueError("a Stack got no layers; give it at least one")
-        self.d = self.layers[0].d
-        self.norm = norm
+        widths = sorted({layer.d for layer in self.layers})
+        if len(widths) != 1:
+            raise ValueError(f"the layers of a Stack have widths {widths}; give at least one layer, and all the same d")
+        self.d, self.norm = widths[0], norm
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> State:
+    @property
+    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
+        return flow(self.layers, rising=True)[0]
+
+    @property
+    def sends(self) -> frozenset[str]:  # type: ignore[override]
+        return flow(self.layers, rising=True)[1]
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        states: list[State] = []
-        aux: dict[str, Tensor] = {}
-        up: dict[str, Tensor] = {}
-        stats: dict[str, Tensor] = {}
+        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
+        last = len(self.layers) - 1
         for n, layer in enumerate(self.layers):
-            seen = dataclasses.replace(ctx, below={**ctx.below, **up}) if up else ctx
-            out = layer(x, None if state is None else state[n], seen)
-            x = out.y
-            states.append(out.state)
-            aux |= prefixed(n, out.aux)
-            up = {**up, **out.up}
-            stats |= prefixed(n, out.stats)
-        x = x if self.norm is None else self.norm(x)
-        return Out(x, None if state is None else tuple(states), aux, up, stats)
+            x = (found.remember if ctx.remember and n == last else found.call)(n, layer, x).y
+        return found.out(x if self.norm is None or ctx.remember else self.norm(x))
 
 
-EXAMPLES = (
-    lambda: Stack([PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)) for _ in range(2)], LayerNorm(16)),
-    lambda: Stack([PreNorm(Attention(16, 2, Softmax(Causal(), AdaptiveSpan(2, 8, ramp=3)))) for _ in range(2)]),
-)
-COMPILES = True
+def _example() -> Stack:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.norms.layer import LayerNorm
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
+    return Stack(blocks, LayerNorm(16))
+
+
+def _with_spans() -> Stack:
+    from kinformer.attention import Attention
+    from kinformer.biases.adaptive_span import AdaptiveSpan
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    return Stack([PreNorm(Attention(QKV(16, 2), Softmax(Causal(), AdaptiveSpan(2, 8, ramp=3)))) for _ in range(2)])
+
+
+EXAMPLES = (_example, _with_spans)

@@ -1,76 +1,131 @@
-"""attend: one function, several executors of one meaning. `reference` defines it; the others are only faster."""
+"""attend: one function, several executors of one meaning. `reference` defines it; the others are only faster.
+
+An executor is a file with `cost(request)`, estimated seconds or a Refusal, and `read(request)`. The folder is the list.
+"""
 
 from collections.abc import Mapping
-from typing import Literal
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.bias import Bias, BindFn
+from kinformer.core.bias import Bias
+from kinformer.core.checks import one_of
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
+from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern, narrowed
 from kinformer.core.read import Read
-from kinformer.execute import reference, sdpa
+from kinformer.core.request import Refusal, Request
+from kinformer.discover import modules
+from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
 
-Impl = Literal["auto", "reference", "sdpa"]
+EXECUTORS = modules("execute")
+PRODUCT, FULL = Product(), Full()
+
+__all__ = ["EXECUTORS", "attend", "explain", "impl_of", "read"]
+
+
+def read(request: Request, impl: str = "auto") -> Read:
+    """What a request reads: by the cheapest executor, or by the named one. ValueError where that one refuses."""
+    if impl != "auto":
+        found = EXECUTORS[impl_of(impl)].cost(request)
+        if isinstance(found, Refusal):
+            raise ValueError(f"impl={impl!r} cannot do this: {found.reason}; use impl='auto'")
+        return EXECUTORS[impl].read(request)
+    best, least = "reference", torch.inf
+    for name, executor in EXECUTORS.items():
+        cost = executor.cost(request)
+        if not isinstance(cost, Refusal) and cost < least:
+            best, least = name, cost
+    return EXECUTORS[best].read(request)
+
+
+def explain(request: Request) -> dict[str, float | Refusal]:
+    """Every executor's estimate in seconds for a request, or why it refuses; the cheapest first."""
+    costs = {name: executor.cost(request) for name, executor in EXECUTORS.items()}
+    return dict(sorted(costs.items(), key=lambda one: torch.inf if isinstance(one[1], Refusal) else one[1]))
+
+
+def impl_of(name: str) -> str:
+    """The name of an executor, or "auto"; ValueError for another."""
+    return one_of("impl", name, ("auto", *EXECUTORS))
 
 
 def attend(
     q: Float[Tensor, "B H T K"],
     k: Float[Tensor, "B G S K"],
-    v: Float[Tensor, "B G S V"],
+    v: Float[Tensor, "B U S V"],
     *,
-    q_pos: Int[Tensor, "B #H T"],
-    k_pos: Int[Tensor, "B #H S"],
-    pattern: Pattern,
-    bias: Bias | BindFn | None = None,
+    pattern: Pattern = FULL,
+    q_pos: Int[Tensor, "B #H T"] | None = None,
+    k_pos: Int[Tensor, "B #H S"] | None = None,
+    bias: Bias | None = None,
     scale: float | None = None,
     lse: bool = True,
     dropout: float = 0.0,
     rows: Int[Tensor, " B"] | None = None,
-    run: bool = False,
-    impl: Impl = "auto",
+    impl: str = "auto",
     ctx: Context | None = None,
     sides: Mapping[str, Tensor] | None = None,
 ) -> Read:
     """Read the keys that the pattern allows.
 
-    Y = softmax(scale q.k + bias) v over them, and the log-sum-exp of their scores.
+    y = softmax(scale q.k + bias) v over them, and the log-sum-exp of their scores.
 
-    What every mechanism that multiplies queries and keys calls. Positions are absolute, -1 is padding; keys may lie
-    in any order. A ctx narrows and widens the pattern by its `only` and `also`. `rows` names the batch row of each
-    row where queries or buckets are folded into the batch; `run` promises that positions are consecutive, which
-    executors that read by array index need. `impl="auto"` takes sdpa where no lse and no bias is wanted, else the
-    reference. Dropout drops weights, never the lse.
+    pattern: which keys each query may read.
+    q_pos, k_pos: absolute positions [B 1 T] or [B H T], -1 is padding; keys may lie in any order. Without them keys
+        stand at 0 .. S - 1 and queries at the last T of these.
+    bias: a change of the scores; its `sides` are given by name.
+    scale: the factor of the product, 1/sqrt(K) unless given.
+    lse: whether the log-sum-exp is wanted, which `merge` needs; without it faster executors may serve.
+    dropout: the share of weights that are dropped, never of the lse.
+    rows: the batch row of each row, where queries or buckets are folded into the batch.
+    impl: an executor by name; "auto" takes the cheapest that can.
+    ctx: narrows and widens the pattern by its `only` and `also`, and brings labels, `below` and the memo.
 
-    Errors: ValueError for an unknown impl, or one that cannot do what was asked. Source: Vaswani et al., 2017,
-    arXiv:1706.03762.
+    Errors: ValueError for shapes that do not fit, for positions [B T], for an unknown impl or one that cannot do what
+    was asked. Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
-    if ctx is not None:
-        pattern = narrowed(pattern, ctx.only, ctx.also)
-    if impl == "auto":
-        impl = "sdpa" if bias is None and not lse else "reference"
-    if impl == "reference":
-        return reference.attend(
-            q,
-            k,
-            v,
-            q_pos=q_pos,
-            k_pos=k_pos,
-            pattern=pattern,
-            bias=bias,
-            scale=scale,
-            dropout=dropout,
-            rows=rows,
-            ctx=ctx,
-            sides=sides,
-        )
-    if impl != "sdpa":
-        raise ValueError(f"impl={impl!r} is not an executor; choose 'auto', 'reference' or 'sdpa'")
-    if bias is not None or lse:
-        what = "a bias" if bias is not None else "an lse"
-        raise ValueError(f"impl='sdpa' was asked for {what}, which it cannot give; use impl='reference', or drop it")
-    return sdpa.attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=scale, dropout=dropout, rows=rows)
+    _check_shapes(q, k, v, q_pos, k_pos)
+    plain = q_pos is None and k_pos is None
+    if k_pos is None:
+        k_pos = torch.arange(k.shape[2], device=q.device).expand(k.shape[0], 1, -1)
+    if q_pos is None:
+        # one object where queries stand where keys do: by that executors know it
+        q_pos = k_pos if q.shape[2] == k.shape[2] else k_pos[..., k.shape[2] - q.shape[2] :]
+    own = ctx is None or k.shape[2] == ctx.pos.shape[1]
+    labels = {} if ctx is None else ctx.labels
+    request = Request(
+        Queries(q, q_pos, sides or {}, labels),
+        Keys(k, v, k_pos, labels=labels if own else {}, own=own),
+        pattern if ctx is None else narrowed(pattern, ctx.only, ctx.also),
+        PRODUCT,
+        bias,
+        (q.shape[-1] or 1) ** -0.5 if scale is None else scale,
+        lse,
+        dropout,
+        rows,
+        plain or (ctx is not None and ctx.run),
+        plain or (ctx is not None and ctx.full),
+        {} if ctx is None else ctx.below,
+        Memo() if ctx is None else ctx.memo,
+    )
+    return read(request.prepared(), impl)
 
 
-__all__ = ["Impl", "attend"]
+def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> None:
+    shapes = ", ".join(f"{name} {list(x.shape)}" for name, x in (("q", q), ("k", k), ("v", v)))
+    if {q.dim(), k.dim(), v.dim()} != {4} or len({len(x) for x in (q, k, v)}) > 1 or k.shape[2] != v.shape[2]:
+        raise ValueError(f"attend wants q [B H T K], k [B G S K] and v [B U S V]; {shapes} came")
+    if q.shape[3] != k.shape[3]:
+        raise ValueError(f"queries and keys have other widths ({shapes}); give both the same K")
+    for name, pos, x in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
+        fits = pos is None or (pos.dim() == 3 and len(pos) == len(x) and pos.shape[2] == x.shape[2])
+        if not fits or (pos is not None and pos.shape[1] not in (1, q.shape[1])):
+            assert pos is not None
+            raise ValueError(
+                f"{name} has shape {list(pos.shape)}, and positions are [B 1 N] or [B H N] for {shapes}; "
+                f"positions [B N] want {name}[:, None]"
+            )

@@ -1,69 +1,53 @@
 """The reference executor: dense attention that defines what every other executor must compute."""
 
-from collections.abc import Mapping
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.bias import Bias, BindFn
-from kinformer.core.layer import Context
-from kinformer.core.pattern import Pattern
+from kinformer.core.heads import number_of_groups
 from kinformer.core.read import Read
-from kinformer.core.scores import allowed, scores, shared
+from kinformer.core.request import Request
+from kinformer.core.scores import mask, scores
+
+SECONDS = 6e-11  # per score and number of a head's width: about six times what fused attention takes
 
 
-def attend(
-    q: Float[Tensor, "B H T K"],
-    k: Float[Tensor, "B G S K"],
-    v: Float[Tensor, "B G S V"],
-    *,
-    q_pos: Int[Tensor, "B #H T"],
-    k_pos: Int[Tensor, "B #H S"],
-    pattern: Pattern,
-    bias: Bias | BindFn | None = None,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    rows: Int[Tensor, " B"] | None = None,
-    ctx: Context | None = None,
-    sides: Mapping[str, Tensor] | None = None,
-) -> Read:
+def cost(request: Request) -> float:
+    """It serves every request."""
+    return request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
+
+
+def read(request: Request) -> Read:
     """softmax over the allowed scores, times the values. Its `Read` says 0 and -inf where a query may read nothing."""
-    logits = scores(
-        q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, bias=bias, scale=scale, rows=rows, ctx=ctx, sides=sides
-    )
-    logits = logits.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos, rows), -torch.inf)
-    attention, lse = softmax(logits)
-    y = weighted(F.dropout(attention, dropout), v, bias, q_pos, k_pos)
-    return Read(y, lse)
+    logits, where = scores(request), mask(request)
+    attention, lse = softmax(logits if where is None else logits.masked_fill(~where, -torch.inf))
+    return Read(weighted(F.dropout(attention, request.dropout), request), lse)
 
 
-def weighted(
-    attention: Float[Tensor, "B H T S"],
-    v: Float[Tensor, "B G S V"],
-    bias: Bias | BindFn | None,
-    q_pos: Int[Tensor, "B #H T"],
-    k_pos: Int[Tensor, "B #H S"],
-) -> Float[Tensor, "B H T V"]:
+def weighted(attention: Float[Tensor, "B H T S"], request: Request) -> Float[Tensor, "B H T V"]:
     """The values, and what the bias adds to each pair's value, times the attention."""
-    y = attention @ shared(v, attention.shape[1] // v.shape[1])
-    added = bias.values(q_pos, k_pos) if isinstance(bias, Bias) else None
+    v = request.keys.v
+    number_of_groups(attention.shape[1], v.shape[1], "value heads")
+    by_group = attention.unflatten(1, (v.shape[1], -1)).flatten(2, 3)  # [B U R*T S]
+    y = (by_group @ v).view(*attention.shape[:3], v.shape[3])
+    added = None if request.bias is None else request.bias.values(request.queries.pos, request.keys.pos)
     if added is None:
         return y
-    table, row = added
+    table, row = added  # [N V], [B #H T S]
     by_row = attention.new_zeros(*attention.shape[:3], table.shape[0]).scatter_add(
         -1, row.expand_as(attention), attention
     )
-    return y + by_row @ table
+    return y + by_row @ table.to(by_row.dtype)
 
 
 def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T"]]:
-    """Softmax over keys, and its log-sum-exp.
+    """Softmax over keys, and its log-sum-exp in float32 or better.
 
     A row of -inf gives zeros and -inf, with zero gradients instead of NaN.
     """
-    some = (logits > -torch.inf).any(-1)
-    safe = torch.where(some[..., None], logits, 0.0)
-    attention = torch.where(some[..., None], safe.softmax(-1), 0.0)
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    some = (wide > -torch.inf).any(-1)
+    safe = torch.where(some[..., None], wide, 0.0)
+    attention = torch.where(some[..., None], safe.softmax(-1), 0.0).to(logits.dtype)
     return attention, torch.where(some, safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1), -torch.inf)

@@ -1,27 +1,45 @@
 """PyTorch's scaled_dot_product_attention as an executor: for patterns without a bias, where no lse is wanted."""
 
-from jaxtyping import Float, Int
-from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
-from kinformer.core.scores import allowed
+from kinformer.core.request import Refusal, Request
+from kinformer.core.scores import mask
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
+
+SECONDS = 1e-11  # per score and number of a head's width
 
 
-def attend(
-    q: Float[Tensor, "B H T K"],
-    k: Float[Tensor, "B G S K"],
-    v: Float[Tensor, "B G S V"],
-    *,
-    q_pos: Int[Tensor, "B #H T"],
-    k_pos: Int[Tensor, "B #H S"],
-    pattern: Pattern,
-    scale: float | None = None,
-    dropout: float = 0.0,
-    rows: Int[Tensor, " B"] | None = None,
-) -> Read:
-    """The same y as the reference; its lse is None, because the public function returns none."""
-    mask = allowed(pattern, q.shape[1], q_pos, k_pos, rows)
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, scale=scale, enable_gqa=True)
+def cost(request: Request) -> float | Refusal:
+    """It has no place for a bias or other scores, and its public function returns no lse."""
+    queries, keys = request.queries, request.keys
+    if request.lse:
+        return Refusal("PyTorch's function returns no lse")
+    if request.bias is not None or type(request.score) is not Product:
+        return Refusal("it takes the plain product of query and key alone, without a bias")
+    if keys.k.shape[1] != keys.v.shape[1] or not request.pairs or not queries.q.shape[3]:
+        return Refusal("it wants as many heads of keys as of values, and at least one pair of some width")
+    if queries.q.shape[1] % keys.k.shape[1]:
+        return Refusal("query heads must be a multiple of key heads")
+    return request.pairs * SECONDS * (queries.q.shape[3] + keys.v.shape[3])
+
+
+def read(request: Request) -> Read:
+    """The same y as the reference; its lse is None."""
+    queries, keys = request.queries, request.keys
+    causal = request.is_causal and isinstance(request.pattern, Causal)
+    unmasked = causal or (request.full and isinstance(request.pattern, Full))
+    where = None if unmasked else mask(request)
+    y = F.scaled_dot_product_attention(
+        queries.q,
+        keys.k,
+        keys.v,
+        attn_mask=where,
+        dropout_p=request.dropout,
+        is_causal=causal,
+        scale=request.scale,
+        enable_gqa=queries.q.shape[1] != keys.k.shape[1],
+    )
     return Read(y, None)

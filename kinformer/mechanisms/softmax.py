@@ -1,31 +1,33 @@
 """Softmax: attention under a pattern and a bias."""
 
-from collections.abc import Mapping
-
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from kinformer.core.bias import Bias
-from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Context, Out, State
-from kinformer.core.pattern import Heads, Pattern, narrowed
-from kinformer.core.read import Read, mass
-from kinformer.core.state import carry
-from kinformer.execute import Impl, attend
+from kinformer.core.checks import a_part, a_pattern, a_probability
+from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.layer import Out
+from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.execute import impl_of, read
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.patterns.strided import Strided
+from kinformer.scores.product import Product
 
 
 class Softmax(Keyed):
-    """softmax(scale q.k + bias) over the keys that the pattern allows.
+    """softmax(scale q.k + bias) v over the keys that the pattern allows: the mechanism to choose unless you want another.
 
-    The mechanism to choose unless you want another one.
+    It decodes with a cache of keys where the pattern never reads ahead.
 
-    It decodes with a cache of keys where the pattern never reads ahead. `scale` is 1/sqrt(head_dim) unless given;
-    `dropout` drops attention weights in training. `lse=False` gives up the log-sum-exp, which merging with other
-    reads needs, for a faster executor; `impl` picks the executor by name.
+    pattern: which keys each query may read, such as `Causal() & Band(64)`.
+    bias: a change of the scores.
+    score: what makes them, the product of query and key unless given.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of attention weights that training drops.
+    lse: False gives up the log-sum-exp, which merging with other reads needs, for a faster executor.
+    impl: an executor by name; "auto" takes the cheapest.
 
     Errors: NoState from `start` where the pattern reads ahead. Source: Vaswani et al., 2017, arXiv:1706.03762,
     section 3.2.1.
@@ -36,72 +38,21 @@ class Softmax(Keyed):
         pattern: Pattern,
         bias: Bias | None = None,
         *,
+        score: Score | None = None,
         scale: float | None = None,
         dropout: float = 0.0,
         lse: bool = True,
-        impl: Impl = "auto",
+        impl: str = "auto",
     ):
         super().__init__()
-        self.pattern, self.bias, self.scale = pattern, bias, scale
-        self.dropout, self.lse, self.impl = dropout, lse, impl
+        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+        self.bias = bias and a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.score = a_part("score", score, Score, "a score, such as Product()") if score else Product()
+        self.scale, self.lse, self.impl = scale, lse, impl_of(impl)
+        self.wants = wants_of(bias, score)
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        return {} if self.bias is None else self.bias.sides(k_dim, v_dim)
-
-    def forward(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out:
-        (k, v, k_pos), kept = carry(state, k, v, k_pos, narrowed(self.pattern, ctx.only, ctx.also))
-        read = attend(
-            q,
-            k,
-            v,
-            q_pos=ctx.pos[:, None],
-            k_pos=k_pos[:, None],
-            pattern=self.pattern,
-            bias=self.bias,
-            scale=self.scale,
-            lse=self.lse,
-            dropout=self.dropout if self.training else 0.0,
-            impl=self.impl,
-            ctx=ctx,
-            sides=sides,
-        )
-        return Out(read, kept, {} if self.bias is None else self.bias.aux(sides))
-
-    def mass(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        k_pos: Int[Tensor, "B S"],
-        read: Read,
-        ctx: Context,
-        sides: Mapping[str, Tensor],
-    ) -> Float[Tensor, "B S"]:
-        """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
-        if read.lse is None:
-            raise ValueError("the attention mass of a Softmax needs its lse; make it without lse=False")
-        pattern = narrowed(self.pattern, ctx.only, ctx.also)
-        found = mass(
-            q,
-            k,
-            read.lse,
-            q_pos=ctx.pos[:, None],
-            k_pos=k_pos[:, None],
-            pattern=pattern,
-            bias=self.bias,
-            scale=self.scale,
-            ctx=ctx,
-            sides=sides,
-        )
-        return found.mean(1)
+    def read(self, request: Request) -> Out[Read]:
+        return Out(read(request, self.impl))
 
 
 EXAMPLES = (
@@ -110,4 +61,3 @@ EXAMPLES = (
     lambda: Softmax(Heads(Causal() & Band(2), Causal()), scale=0.5),
     lambda: Softmax(Full()),
 )
-COMPILES = True

@@ -4,10 +4,12 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
+
+from kinformer.core.position import Rotation
 
 
-class Rotary(nn.Module):
+class Rotary(Rotation):
     """RoPE: pairs of dimensions turn by pos * base^(-2n/turned).
 
     The usual choice of today's decoders; no parameters, any length.

@@ -2,20 +2,29 @@
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from kinformer.core.checks import a_part, at_least, multiple
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.position import Rotation
 from kinformer.core.projection import Projection, by_head
-from kinformer.positions.rotary import Rotary
 
 
 class QKV(Projection):
-    """Linear queries, keys and values.
+    """Linear queries, keys and values, their three matrices one below the other in `qkv`.
 
-    `key_heads` fewer than `heads` shares each key head among heads / key_heads query heads.
+    d: the width of what is projected.
+    heads: query heads.
+    key_heads: heads of keys and values, each shared by heads / key_heads query heads; `heads` unless given. One is
+        multi-query attention: the cache shrinks by the number of heads, at little cost in quality.
+    head_dim: the width of a query and a key, d / heads unless given.
+    v_dim: the width of a value, head_dim unless given.
+    rotation: turns queries and keys by their position.
+    bias: whether the matrices have biases.
 
-    One key head is multi-query attention: the cache shrinks by the number of heads, at little cost in quality.
-    `head_dim` need not be d / heads. Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query: Shazeer, 2019,
-    arXiv:1911.02150; groups: Ainslie et al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al., 2020,
-    arXiv:2002.07028.
+    Errors: ValueError for sizes that do not divide. Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query:
+    Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al.,
+    2020, arXiv:2002.07028.
     """
 
     def __init__(
@@ -25,37 +34,53 @@ class QKV(Projection):
         *,
         key_heads: int | None = None,
         head_dim: int | None = None,
-        rotary: Rotary | None = None,
+        v_dim: int | None = None,
+        rotation: Rotation | None = None,
         bias: bool = True,
     ):
         super().__init__()
-        if head_dim is None and d % heads:
-            raise ValueError(f"d={d} does not split into heads={heads}; make it a multiple, or give head_dim")
-        self.heads, self.key_heads = heads, heads if key_heads is None else key_heads
-        if self.heads % self.key_heads:
-            raise ValueError(
-                f"heads={heads} is not a multiple of key_heads={key_heads}; each key head serves equally many heads"
-            )
-        self.k_dim = self.v_dim = d // heads if head_dim is None else head_dim
-        self.q = nn.Linear(d, self.heads * self.k_dim, bias=bias)
-        self.k = nn.Linear(d, self.key_heads * self.k_dim, bias=bias)
-        self.v = nn.Linear(d, self.key_heads * self.v_dim, bias=bias)
-        self.rotary = rotary
+        self.d, self.heads = at_least("d", d, 1), at_least("heads", heads, 1)
+        self.key_heads = heads if key_heads is None else key_heads
+        multiple("heads", heads, "key_heads", self.key_heads)
+        self.k_dim = (
+            multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
+        )
+        self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
+        self.bias = bias
+        self.rotation = rotation and a_part("rotation", rotation, Rotation, "a rotation, such as Rotary(d // heads)")
+        self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.key_heads * self.v_dim]
+        self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
 
-    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
-        q = by_head(self.q(x), self.heads)
-        return q if self.rotary is None else self.rotary(q, pos)
+    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
+        return self._queries(F.linear(x, *self.matrix("q")), pos)
 
-    def keys(
-        self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]
-    ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S V"]]:
-        k = by_head(self.k(source), self.key_heads)
-        v = by_head(self.v(source), self.key_heads)
-        return (k if self.rotary is None else self.rotary(k, source_pos)), v
+    def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        first = self.widths[0]
+        found = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
+        return self._keys(*found.split(self.widths[1:], -1), pos)
+
+    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        q, k, v = self.qkv(x).split(self.widths, -1)
+        return self._queries(q, pos), self._keys(k, v, pos)
+
+    def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
+        n = "qkv".index(name)
+        weight, bias = self.qkv.weight, self.qkv.bias
+        return weight.split(self.widths)[n], None if bias is None else bias.split(self.widths)[n]
+
+    def _queries(self, q: Float[Tensor, "B T HK"], pos: Int[Tensor, "B T"]) -> Queries:
+        found = by_head(q, self.heads)  # [B H T K]
+        return Queries(found if self.rotation is None else self.rotation(found, pos), pos[:, None])
+
+    def _keys(self, k: Float[Tensor, "B S GK"], v: Float[Tensor, "B S GV"], pos: Int[Tensor, "B S"]) -> Keys:
+        key, value = by_head(k, self.key_heads), by_head(v, self.key_heads)  # [B G S K], [B G S V]
+        return Keys(key if self.rotation is None else self.rotation(key, pos), value, pos[:, None])
 
 
-EXAMPLES = (
-    lambda: QKV(16, 2),
-    lambda: QKV(16, 4, key_heads=2, head_dim=6, bias=False),
-    lambda: QKV(16, 4, key_heads=1, rotary=Rotary(4)),
-)
+def _turned() -> QKV:
+    from kinformer.positions.rotary import Rotary
+
+    return QKV(16, 4, key_heads=1, rotation=Rotary(4))
+
+
+EXAMPLES = (lambda: QKV(16, 2), lambda: QKV(16, 4, key_heads=2, head_dim=6, v_dim=10, bias=False), _turned)

@@ -1,0 +1,60 @@
+"""Checks of what a constructor is given: each returns the value, or raises a ValueError of one line.
+
+The line says what came, what was wanted, and so what to do.
+"""
+
+import math
+from typing import Any, TypeVar, get_args
+
+V = TypeVar("V")
+
+
+def one_of(name: str, value: V, options: Any) -> V:
+    """One of the values of a Literal, or of a tuple."""
+    choices = get_args(options) or tuple(options)
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not known; choose {' or '.join(map(repr, choices))}")
+    return value
+
+
+def at_least(name: str, value: int, least: int) -> int:
+    """A whole number from `least` up."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
+    return value
+
+
+def within(name: str, value: float, low: float, high: float, *, open_end: bool = False) -> float:
+    """A number from low to high, `high` itself excluded with `open_end`."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+    if not good or (open_end and value == high):
+        end = f"below {high:g}" if open_end else f"to {high:g}" if high < math.inf else "up"
+        raise ValueError(f"{name}={value!r}: give a number from {low:g} {end}")
+    return value
+
+
+def a_probability(name: str, value: float) -> float:
+    """A share that may be dropped: from 0, below 1."""
+    return within(name, value, 0, 1, open_end=True)
+
+
+def multiple(name: str, value: int, of: str, size: int) -> int:
+    """A whole number that `size` divides."""
+    if at_least(name, value, 1) % at_least(of, size, 1):
+        raise ValueError(f"{name}={value} does not split into {of}={size}; make it a multiple")
+    return value
+
+
+def a_pattern(name: str, value: Any) -> Any:
+    """A Pattern: which keys may be read."""
+    from kinformer.core.pattern import Pattern
+
+    return a_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
+
+
+def a_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
+    """An instance of a kind of part; the example says what to give."""
+    if not isinstance(value, kind):
+        what = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r}"
+        raise ValueError(f"{name} is {what}; give {example}")
+    return value

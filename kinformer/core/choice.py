@@ -1,0 +1,62 @@
+"""Choices: hard choices (a hash, a cluster, an exit) that are made once, also where a layer is computed again.
+
+A backward that recomputes a layer multiplies in another order than its forward did; a vector near a border then falls
+to the other side, and the gradients are those of another function. So choices are written down and read back.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+
+class Choices:
+    """The choices of one computation, in their order."""
+
+    def __init__(self) -> None:
+        self.made: list[Tensor] = []
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Choices made while this lasts are written down."""
+        yield from _while(self.made.append, None)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Choices asked for while this lasts are those that were written down."""
+        yield from _while(None, iter(self.made))
+
+
+_tape: list[tuple[Callable[[Tensor], None] | None, Iterator[Tensor] | None]] = []
+
+
+def choice(make: Callable[[], Tensor]) -> Tensor:
+    """A hard choice: what `make` gives, or gave when this was first computed."""
+    if torch.compiler.is_compiling() or not _tape:
+        return make()
+    write, read = _tape[-1]
+    found = make() if read is None else next(read)
+    if write is not None:
+        write(found)
+    return found
+
+
+def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
+    """A layer whose inner values are not kept but computed again in the backward, with the same choices."""
+
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        choices = Choices()
+        return choices.writing(), choices.reading()
+
+    return checkpoint(layer, *inputs, use_reentrant=False, context_fn=contexts)
+
+
+def _while(write: Callable[[Tensor], None] | None, read: Iterator[Tensor] | None) -> Iterator[None]:
+    _tape.append((write, read))
+    try:
+        yield
+    finally:
+        _tape.pop()

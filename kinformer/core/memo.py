@@ -1,0 +1,61 @@
+"""Memo: what one forward has found out about positions and patterns, shared by all of its layers."""
+
+from collections.abc import Callable, Hashable
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+V = TypeVar("V")
+
+
+class Memo:
+    """Masks, cache slots, cuts and tests of positions, each made once per forward.
+
+    A model makes one for each call, and the Context carries it. It holds functions of positions and patterns only,
+    never of what needs a gradient, so a layer that is recomputed finds the same. An opaque object on purpose: code
+    that rebuilds dicts and dataclasses on their way into a layer would lose what is written here. Nothing is kept
+    while a graph is compiled: there the compiler shares what is equal.
+    """
+
+    __slots__ = ("_expected", "_found")
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, tuple[tuple, object]] = {}
+        self._expected: list[tuple[Tensor, str]] = []
+
+    def get(self, make: Callable[[], V], *key: Hashable | Tensor) -> V:
+        """What stands under a key, made if nothing does. Tensors count as themselves, patterns by value."""
+        if torch.compiler.is_compiling():
+            return make()
+        name = _name(key)
+        if name not in self._found:
+            self._found[name] = (key, make())  # the key is kept, so that no other tensor gets its id
+        return self._found[name][1]  # type: ignore[return-value]
+
+    def put(self, value: object, *key: Hashable | Tensor) -> None:
+        """Say beforehand what `get` will find."""
+        if not torch.compiler.is_compiling():
+            self._found[_name(key)] = (key, value)
+
+    def expect(self, good: Tensor, error: str) -> None:
+        """Refuse the call with this ValueError where `good` is not all true, at the next look."""
+        self._expected.append((good.all(), error))
+
+    def look(self, *numbers: Tensor) -> list[int]:
+        """Whole numbers as Python's: the one place where a forward waits for its device."""
+        waiting, self._expected = self._expected, []
+        found = torch.stack([n.long() for n in (*numbers, *(good for good, _ in waiting))] or [torch.ones(())]).tolist()
+        for good, (_, error) in zip(found[len(numbers) :], waiting, strict=False):
+            if not good:
+                raise ValueError(error)
+        return found[: len(numbers)]
+
+    def settle(self) -> None:
+        """Look, if something that is expected has not been looked at."""
+        if self._expected:
+            self.look()
+
+
+def _name(key: tuple) -> tuple:
+    return tuple(id(part) if isinstance(part, Tensor) else part for part in key)

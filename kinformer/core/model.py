@@ -1,0 +1,88 @@
+"""Model: what can be trained: it reads batches of one kind of data, says its loss, and judges itself."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from kinformer.core.collected import met
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.loss import Loss
+from kinformer.core.mechanism import NoState
+
+Batch = Any  # what a file of data/ gives: a tensor of tokens, a pair of them, tokens and labels
+
+
+class Metric(NamedTuple):
+    """What a model is judged by: a name, its unit, whether less or more is better, and what it is a mean over."""
+
+    name: str
+    unit: str
+    better: Literal["less", "more"] = "less"
+    per: Literal["token", "row"] = "token"
+
+
+class Judged(NamedTuple):
+    """Totals and counts by name, the model's metric first: additive over batches. The state after the batch."""
+
+    totals: Mapping[str, tuple[Tensor, Tensor]]
+    state: State | None = None
+
+
+class Model(nn.Module, ABC):
+    """A body between an input and a loss. Training, evaluation, comparison and the laws know no model by name.
+
+    `reads` names the file of `data/` whose batches it takes. `metric` is the first of what `judge` returns.
+    `predicts_next` says that it learns what comes next: then it must have a state and must not read ahead. `lanes` asks
+    for consecutive text, its state carried from batch to batch. `trained_length` is the longest row of its training,
+    None before any; it is kept in config.json.
+    """
+
+    reads: ClassVar[str]
+    metric: Metric
+    predicts_next: ClassVar[bool] = False
+    lanes: bool = False
+    trained_length: int | None = None
+
+    @abstractmethod
+    def forward(self, batch: Batch, state: State | None = None, progress: float = 1.0) -> Loss:
+        """The loss of a batch; `progress` is the part of the training that is done, from 0 to 1."""
+
+    @abstractmethod
+    def judge(self, batch: Batch, state: State | None = None) -> Judged:
+        """Sums over the batch by which the model is measured; no chance in them."""
+
+    @abstractmethod
+    def sample(self, rows: int, length: int, seed: int) -> Batch:
+        """A batch of random data, the same for the same seed; longer rows begin as shorter ones do."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        """The state before the first token of rows of up to `length`; in the model's own precision unless told."""
+        raise NoState(f"a {type(self).__name__} reads a whole row at once and has no state; use it without one")
+
+    def refuse_unmet(self, body: Layer, sends: tuple[str, ...] = ()) -> None:
+        """ValueError where a part of the body wants from below what nothing beneath it and not the model sends."""
+        for want in body.wants:
+            if not want.optional and not met(want.name, sends):
+                raise ValueError(
+                    f"a part of {type(body).__name__} wants {want.name!r} from below, and no block beneath it sends "
+                    "that; let a block beneath send it, or take the part out"
+                )
+
+
+class Writer(Model):
+    """A model that can go on with a text: what `generate` needs."""
+
+    @abstractmethod
+    def logits(
+        self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None, *, last: bool = False
+    ) -> Out:
+        """Scores of the token after each token, or with `last` after the last one alone [B 1 V]."""
+
+
+def total(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of real values in float64, and how many there are."""
+    return values.where(real, 0.0).to(torch.float64).sum(), real.sum()

@@ -1,0 +1,79 @@
+"""Request: one read of keys by queries, whole; what scores, masks and executors are handed."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.heads import Keys, Queries, Where
+from kinformer.core.layer import Below
+from kinformer.core.memo import Memo
+from kinformer.core.pattern import Pattern
+
+if TYPE_CHECKING:
+    from kinformer.core.bias import Bias
+    from kinformer.core.score import Score
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Queries, the keys that they may read, and how.
+
+    `pattern` is final: whoever makes a request has narrowed it. `score` says how a query and a key are multiplied,
+    `bias` how that is changed; `scale` is the factor of the product. `lse` asks for the log-sum-exp. `rows` names the
+    batch row of each row, where queries or buckets are folded into the batch. `run` promises consecutive positions,
+    `full` that none is padding. `below` is what the block beneath sent up.
+    """
+
+    queries: Queries
+    keys: Keys
+    pattern: Pattern
+    score: "Score"
+    bias: "Bias | None" = None
+    scale: float = 1.0
+    lse: bool = True
+    dropout: float = 0.0
+    rows: Int[Tensor, " B"] | None = None
+    run: bool = False
+    full: bool = False
+    below: Mapping[str, Below] = field(default_factory=dict)
+    memo: Memo = field(default_factory=Memo)
+
+    def piece(self, rows: Where, columns: Where) -> "Request":
+        """The read of some queries in some keys: the only place that slices.
+
+        Positions, sides, labels, tags and what came from below are cut together.
+        """
+        below = {name: value.piece(rows, columns) for name, value in self.below.items()}
+        return self.but(queries=self.queries.cut(rows), keys=self.keys.cut(columns), run=False, below=below)
+
+    def but(self, **changes: object) -> "Request":
+        """The same request with other fields."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    def prepared(self) -> "Request":
+        """With what the bias wants to know of the whole, before anything is cut, among the queries' sides."""
+        extra = {} if self.bias is None else self.bias.prepare(self)
+        if not extra:
+            return self
+        return self.but(queries=self.queries._replace(sides={**self.queries.sides, **extra}))
+
+    @property
+    def is_causal(self) -> bool:
+        """Do queries and keys stand at the same consecutive positions, none of them padding?"""
+        return self.run and self.full and self.queries.pos is self.keys.pos and self.rows is None
+
+    @property
+    def pairs(self) -> int:
+        """How many scores there are: rows x heads x queries x keys."""
+        batch, heads, queries, _ = self.queries.q.shape
+        return batch * heads * queries * self.keys.k.shape[2]
+
+
+class Refusal(NamedTuple):
+    """Why an executor cannot serve a request."""
+
+    reason: str

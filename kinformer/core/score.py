@@ -1,0 +1,31 @@
+"""Score: how a query and a key are multiplied."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.layer import Want
+from kinformer.core.request import Request
+
+
+class Score(nn.Module, ABC):
+    """What makes the scores of all pairs, before a bias changes them and a pattern shuts pairs out.
+
+    The product of query and key is `scores/product.py`; a table that a token predicts, or scores from the block
+    beneath, are others. `wants` names what it must find in `request.below`.
+    """
+
+    wants: tuple[Want, ...] = ()
+
+    @abstractmethod
+    def forward(self, request: Request) -> Float[Tensor, "B H T S"]: ...
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        """What it wants from the layer's input for each query, by name."""
+        return {}
+
+    def start(self, room: Room) -> None:
+        """Raises `NoState` with advice where scores of a part of a row are not those of the whole."""

@@ -1,0 +1,1 @@
+"""Scores: how a query and a key are multiplied."""

@@ -1,0 +1,28 @@
+"""Product: the scaled product of query and key."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.heads import number_of_groups
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+
+
+class Product(Score):
+    """scale q_i.k_j: what attention scores are unless you want something else.
+
+    Head h reads key head h // (H / G); keys of a group are not copied. Errors: ValueError for heads that cannot share
+    key heads evenly. Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.1.
+    """
+
+    def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
+        q, k = request.queries.q, request.keys.k
+        groups = k.shape[1]
+        if number_of_groups(q.shape[1], groups) == 1:
+            return q @ k.mT * request.scale  # [B H T K] [B H K S]
+        by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
+        return torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2) * request.scale
+
+
+EXAMPLES = (Product,)

@@ -1,0 +1,1 @@
+"""Shorteners: fewer keys made of many, before attention reads them."""
