@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.heads import Room, Where, cut
-from kinformer.core.memo import Memo
+from kinformer.core.memo import Memo, fresh
 
 if TYPE_CHECKING:
     from kinformer.core.pattern import Pattern
@@ -80,7 +80,7 @@ class Context:
     source_pos: Int[Tensor, "B S"] | None = None
     below: Mapping[str, Below] = field(default_factory=dict)
     labels: Mapping[str, Int[Tensor, "B T"]] = field(default_factory=dict)
-    memo: Memo = field(default_factory=Memo)
+    memo: Memo = field(default_factory=fresh)
     head: nn.Module | None = None
     taps: tuple[str, ...] = ()
     remember: bool = False

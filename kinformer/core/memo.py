@@ -18,8 +18,6 @@ class Memo:
     while a graph is compiled: there the compiler shares what is equal.
     """
 
-    __slots__ = ("_expected", "_found")
-
     def __init__(self) -> None:
         self._found: dict[Hashable, tuple[tuple, object]] = {}
         self._expected: list[tuple[Tensor, str]] = []
@@ -55,6 +53,11 @@ class Memo:
         """Look, if something that is expected has not been looked at."""
         if self._expected:
             self.look()
+
+
+def fresh() -> Memo:
+    """An empty memo; a function, because the compiler cannot trace a dataclass's default that is a class."""
+    return Memo()
 
 
 def _name(key: tuple) -> tuple:

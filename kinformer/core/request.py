@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries, Where
 from kinformer.core.layer import Below
-from kinformer.core.memo import Memo
+from kinformer.core.memo import Memo, fresh
 from kinformer.core.pattern import Pattern
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Request:
     run: bool = False
     full: bool = False
     below: Mapping[str, Below] = field(default_factory=dict)
-    memo: Memo = field(default_factory=Memo)
+    memo: Memo = field(default_factory=fresh)
 
     def piece(self, rows: Where, columns: Where) -> "Request":
         """The read of some queries in some keys: the only place that slices.
