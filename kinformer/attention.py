@@ -1,9 +1,10 @@
 """Attention, the layer: projection, mechanism and aggregation, for a sequence that reads itself or another one."""
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 
@@ -19,6 +20,8 @@ from kinformer.core.memory import Memory
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import Read
 from kinformer.execute import attend
+
+Part = TypeVar("Part", Queries, Keys)
 
 
 class Attention(Layer):
@@ -67,43 +70,52 @@ class Attention(Layer):
         return self.mechanism.start(new, self.sizes)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        memory = self.memory
+        memory, project = self.memory, self.projection
         if memory is not None and (
             isinstance(state, memory.kind) or (state is None and (self.training or not memory.cached))
         ):
-            return self._with_memory(memory, x, state, ctx)
-        if self.cross:
-            keys = None if ctx.source is None else self._keys(ctx.source, ctx.source_by_head, own=False)
-            return self._read(self._queries(x, ctx), keys, state, ctx)
-        if ctx.remember:
-            return self._read(self._queries(x, ctx), self._keys(x, ctx.by_head, labels=ctx.labels), state, ctx)
-        queries, keys = self.projection.both(x, ctx.pos)
-        queries = self._with_sides(queries, x, ctx)
-        return self._read(queries, self._beside(keys, x, queries.pos, ctx.labels), state, ctx)
+            # a memory may ask who was read, so it is read even where nobody wants y
+            return self._with_memory(memory, x, state, ctx.but(remember=False) if ctx.remember else ctx)
+        if not self.cross and not ctx.remember:
+            queries, keys = project.both(x, ctx.pos)
+            return self._read(
+                self._dressed(queries, x, ctx.by_head, ctx), self._dressed(keys, x, ctx.by_head, ctx), state, ctx
+            )
+        if not self.cross:
+            return self._read(
+                self._asking(x, ctx), self._dressed(project.keys(x, ctx.pos), x, ctx.by_head, ctx), state, ctx
+            )
+        if ctx.source is None:
+            return self._read(self._asking(x, ctx), None, state, ctx)
+        pos = ctx.source_by_head
+        keys = self._dressed(project.keys(ctx.source, pos[:, 0])._replace(own=False), ctx.source, pos)
+        return self._read(self._asking(x, ctx), keys, state, ctx)
 
     def _read(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
         out = self.mechanism(queries, keys, state, ctx)
         return out._replace(y=None if ctx.remember else self.aggregation(out.y.y, ctx.pos))
 
-    def _queries(self, x: Tensor, ctx: Context) -> Queries:
-        if ctx.remember:  # nobody asks: queries of no cost stand for them
-            nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
-            return Queries(nobody, ctx.by_head, labels=ctx.labels)
-        return self._with_sides(self.projection.queries(x, ctx.pos), x, ctx)
+    def _asking(self, x: Float[Tensor, "B T D"], ctx: Context) -> Queries:
+        if not ctx.remember:
+            return self._dressed(self.projection.queries(x, ctx.pos), x, ctx.by_head, ctx)
+        # nobody asks: queries that cost nothing stand for them
+        nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
+        return Queries(nobody, ctx.by_head, labels=ctx.labels)
 
-    def _with_sides(self, queries: Queries, x: Tensor, ctx: Context) -> Queries:
-        # the context's own object of positions, by which the memo knows them in every layer
-        pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
-        sides = queries.sides if self.side is None else _split(self.side(x), self.sides, self.sizes.heads)
-        return queries._replace(pos=pos, sides=sides, labels=ctx.labels)
+    def _dressed(
+        self, part: Part, x: Float[Tensor, "B N D"], pos: Int[Tensor, "B 1 N"], ctx: Context | None = None
+    ) -> Part:
+        """Queries or keys of x with their sides, the labels of a context, and its own object of positions.
 
-    def _keys(self, source: Tensor, pos: Tensor, own: bool = True, labels: Mapping[str, Tensor] | None = None) -> Keys:
-        return self._beside(self.projection.keys(source, pos[:, 0]), source, pos, labels or {}, own)
-
-    def _beside(self, keys: Keys, source: Tensor, pos: Tensor, labels: Mapping[str, Tensor], own: bool = True) -> Keys:
-        pos = pos if keys.pos.shape[1] == 1 else keys.pos
-        sides = keys.sides if self.key_side is None else _split(self.key_side(source), self.key_sides, keys.k.shape[1])
-        return keys._replace(pos=pos, sides=sides, labels=labels, own=own)
+        By that object the memo knows positions in every layer.
+        """
+        of_keys = isinstance(part, Keys)
+        matrix, sides = (self.key_side, self.key_sides) if of_keys else (self.side, self.sides)
+        numbers = (
+            {} if matrix is None else _split(matrix(x), sides, self.sizes.key_heads if of_keys else self.sizes.heads)
+        )
+        pos = pos if part.pos.shape[1] == 1 else part.pos
+        return part._replace(pos=pos, sides={**part.sides, **numbers}, labels={} if ctx is None else ctx.labels)
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
         old = memory.start(room(self, len(x), x.shape[1], x.dtype, x.device), self.d) if state is None else state
@@ -120,11 +132,11 @@ class Attention(Layer):
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         source, source_pos, state, aux = memory(x, state, ctx, self._content)
-        queries, keys = self._queries(x, ctx), self._keys(source, source_pos[:, None])
+        pos = ctx.by_head if source_pos is ctx.pos else source_pos[:, None]
+        queries, keys = self._asking(x, ctx), self._dressed(self.projection.keys(source, source_pos), source, pos)
         out = self.mechanism(queries, keys, None, ctx)
         state = memory.after(state, lambda: self.mechanism.mass(queries, keys, out.y, ctx))
-        y = None if ctx.remember else self.aggregation(out.y.y, ctx.pos)
-        return out._replace(y=y, state=state, aux={**out.aux, **aux})
+        return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
 
     def _content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None

@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
 from kinformer.core.layer import Context
-from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern, pairs
 
 LAST = torch.iinfo(torch.int64).max
@@ -57,10 +56,12 @@ class KV(NamedTuple):
         """A cache that holds these keys and no other: what is kept of a source."""
         return KV(keys.k, keys.v, keys.pos[:, 0], now, dict(keys.sides), dict(keys.labels), dict(keys.tags))
 
-    def keys(self, pos: Int[Tensor, "B 1 C"], used: int | None, own: bool = True) -> Keys:
+    def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, own: bool = True) -> Keys:
         """The first `used` slots as keys; `pos` are their positions."""
-        keys = Keys(self.k, self.v, self.pos[:, None], self.sides, self.labels, self.tags, own)
-        return keys.cut(slice(0, used))._replace(pos=pos)
+        at = slice(0, used)
+        sides, tags = ({name: x[:, :, at] for name, x in of.items()} for of in (self.sides, self.tags))
+        labels = {name: label[:, at] for name, label in self.labels.items()}
+        return Keys(self.k[:, :, at], self.v[:, :, at], pos, sides, labels, tags, own)
 
     def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys) -> "KV":
         """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring; `pos` as it is."""
@@ -80,22 +81,22 @@ class KV(NamedTuple):
 class Plan(NamedTuple):
     """Where a chunk's new keys go: decided once per forward, for all layers whose caches hold the same positions.
 
-    `slots` are the slots of the new keys, `lo` the first of them where they are the same run of slots in every row;
-    no slots: the new keys are put behind the old ones, and slots `order` of both survive. `grow` adds empty slots
-    first. `used` slots of `pos` are read; `alone` says that only the new keys are. `lost` marks rows in which a live
-    key had to go (never where positions may be looked at).
+    New keys are written into `slots`, `lo` being the first where they are one run of slots, the same in every row;
+    `grow` adds empty slots before. Without slots they are put behind the old ones, and columns `order` of both survive.
+    `used` slots are read, at `read_pos`; `alone` says that only the new keys are. `lost` marks rows in which a live key
+    had to go, which happens only where positions may not be looked at.
     """
 
     pos: Int[Tensor, "B C"]
     now: Int[Tensor, " B"]
-    read_pos: Int[Tensor, "B 1 C"]
-    used: int | None = None
+    read_pos: Int[Tensor, "B 1 N"]
     slots: Int[Tensor, "B T"] | None = None
     lo: int | None = None
     order: Int[Tensor, "B C"] | None = None
+    used: int | None = None
     grow: int = 0
     alone: bool = False
-    lost: Tensor | None = None
+    lost: Bool[Tensor, " B"] | None = None
 
 
 def written(
@@ -111,124 +112,106 @@ def written(
                 "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
             )
         pos = ctx.memo.get(lambda: state.pos[:, None], "by head", state.pos)
-        return state.keys(pos, None, own=False), state
-    if state is None:
-        return keys, None
+        return state.keys(pos, own=False), state
+    if state is None or not keys.k.shape[2]:
+        return (keys, None) if state is None else (state.keys(state.pos[:, None]), state)
     if not keys.own:
         return keys, KV.of(keys, state.now)
-    if not keys.k.shape[2]:
-        return state.keys(state.pos[:, None], None), state
     key = ("slots", pattern, state.pos, state.now, ctx.pos)
-    plan: Plan = ctx.memo.get(lambda: _planned(state.pos, state.now, queries, pattern, ctx), *key)
-    return _carried_out(plan, state, keys)
+    return _carried_out(ctx.memo.get(lambda: _planned(state, queries, pattern, ctx), *key), state, keys)
 
 
-def survivors(pos: Int[Tensor, "B C"], live: Tensor, slots: int) -> tuple[Int[Tensor, "B R"], Int[Tensor, "B R"]]:
-    """`slots` columns to keep, live ones, the later first, in their order; their positions, -1 for the dead."""
+def survivors(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots: int) -> tuple[Tensor, Tensor]:
+    """Columns [B slots] to keep, the last live ones before any dead, in their order; positions, -1 of the dead."""
     at = torch.arange(pos.shape[1], device=pos.device)
     order = (live * pos.shape[1] + at).topk(min(slots, pos.shape[1]), dim=1).indices.sort(1).values
     return order, torch.where(live, pos, -1).take_along_dim(order, 1)
 
 
-def _planned(pos: Tensor, now: Tensor, queries: Queries, pattern: Pattern, ctx: Context) -> Plan:
-    new = ctx.pos
-    first = torch.where(new >= 0, new, LAST).amin(1)
-    after = torch.maximum(now, new.amax(1) + 1)
-    live = (pos >= 0) & pattern.live(pos, torch.where(first == LAST, now, first)[:, None])
+def _planned(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> Plan:
+    pos, new = state.pos, ctx.pos.to(state.pos.dtype)
+    (_, size), length = pos.shape, new.shape[1]
+    first, after = torch.where(new >= 0, new, LAST).amin(1), torch.maximum(state.now, new.amax(1) + 1)
+    live = (pos >= 0) & pattern.live(pos, torch.where(first == LAST, state.now, first)[:, None])
     pos = torch.where(live, pos, -1)
-    if torch.compiler.is_compiling():
-        step = new.shape[1] == 1 and pos.shape[1] > 0
-        return _step(pos, live, new, after) if step else _compacted(pos, new, after, pattern, None)
-    free, both = int(live.shape[1]), torch.cat([pos, new], 1)
-    remain = ((both >= 0) & pattern.live(both, after[:, None])).sum(1)
-    if new.shape[1] == 1 and free:
-        plan = _step(pos, live, new, after)
-        columns = torch.arange(1, plan.pos.shape[1] + 1, device=pos.device)
-        used = ((plan.pos >= 0) * columns).amax()
-        slots = plan.slots
-        assert slots is not None
-        heads = range(queries.head, queries.head + queries.q.shape[1])
-        mask = pairs(pattern, queries.pos, plan.pos[:, None], heads)
-        alive, most, used_, lo, hi, seen = ctx.memo.look(
-            live.sum(1).amax(), remain.amax(), used, slots.amin(), slots.amax(), mask.sum(-1).amin()
+    if torch.compiler.is_compiling():  # nothing may be looked at: a step takes a dead slot, a chunk is compacted
+        step = length == 1 and size > 0
+        return _placed(pos, live, new, after) if step else _compacted(pos, new, after, pattern)
+    both = torch.cat([pos, new], 1)
+    remain = (both >= 0) & pattern.live(both, after[:, None])
+    numbers, plan, mask = [live.sum(1).amax(), remain.sum(1).amax()], None, None
+    heads = range(queries.head, queries.head + queries.q.shape[1])
+    if length <= size:
+        plan = _placed(pos, live, new, after)
+        ends = (plan.pos >= 0) * torch.arange(1, size + 1, device=pos.device)
+        slots = _slots(plan)
+        run = slots[:1, :1] + torch.arange(length, device=pos.device)
+        numbers += [ends.amax(), slots[0, 0], torch.eq(slots, run).all()]
+        if length == 1:
+            mask = pairs(pattern, queries.pos, plan.pos[:, None], heads)
+            numbers += [mask.sum(-1).amin()]
+    alive, most, *rest = ctx.memo.look(*numbers)
+    if plan is None or alive + length > size:
+        if most <= size:
+            return _compacted(pos, new, after, pattern)._replace(lost=None)
+        grow = alive + length - size + most // 2  # a row longer than `start` was told of; room for half of it more
+        return _placed(F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow)), new, after)._replace(
+            grow=grow, lost=None
         )
-        if alive < free:
-            return _prefix(plan, used_, lo if lo == hi else None, mask, seen == used_, queries, pattern, ctx.memo)
-    else:
-        alive, most = ctx.memo.look(live.sum(1).amax(), remain.amax())
-        if not alive and ctx.pos.shape[1] <= free:
-            slots = torch.arange(new.shape[1], device=pos.device).expand(len(new), -1)
-            filled = F.pad(new, (0, free - new.shape[1]), value=-1).to(pos.dtype)
-            return Plan(filled, after, ctx.by_head, slots=slots, lo=0, alone=True)
-    if alive + new.shape[1] <= free:
-        return _placed(pos, live, new, after, 0)
-    if most > free:  # a row longer than `start` was told of
-        grow = alive + new.shape[1] - free + most // 2
-        return _placed(F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow)), new, after, grow)
-    return _compacted(pos, new, after, pattern, alive)
+    used, lo, is_run, *seen = rest
+    plan = plan._replace(lo=lo if is_run else None, used=used, read_pos=plan.pos[:, None, :used], lost=None)
+    if not alive:
+        return plan._replace(alone=True)
+    if mask is not None:  # a step that may read every used slot needs no mask
+        found = None if seen[0] == used else mask[..., :used]
+        ctx.memo.put(found, "mask", pattern, queries.pos, plan.read_pos, heads, None)
+    return plan
 
 
-def _step(pos: Tensor, live: Tensor, new: Tensor, after: Tensor) -> Plan:
-    """One new key in the first dead slot of each row."""
-    at = torch.arange(pos.shape[1], device=pos.device)
-    dead, slots = torch.where(live, at.shape[0], at).min(1, keepdim=True)  # the first dead slot; all live: slot 0
-    filled = pos.scatter(1, slots, new.to(pos.dtype))
-    return Plan(filled, after, filled[:, None], slots=slots, lost=(dead[:, 0] == at.shape[0]) & (new[:, 0] >= 0))
+def _slots(plan: Plan) -> Int[Tensor, "B T"]:
+    assert plan.slots is not None
+    return plan.slots
 
 
-def _placed(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, grow: int) -> Plan:
+def _placed(pos: Tensor, live: Tensor, new: Tensor, after: Tensor) -> Plan:
     """New keys in dead slots, the first ones first."""
     at = torch.arange(pos.shape[1], device=pos.device)
     slots = torch.where(live, at + at.shape[0], at).topk(new.shape[1], dim=1, largest=False, sorted=True).indices
-    filled = pos.scatter(1, slots, new.to(pos.dtype))
-    return Plan(filled, after, filled[:, None], slots=slots, grow=grow)
+    filled = pos.scatter(1, slots, new)
+    return Plan(filled, after, filled[:, None], slots, lost=(live.take_along_dim(slots, 1) & (new >= 0)).any(1))
 
 
-def _compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern, alive: int | None) -> Plan:
+def _compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> Plan:
     """New keys behind the old ones, and of both those that may still be read: for chunks that do not fit beside."""
-    both = torch.cat([pos, new.to(pos.dtype)], 1)
+    both = torch.cat([pos, new], 1)
     live = (both >= 0) & pattern.live(both, after[:, None])
     order, kept = survivors(both, live, pos.shape[1])
-    lost = live.sum(1) > pos.shape[1] if alive is None else None
-    return Plan(kept, after, both[:, None], order=order, lost=lost)
-
-
-def _prefix(
-    plan: Plan, used: int, lo: int | None, mask: Tensor, every: bool, queries: Queries, pattern: Pattern, memo: Memo
-) -> Plan:
-    """A step's plan that reads the used slots alone, its mask known: none where every one of them may be read."""
-    read_pos = plan.pos[:, None, :used]
-    heads = range(queries.head, queries.head + queries.q.shape[1])
-    memo.put(None if every else mask[..., :used], "mask", pattern, queries.pos, read_pos, heads, None)
-    return plan._replace(read_pos=read_pos, used=used, lo=lo, lost=None)
+    return Plan(kept, after, both[:, None], order=order, lost=live.sum(1) > pos.shape[1])
 
 
 def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     learning = torch.is_grad_enabled() and (keys.k.requires_grad or keys.v.requires_grad or state.k.requires_grad)
 
-    def grown(old: Tensor, new: Tensor, dim: int) -> Tensor:
-        return F.pad(old, (0,) * (2 * (old.dim() - dim) - 1) + (plan.grow,)) if plan.grow else old
-
     def write(old: Tensor, new: Tensor, dim: int) -> Tensor:
-        old, new = grown(old, new, dim), _spoiled(new, plan.lost).to(old.dtype)
+        new = _spoiled(new.to(old.dtype), plan.lost)
+        if plan.grow:
+            old = F.pad(old, (0,) * (2 * (old.dim() - dim) - 1) + (plan.grow,))
         if plan.lo is not None and not learning:
             old.narrow(dim, plan.lo, new.shape[dim]).copy_(new)
             return old
-        assert plan.slots is not None
-        at = plan.slots.view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
+        at = _slots(plan).view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
         return old.scatter(dim, at, new) if learning else old.scatter_(dim, at, new)
 
     if plan.order is None:
-        kept = state.over(write, keys)._replace(pos=plan.pos, now=plan.now)
-        if plan.alone:
-            return keys, kept
-        read = kept.keys(plan.read_pos, plan.used)
+        full = kept = state.over(write, keys)
     else:
         order = plan.order
-        both = state.over(lambda old, new, dim: torch.cat([old, new.to(old.dtype)], dim), keys)
-        read = both.keys(plan.read_pos, None)
-        kept = both.over(lambda old, new, dim: _spoiled(cut(old, order, dim), plan.lost), keys)
-        kept = kept._replace(pos=plan.pos, now=plan.now)
+        full = state.over(lambda old, new, dim: torch.cat([old, new.to(old.dtype)], dim), keys)
+        kept = full.over(lambda old, new, dim: _spoiled(cut(old, order, dim), plan.lost), keys)
+    kept = kept._replace(pos=plan.pos, now=plan.now)
+    if plan.alone:
+        return keys, kept
+    read = full.keys(plan.read_pos, plan.used)
     return read._replace(k=read.k.to(keys.k.dtype), v=read.v.to(keys.v.dtype)), kept
 
 
