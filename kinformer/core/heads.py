@@ -14,8 +14,9 @@ class Queries(NamedTuple):
     """What asks: one vector per head and token, and what goes with it.
 
     `pos` are absolute positions, -1 at padding. `sides` are numbers that were projected from the layer's input for
-    each head (a gate, a span), `labels` integers of a token (its segment). `head` numbers the first head, where a
-    mechanism gets a run of a layer's heads: patterns that differ by head count on from it.
+    each head (a gate, a span), `labels` integers of a token (its segment), `tags` integers of a query itself (its
+    bucket in each round). `head` numbers the first head, where a mechanism gets a run of a layer's heads: patterns that
+    differ by head count on from it.
     """
 
     q: Float[Tensor, "B H T K"]
@@ -23,12 +24,13 @@ class Queries(NamedTuple):
     sides: Mapping[str, Float[Tensor, "B H T n"]] = {}  # noqa: RUF012  (NamedTuple defaults are never written to)
     labels: Mapping[str, Int[Tensor, "B T"]] = {}  # noqa: RUF012
     head: int = 0
+    tags: Mapping[str, Int[Tensor, "B H T r"]] = {}  # noqa: RUF012
 
     def cut(self, at: Where) -> "Queries":
         """Some of the queries, with all that goes with them."""
-        sides = {name: cut(side, at, 2) for name, side in self.sides.items()}
+        sides, tags = ({name: cut(x, at, 2) for name, x in of.items()} for of in (self.sides, self.tags))
         labels = {name: cut(label, at, 1) for name, label in self.labels.items()}
-        return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head)
+        return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head, tags)
 
 
 class Keys(NamedTuple):

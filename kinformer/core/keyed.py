@@ -58,10 +58,7 @@ class Keyed(Mechanism):
         return KV.empty(room, sizes, slots, self.key_sides(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[Read]:
-        queries, keys = self.ready(queries, keys, ctx)
-        if keys is not None:
-            keys = keys._replace(tags=self.tags(keys))
-        request, kept = self.request(queries, keys, state, ctx)
+        request, kept = self.request(*self._tagged(queries, keys, ctx), state, ctx)
         if ctx.remember:
             return Out(Read(queries.q[..., :0], None), kept)
         out = self.read(request)
@@ -98,8 +95,12 @@ class Keyed(Mechanism):
         """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
         if read.lse is None:
             raise ValueError(f"the attention mass of a {type(self).__name__} needs its lse; make it without lse=False")
-        request, _ = self.request(*self.ready(queries, keys, ctx), None, ctx)
+        request, _ = self.request(*self._tagged(queries, keys, ctx), None, ctx)
         return mass(request, read.lse).mean(1)
+
+    def _tagged(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        queries, keys = self.ready(queries, keys, ctx)
+        return queries, keys if keys is None else keys._replace(tags=self.tags(keys))
 
 
 def wants_of(*parts: Bias | Score | None) -> tuple[Want, ...]:

@@ -1,10 +1,10 @@
 """SharedQK: one matrix for queries and keys; a key is its query at unit length."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.projection import Projection, by_head
+from kinformer.core.vectors import unit
 
 
 class SharedQK(Projection):
@@ -33,12 +33,6 @@ class SharedQK(Projection):
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S V"]]:
         q = by_head(self.qk(source), self.heads)
         return unit(q, self.eps), by_head(self.v(source), self.heads)
-
-
-def unit(x: Float[Tensor, "*n K"], eps: float = 1e-12) -> Float[Tensor, "*n K"]:
-    """x at length 1, computed in float32 at least; 0 stays 0."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)
 
 
 EXAMPLES = (lambda: SharedQK(16, 2), lambda: SharedQK(16, 4, head_dim=6, bias=False))
