@@ -5,23 +5,22 @@ neither torch nor anything else, so the command line answers at once.
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kinformer.attention import Attention
     from kinformer.core.bias import Bias, Plus
+    from kinformer.core.cache import KV
     from kinformer.core.layer import Context, Layer, Out
     from kinformer.core.mechanism import Mechanism
     from kinformer.core.memory import Memory
     from kinformer.core.parts import Part, parts
     from kinformer.core.pattern import And, Heads, Not, Or, Pattern
     from kinformer.core.read import Read, mass, merge, weights
-    from kinformer.core.state import KV, detach, fork, reset, select
+    from kinformer.core.state import detach, fork, reset, select
     from kinformer.discover import member
     from kinformer.execute import attend
-    from kinformer.generate import generate
+    from kinformer.generation import generate
     from kinformer.train.checkpoint import load, save
 
 __version__ = "0.1.0"
@@ -68,10 +67,11 @@ _FILES = {
     "core.parts": ("Part", "parts"),
     "core.pattern": ("And", "Heads", "Not", "Or", "Pattern"),
     "core.read": ("Read", "mass", "merge", "weights"),
-    "core.state": ("KV", "detach", "fork", "reset", "select"),
+    "core.cache": ("KV",),
+    "core.state": ("detach", "fork", "reset", "select"),
     "discover": ("member",),
     "execute": ("attend",),
-    "generate": ("generate",),
+    "generation": ("generate",),
     "train.checkpoint": ("load", "save"),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
@@ -87,15 +87,3 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Package(ModuleType):
-    """Importing the file `generate.py` binds its module here under that name; here the name stays the function."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in _FILE_OF and isinstance(value, ModuleType):
-            value = getattr(value, name)
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
-from kinformer.core.layer import Context
+from kinformer.core.layer import Context, State
 from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.state import Exact
 
 LAST = torch.iinfo(torch.int64).max
 
@@ -220,3 +221,36 @@ def _spoiled(x: Tensor, lost: Tensor | None) -> Tensor:
     if lost is None or not x.is_floating_point():
         return x
     return torch.where(lost.view(-1, *[1] * (x.dim() - 1)), torch.nan, x)
+
+
+def widened(state: State, like: State) -> State:
+    """A state whose caches have at least as many slots as those of another state of the same model."""
+    slots: dict[tuple[int, int], Tensor] = {}  # layers that share positions share them afterwards too
+
+    def more(cache: KV, least: int) -> KV:
+        extra = max(least - cache.pos.shape[1], 0)
+
+        def padded(x: Tensor, dim: int) -> Tensor:
+            return F.pad(x, (0,) * (2 * (x.dim() - dim) - 1) + (extra,))
+
+        if not extra:
+            return cache
+        pos = slots.setdefault((id(cache.pos), extra), F.pad(cache.pos, (0, extra), value=-1))
+        sides, tags = ({name: padded(x, 2) for name, x in of.items()} for of in (cache.sides, cache.tags))
+        labels = {name: padded(label, 1) for name, label in cache.labels.items()}
+        return KV(padded(cache.k, 2), padded(cache.v, 2), pos, cache.now, sides, labels, tags)
+
+    def walk(part: State, other: State) -> State:
+        if isinstance(part, KV):
+            return more(part, other.pos.shape[1])
+        if isinstance(part, Exact):
+            return Exact(walk(part.inside, other.inside))
+        if isinstance(part, tuple) and hasattr(part, "_fields"):
+            return type(part)(*map(walk, part, other))
+        if isinstance(part, tuple | list):
+            return type(part)(map(walk, part, other))
+        if isinstance(part, dict):
+            return {name: walk(value, other[name]) for name, value in part.items()}
+        return part
+
+    return walk(state, like)

@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from kinformer.core.layer import State
 
@@ -43,16 +46,31 @@ def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
     return found
 
 
+def surprise(
+    logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"], smoothing: float = 0.0
+) -> Float[Tensor, "B T"]:
+    """-log p of each wanted token in nats, 0 where none (-1) is wanted; in float32 or better.
+
+    `smoothing` is the share of each target's probability that is spread evenly over all tokens.
+    """
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(wide.transpose(1, 2), wanted, ignore_index=-1, reduction="none", label_smoothing=smoothing)
+
+
+def mean(values: Tensor, real: Tensor) -> Float[Tensor, ""]:
+    """The mean of the real values; 0 where there is none."""
+    return values.where(real, 0.0).sum() / real.sum().clamp_min(1)
+
+
 def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
     """Aux by the last name of its key, summed over layers.
 
     Values per token [B T] as the mean over real tokens, penalties [] as they are.
     """
-    count = real.sum().clamp_min(1)
     sums: dict[str, Tensor] = {}
     for key, value in aux.items():
         name = key.rpartition(".")[2]
-        one = value.where(real, 0.0).sum() / count if value.dim() else value
+        one = mean(value, real) if value.dim() else value
         sums[name] = sums[name] + one if name in sums else one
     return sums
 

@@ -74,7 +74,9 @@ class Model(nn.Module, ABC):
 
 
 class Writer(Model):
-    """A model that can go on with a text: what `generate` needs."""
+    """A model that can go on with a text: what `generate` needs. It learns what comes next."""
+
+    predicts_next: ClassVar[bool] = True
 
     @abstractmethod
     def logits(
@@ -82,7 +84,17 @@ class Writer(Model):
     ) -> Out:
         """Scores of the token after each token, or with `last` after the last one alone [B 1 V]."""
 
+    def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T"], Mapping[str, Tensor]]:
+        """The tokens of a batch that `logits` reads one after the other, and what else it is given by name."""
+        return batch, {}
+
+
+def random_tokens(vocab: int, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
+    """Random tokens, the same for the same seed; longer rows begin as shorter ones do."""
+    drawn = torch.randint(vocab, (length, rows), generator=torch.Generator().manual_seed(seed))
+    return drawn.T.contiguous()
+
 
 def total(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of real values in float64, and how many there are."""
-    return values.where(real, 0.0).to(torch.float64).sum(), real.sum()
+    return values.detach().where(real, 0.0).to(torch.float64).sum(), real.sum()

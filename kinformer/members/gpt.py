@@ -10,6 +10,7 @@ from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -20,7 +21,7 @@ def gpt(d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab:
     """
 
     def block() -> PreNorm:
-        attention = Attention(d, heads, Softmax(Causal(), dropout=dropout, lse=False))
+        attention = Attention(QKV(d, heads), Softmax(Causal(), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
@@ -28,4 +29,3 @@ def gpt(d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab:
 
 
 EXAMPLES = (lambda: gpt(d=16, depth=2, heads=2, length=64, vocab=11),)
-COMPILES = True

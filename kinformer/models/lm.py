@@ -1,43 +1,46 @@
 """LM: a decoder-only language model, one token after the other."""
 
+import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.core.loss import Loss, gathered, weighed
-from kinformer.core.memory import Memory
+from kinformer.core.checks import a_part, a_probability, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
+from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
+from kinformer.core.model import Judged, Metric, Writer, random_tokens, total
+from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
-from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
+from kinformer.core.state import shared
 
 
-class Numbered(NamedTuple):
-    """A model's state: the next position of each row, and the body's state."""
+class LM(Writer):
+    """Tokens in, logits of the next token out: embedding, absolute position or none, body, head.
 
-    now: Int[Tensor, " B"]
-    body: State
+    p(next token) = softmax(head(body(scale * embedding + position))). Rows are whole numbers [B T]; -1 is padding, at
+    the ends of a row only, and never a target.
 
+    vocab: how many tokens there are; a byte model has 256.
+    d: the width of the body.
+    body: layers that never read ahead.
+    position: what is added to embedded tokens; None where the body knows positions itself.
+    scale: the factor of embedded tokens.
+    tie: the head is the embedding again; False gives it a matrix of its own.
+    dropout: the share of embedded numbers that training drops.
+    penalties: weights of the body's auxiliary losses, by the last part of their names.
+    lanes: train on consecutive text with the state carried from batch to batch; for bodies with a memory, which random
+        windows would leave empty.
 
-class LM(nn.Module):
-    """Tokens in, logits of the next token out.
-
-    Embedding, an optional absolute position, a body, and a head that is the embedding again.
-
-    `forward(tokens)` is the loss over tokens[:, 1:] given what is before each; -1 is padding, at the ends of a row
-    only, and never a target. `scale` multiplies embedded tokens, `dropout` drops them. `penalties` weighs a body's
-    auxiliary losses by their last name. `tie=False` gives the head a matrix of its own. Source: Radford et al., 2018,
-    "Improving language understanding by generative pre-training".
+    Errors: ValueError for a penalty that no part reports and for parts that want from below what nothing sends.
+    Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
     """
+
+    reads: ClassVar[str] = "text"
+    metric = Metric("bits per byte", "bits")
 
     def __init__(
         self,
@@ -50,74 +53,101 @@ class LM(nn.Module):
         tie: bool = True,
         dropout: float = 0.0,
         penalties: Mapping[str, float] | None = None,
+        lanes: bool = False,
     ):
         super().__init__()
-        self.vocab, self.d, self.scale, self.dropout = vocab, d, scale, dropout
+        self.vocab, self.d, self.scale = at_least("vocab", vocab, 1), at_least("d", d, 1), scale
+        self.dropout, self.lanes = a_probability("dropout", dropout), lanes
         self.embedding = nn.Embedding(vocab, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)  # logits of a tied head then start at unit variance
-        self.position, self.body = position, body
+        self.position = position and a_part("position", position, Position, "a position, such as Learned(d)")
+        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:
             self.head.weight = self.embedding.weight
-        self.penalties = dict(penalties or {})
+        self.refuse_unmet(body)
+        self.penalties = known(penalties or {}, (body, position))
 
-    @property
-    def recurrent(self) -> bool:
-        """Does training carry a memory from chunk to chunk, so that it wants consecutive text?"""
-        return any(isinstance(module, Memory) for module in self.modules())
-
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> Numbered:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
         """The state before the first token of rows of up to `length` tokens."""
-        now = torch.zeros(batch, dtype=torch.long, device=device)
-        return Numbered(now, self.body.start(batch, length, dtype=dtype, device=device))
+        new = room(self, batch, length, dtype, device)
+        now = torch.zeros(batch, dtype=torch.long, device=new.device)
+        return shared(Numbered(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
 
-    def logits(self, tokens: Int[Tensor, "B T"], state: Numbered | None = None, ctx: Context | None = None) -> Out:
-        """Scores of the token after each token. Without a ctx the model numbers tokens on from its state."""
-        now = tokens.new_zeros(len(tokens)) if state is None else state.now
-        if ctx is None:
-            ctx = Context(number(tokens, now), run=True)
+    def logits(
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: Numbered | None = None,
+        ctx: Context | None = None,
+        *,
+        last: bool = False,
+    ) -> Out:
+        """Scores of the token after each token, or with `last` after the last one alone.
+
+        Without a ctx the model numbers tokens on from its state.
+        """
+        ctx = (numbered(tokens, state) if ctx is None else ctx).but(head=self.head)
         x = self.scale * self.embedding(tokens.clamp_min(0))
         if self.position is not None:
             x = x + self.position(ctx.pos)
         out = self.body(F.dropout(x, self.dropout, self.training), None if state is None else state.body, ctx)
+        ctx.memo.settle()
         if state is not None:
-            out = out._replace(state=Numbered(after(now, ctx.pos), out.state))
-        return out._replace(y=self.head(out.y))
+            out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
+        return out._replace(y=self.head(out.y[:, -1:] if last else out.y))
 
     def forward(self, batch: Int[Tensor, "B T"], state: Numbered | None = None, progress: float = 1.0) -> Loss:
         """The loss of predicting each token from those before it.
 
         The state stands before the last token, which the next chunk repeats.
         """
-        tokens, targets = batch[:, :-1], batch[:, 1:]
-        out = self.logits(tokens, state)
-        wanted = (tokens >= 0) & (targets >= 0)
-        nll = F.cross_entropy(out.y.transpose(1, 2), targets.masked_fill(~wanted, -1), ignore_index=-1, reduction="sum")
-        nll = nll / wanted.sum().clamp_min(1)
-        sums = gathered(out.aux, tokens >= 0)
-        return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, out.state, out.stats)
+        out = self.logits(batch[:, :-1], state)
+        wanted = _wanted(batch)
+        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        sums = gathered(out.aux, batch[:, :-1] >= 0)
+        count = (wanted >= 0).sum()
+        return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, out.state, out.stats, count)
+
+    def judge(self, batch: Int[Tensor, "B T"], state: Numbered | None = None) -> Judged:
+        """The bits that each token costs but the first of a row, which nothing predicts."""
+        out = self.logits(batch[:, :-1], state)
+        wanted = _wanted(batch)
+        bits = surprise(out.y, wanted) / math.log(2)
+        return Judged({self.metric.name: total(bits, wanted >= 0)}, out.state)
+
+    def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
+        """Rows of `length` random tokens."""
+        return random_tokens(self.vocab, rows, length, seed)
 
 
-def after(now: Int[Tensor, " B"], pos: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
-    """The next position of each row once positions `pos`, which may be none, have been read."""
-    return torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now
+def _wanted(batch: Int[Tensor, "B T"]) -> Int[Tensor, "B _"]:
+    """What each token but the last is to predict; -1 where it, or what comes after it, is padding."""
+    return batch[:, 1:].masked_fill(batch[:, :-1] < 0, -1)
 
 
-def number(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, "B T"]:
-    """Positions of a chunk: consecutive from `now` over real tokens, -1 at padding.
+def _example() -> LM:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.depth.stack import Stack
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
 
-    ValueError for padding between tokens.
-    """
-    real = tokens >= 0
-    count = real.cumsum(1)
-    if not torch.compiler.is_compiling() and bool((real[:, 1:] & ~real[:, :-1] & (count[:, :-1] > 0)).any()):
-        raise ValueError("a row has padding (-1) between its tokens; padding may stand before or after them only")
-    return torch.where(real, now[:, None] + count - 1, -1)
+    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
+    return LM(11, 16, Stack(blocks))
 
 
-EXAMPLES = (
-    lambda: LM(11, 16, Stack([PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)) for _ in range(2)])),
-    lambda: LM(11, 16, PreNorm(Attention(16, 2, Softmax(Causal()))), position=Learned(16, 64), tie=False),
-)
+def _with_positions() -> LM:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.positions.learned import Learned
+    from kinformer.projections.qkv import QKV
+
+    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
+    return LM(11, 16, body, position=Learned(16, 64), tie=False)
+
+
+EXAMPLES = (_example, _with_positions)

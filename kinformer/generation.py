@@ -1,44 +1,36 @@
 """generate: continue prompts with any model that has `start` and `logits`, by drawing tokens or by beam search."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.layer import Out, State
+from kinformer.core.cache import widened
+from kinformer.core.layer import Context, State
 from kinformer.core.state import leaves, select
 
-
-@runtime_checkable
-class Generative(Protocol):
-    """What can be continued: a language model, or a sequence-to-sequence model, which also has `begin` and `end`."""
-
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> State: ...
-
-    @property
-    def logits(self) -> Callable[..., Out]: ...
+FIRST = 64  # tokens that top-p looks at before it looks at more
 
 
 class Text(NamedTuple):
     """Rows that are being written: their tokens, how many of the last ones the state has not read, and the state.
 
-    `source` goes to cross-attention in the next call: without a state in every one, with a state in the first alone.
+    `given` goes to the next call of the model: what a state has to be told once, and a call without one every time.
     """
 
     rows: Int[Tensor, "B T"]
     unread: int
     state: State | None
-    source: Int[Tensor, "R S"] | None
+    given: dict[str, Any]
 
 
 def generate(
-    model: nn.Module,
+    model: Any,
     tokens: Int[Tensor, "B T"] | None,
     steps: int,
     *,
@@ -51,40 +43,55 @@ def generate(
     state: State | None = None,
     source: Int[Tensor, "R S"] | None = None,
     recompute: bool = False,
+    hear: Callable[[Int[Tensor, " B"]], None] | None = None,
 ) -> Int[Tensor, "B N"]:
     """Each prompt followed by up to `steps` new tokens: [B, T + steps], with -1 after `stop` where a row has met it.
 
-    Prompts of different lengths are padded with -1 on the left. A token is drawn from softmax(logits / temperature), of
-    the `top_k` likeliest tokens or of the fewest likeliest whose probabilities reach `top_p`; temperature=0 takes the
-    likeliest, the first of equal ones. The same `seed` draws the same text for the same batch.
+    The model runs in eval mode, without gradients, and is left as it was.
 
-    `beam` > 1 searches instead of drawing: at each step it keeps the `beam` likeliest continuations, and a row ends
-    where its `stop` is among the `beam` likeliest continuations of the step. The likeliest of the rows that ended and
-    of those unfinished after the last step is returned. Likeliest means the largest sum of log-probabilities; there is
-    no length normalisation, so short rows are favoured.
+    model: a language model, or a sequence-to-sequence model, which also has `begin` and `end`.
+    tokens: prompts, padded with -1 on the left where their lengths differ. None is `model.begin` alone, which is not
+        returned.
+    steps: how many tokens to write at most.
+    temperature: tokens are drawn from softmax(logits / temperature); 0 takes the likeliest, the first of equal ones.
+    top_k: draw from so many of the likeliest alone.
+    top_p: draw from the fewest likeliest whose probabilities reach this.
+    beam: above 1, search instead of drawing. Each step keeps so many of the likeliest continuations, by the sum of
+        log-probabilities without length normalisation, so short rows are favoured; the likeliest row that ended, or
+        was not finished, is returned.
+    stop: the token that ends a row; `model.end` unless given.
+    seed: draws the same text for the same batch.
+    state: what to go on from; it is spent then. None starts a new one.
+    source: what a sequence-to-sequence model translates; it is read once.
+    recompute: keep no state, and read the whole row at each step: for models that have none.
+    hear: told the new tokens [B] of each step; when drawing only.
 
-    `source` is what a sequence-to-sequence model translates; it is read once. Its prompt begins with `model.begin`:
-    tokens=None is that alone (T is 0 in what is returned), and `stop` is `model.end` unless given. `state` goes on from
-    a state, which is spent then; `recompute=True` keeps none and reads the whole row at each step.
-
-    The model runs in eval mode, without gradients, and is left as it was. Errors: ValueError for arguments without a
-    meaning, NoState from a model that cannot decode. Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman
-    et al., 2020, arXiv:1904.09751.
+    Errors: ValueError for arguments without a meaning, NoState from a model that cannot decode; a UserWarning beyond
+    the length that the model was trained on. Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et
+    al., 2020, arXiv:1904.09751.
     """
     _check(steps, temperature, top_k, top_p, beam, state, recompute)
-    if not isinstance(model, Generative):
+    if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
-    weight = next(model.parameters())
-    prompt = _prompt(model, tokens, source, state).to(weight.device, torch.long)
-    stop = getattr(model, "end", -1) if stop is None else stop
+    device = next(model.parameters()).device
+    prompt, padded = _prompt(model, tokens, source, state)
+    prompt = prompt.to(device, torch.long)
+    stop = getattr(model, "end", None) if stop is None else stop
+    length = prompt.shape[1] + steps
+    _warn_beyond(model, length)
+    given: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     with _evaluating(model), torch.no_grad():
-        if state is None and not recompute:
-            state = model.start(len(prompt), prompt.shape[1] + steps, dtype=weight.dtype, device=weight.device)
-        text = Text(prompt, prompt.shape[1], state, None if source is None else source.to(weight.device))
+        if state is not None:
+            state = _longer(model, state, length)
+        elif not recompute:
+            state = model.start(len(prompt), length)
+            if not padded:
+                given["ctx"] = Context(_in_order(prompt), run=True, full=True)
+        text = Text(prompt, prompt.shape[1], state, given)
         if beam > 1:
-            rows = _search(model, text, steps, beam, stop)
+            rows = _search(model, text, steps, beam, -1 if stop is None else stop)
         else:
-            rows = _draw(model, text, steps, stop, _sampler(temperature, top_k, top_p, seed, weight.device))
+            rows = _draw(model, text, steps, stop, _sampler(temperature, top_k, top_p, seed, device), hear)
     return rows if tokens is not None else rows[:, 1:]
 
 
@@ -92,16 +99,25 @@ def generate(
 
 
 def _draw(
-    model: Generative, text: Text, steps: int, stop: int, choose: Callable[[Tensor], Tensor]
+    model: Any,
+    text: Text,
+    steps: int,
+    stop: int | None,
+    choose: Callable[[Tensor], Tensor],
+    hear: Callable[[Tensor], None] | None,
 ) -> Int[Tensor, "B N"]:
     done = torch.zeros(len(text.rows), dtype=torch.bool, device=text.rows.device)
     width = text.rows.shape[1] + steps
-    for _ in range(steps):
-        if bool(done.all()):
+    for step in range(steps):
+        if stop is not None and step and bool(done.all()):
             break
         logits, text = _read(model, text)
-        new = torch.where(done, -1, choose(logits))
-        done = done | (new == stop)
+        new = choose(logits)
+        if stop is not None:
+            new = torch.where(done, -1, new)
+            done = done | (new == stop)
+        if hear is not None:
+            hear(new)
         text = _written(text, new)
     return _padded(text.rows, width)
 
@@ -124,26 +140,38 @@ def _sampler(
 
 def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
     """The k largest logits of each row, the first of equal ones; -inf in place of the others."""
-    order = torch.sort(logits, dim=-1, descending=True, stable=True).indices
-    return _only(logits, order, torch.arange(logits.shape[-1], device=logits.device).expand_as(order) < k)
+    if k >= logits.shape[-1]:
+        return logits
+    least = logits.topk(k, sorted=False).values.amin(-1, keepdim=True)
+    return _down_to(logits, least, k - (logits > least).sum(-1, keepdim=True))
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
     """The fewest largest logits of each row whose probabilities reach p, all for p=1; -inf in place of the others."""
-    sorted_, order = torch.sort(logits, dim=-1, descending=True, stable=True)
-    probability = sorted_.softmax(-1)
-    before = probability.cumsum(-1) - probability
-    return _only(logits, order, (before < p) | (p >= 1))
+    if p >= 1:
+        return logits
+    size, norm = min(FIRST, logits.shape[-1]), logits.logsumexp(-1, keepdim=True)
+    while True:
+        largest = logits.topk(size).values  # [B size], falling
+        probability = (largest - norm).exp()
+        kept = ((probability.cumsum(-1) - probability) < p).sum(-1, keepdim=True)
+        if size == logits.shape[-1] or bool((kept < size).all()):
+            break
+        size = min(8 * size, logits.shape[-1])
+    least = largest.take_along_dim(kept - 1, -1)
+    return _down_to(logits, least, kept - (logits > least).sum(-1, keepdim=True))
 
 
-def _only(logits: Tensor, order: Int[Tensor, "B V"], kept: Bool[Tensor, "B V"]) -> Tensor:
-    return logits.masked_fill(~torch.zeros_like(kept).scatter(-1, order, kept), -torch.inf)
+def _down_to(logits: Float[Tensor, "B V"], least: Float[Tensor, "B 1"], equal: Int[Tensor, "B 1"]) -> Tensor:
+    """The logits above `least`, and so many of those that equal it, the first ones; -inf in place of the others."""
+    same = logits == least
+    return logits.masked_fill((logits < least) | (same & (same.cumsum(-1) > equal)), -torch.inf)
 
 
 # Beam search ---------------------------------------------------------------------------------------------------------
 
 
-def _search(model: Generative, text: Text, steps: int, beam: int, stop: int) -> Int[Tensor, "B N"]:
+def _search(model: Any, text: Text, steps: int, beam: int, stop: int) -> Int[Tensor, "B N"]:
     batch, width = text.rows.shape[0], text.rows.shape[1] + steps
     score = torch.zeros(batch, 1, device=text.rows.device)  # of each row that goes on: at first the prompt alone
     best, best_score = _padded(text.rows, width), torch.full_like(score[:, 0], -torch.inf)
@@ -171,22 +199,26 @@ def _continued(
 ) -> tuple[Float[Tensor, "B N"], Int[Tensor, "B N"], Int[Tensor, "B N"]]:
     """The likeliest ways to go on, best first, the smaller row and token first among equals: score, row and token."""
     batch, rows = score.shape
-    scores = score[..., None] + logits.log_softmax(-1).unflatten(0, (batch, rows))
-    score, order = (x[:, :most] for x in torch.sort(scores.flatten(1), dim=-1, descending=True, stable=True))
+    scores = (score[..., None] + logits.log_softmax(-1).unflatten(0, (batch, rows))).flatten(1)  # [B R*V]
+    kept = keep_top_k(scores, most)
+    # those that are kept in the order of their places, then by score, equal ones as they stand
+    places = torch.where(kept > -torch.inf, 1, 0).topk(min(most, kept.shape[1])).indices.sort(-1).values
+    found = kept.take_along_dim(places, -1)
+    found, order = torch.sort(found, dim=-1, descending=True, stable=True)
+    places = places.take_along_dim(order, -1)
     first = torch.arange(batch, device=score.device)[:, None] * rows
-    return score, first + order // logits.shape[-1], order % logits.shape[-1]
+    return found, first + places // logits.shape[-1], places % logits.shape[-1]
 
 
 # One step ------------------------------------------------------------------------------------------------------------
 
 
-def _read(model: Generative, text: Text) -> tuple[Float[Tensor, "B V"], Text]:
+def _read(model: Any, text: Text) -> tuple[Float[Tensor, "B V"], Text]:
     """The logits after the last token of each row, and the text with everything read."""
     unread = text.rows if text.state is None else text.rows[:, text.rows.shape[1] - text.unread :]
-    source = {} if text.source is None else {"source": text.source}
-    out = model.logits(unread, text.state, **source)
+    out = model.logits(unread, text.state, last=True, **text.given)
     logits = out.y[:, -1].to(torch.promote_types(out.y.dtype, torch.float32))
-    return logits, text._replace(state=out.state, unread=0, source=text.source if out.state is None else None)
+    return logits, text._replace(state=out.state, unread=0, given=text.given if out.state is None else {})
 
 
 def _written(text: Text, new: Int[Tensor, " B"]) -> Text:
@@ -195,7 +227,8 @@ def _written(text: Text, new: Int[Tensor, " B"]) -> Text:
 
 def _taken(text: Text, rows: Int[Tensor, " R"]) -> Text:
     state = None if text.state is None else select(text.state, rows)
-    return Text(text.rows[rows], text.unread, state, None if text.source is None else text.source[rows])
+    given = {name: value[rows] for name, value in text.given.items()}
+    return Text(text.rows[rows], text.unread, state, given)
 
 
 def _padded(rows: Int[Tensor, "B T"], width: int) -> Int[Tensor, "B N"]:
@@ -231,27 +264,50 @@ def _check(
 
 
 def _prompt(
-    model: Generative, tokens: Int[Tensor, "B T"] | None, source: Int[Tensor, "R S"] | None, state: State | None
-) -> Int[Tensor, "B T"]:
+    model: Any, tokens: Int[Tensor, "B T"] | None, source: Int[Tensor, "R S"] | None, state: State | None
+) -> tuple[Int[Tensor, "B T"], bool]:
+    """The prompt, and whether any of it is padding."""
     if tokens is None:
         begin = getattr(model, "begin", None)
         if source is None or begin is None:
             raise ValueError("tokens=None starts from a model's begin token and needs a source; give a prompt [B, T]")
-        return torch.full((len(source), 1), begin)
+        return torch.full((len(source), 1), begin), False
+    if tokens.dtype == torch.bool or tokens.is_floating_point():
+        raise ValueError(f"a prompt holds token ids, whole numbers, and {tokens.dtype} came; give tokens.long()")
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
-    padded = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
-    if padded:
-        raise ValueError(f"row {padded[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")
+    ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
+    if ends:
+        raise ValueError(f"row {ends[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")
     for what, rows in (("source", None if source is None else len(source)), ("state", _batch(state))):
         if rows not in (None, len(tokens)):
             raise ValueError(f"the prompt has {len(tokens)} rows and the {what} {rows}; give both the same number")
-    return tokens
+    return tokens, bool((tokens < 0).any())
+
+
+def _in_order(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    return torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+
+
+def _longer(model: Any, state: State, length: int) -> State:
+    """A state with room for `length` tokens more, so that no cache is full while they are written."""
+    read = max((int(leaf.max()) for name, leaf in leaves(state) if name == "now" and len(leaf)), default=0)
+    return widened(state, model.start(1, read + length))
 
 
 def _batch(state: State | None) -> int | None:
     found = [] if state is None else leaves(state)
     return len(found[0][1]) if found else None
+
+
+def _warn_beyond(model: Any, length: int) -> None:
+    trained = getattr(model, "trained_length", None)
+    if trained is not None and length > trained and not getattr(model, "lanes", False):
+        warnings.warn(
+            f"{length} tokens are more than the {trained} of a row in training: what stands beyond may make no sense; "
+            "generate fewer, or train with a larger length",
+            stacklevel=3,
+        )
 
 
 @contextmanager

@@ -1,0 +1,73 @@
+"""Numbering: the positions of a batch's tokens, and the state of a model that goes on numbering them."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from kinformer.core.layer import Context, State
+from kinformer.core.memo import Memo
+
+GAP = "a row has padding (-1) between its tokens; padding may stand before or after them only"
+
+
+class Numbered(NamedTuple):
+    """A model's state: the next position of each row, and the body's state."""
+
+    now: Int[Tensor, " B"]
+    body: State
+
+
+def numbered(tokens: Int[Tensor, "B T"], state: Numbered | None = None) -> Context:
+    """The context of tokens, -1 at padding, that are numbered from 0 or on from a state.
+
+    Errors: ValueError for padding between tokens: at once without a state, at the forward's one look with one.
+    """
+    memo = Memo()
+    if state is not None:
+        return Context(number(tokens, state.now, memo), run=True, memo=memo)
+    ((pos, full),) = fresh(memo, tokens)
+    return Context(pos, run=True, full=full, memo=memo)
+
+
+def fresh(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[Tensor, "B _"], bool]]:
+    """For each batch of rows that begin at 0 their positions, and whether it is known that none is padding.
+
+    One look at all of them; none under compile, and none where no row has two tokens. Rows without padding share one
+    row of positions, and so one mask.
+    """
+    if torch.compiler.is_compiling() or all(tokens.shape[1] < 2 for tokens in batches):
+        return [(_counted(tokens), False) for tokens in batches]
+    found = memo.look(*(test.any() for tokens in batches for test in (tokens < 0, _gaps(tokens))))
+    if any(found[1::2]):
+        raise ValueError(GAP)
+    return [
+        (_counted(tokens), False)
+        if padded
+        else (torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1), True)
+        for tokens, padded in zip(batches, found[::2], strict=True)
+    ]
+
+
+def number(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"], memo: Memo) -> Int[Tensor, "B T"]:
+    """Positions of a chunk: consecutive from `now` over real tokens, -1 at padding."""
+    if tokens.shape[1] > 1 and not torch.compiler.is_compiling():
+        memo.expect(~_gaps(tokens), GAP)
+    return _counted(tokens, now[:, None])
+
+
+def after(now: Int[Tensor, " B"], pos: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+    """The next position of each row once positions `pos`, which may be none, have been read."""
+    return torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now
+
+
+def _counted(tokens: Int[Tensor, "B T"], first: Int[Tensor, "B 1"] | int = 0) -> Int[Tensor, "B T"]:
+    real = tokens >= 0
+    return torch.where(real, first + real.cumsum(1) - 1, -1)
+
+
+def _gaps(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
+    """Tokens that stand behind padding that itself stands behind a token."""
+    real = tokens >= 0
+    return real[:, 1:] & ~real[:, :-1] & (real.cumsum(1)[:, :-1] > 0)
