@@ -1,49 +1,47 @@
 """AdaptiveSpan: each head learns how far it looks; DynamicSpan: each head decides it for each token."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at
-from kinformer.core.layer import Context
+from kinformer.core.bias import Bias, ScoreFn, at, of_heads
+from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.heads import Side, Sizes
+from kinformer.core.loss import Penalty
+from kinformer.core.read import precise
+from kinformer.core.request import Request
+
+Nearest = Literal[0, 1]
 
 
 class Ramp(Bias):
     """A soft window: weights times m(x) = clamp((ramp + z - x) / ramp, 0, 1), renormalised; subclasses give the span z.
 
-    `longest` is the largest span in positions, `ramp` the width of the soft edge. x is |i - j|, or |i - j| - 1 where
-    `nearest` is 1. `itself=False` keeps a query from reading its own position.
+    longest: the largest span, in positions.
+    ramp: the width of the soft edge, in positions; 32 in the paper.
+    nearest: x of the nearest key: 0 makes x = |i - j|, 1 makes it |i - j| - 1.
+    itself: False keeps a query from reading its own position.
     """
 
-    def __init__(self, longest: int, *, ramp: float = 32.0, nearest: Literal[0, 1] = 0, itself: bool = True):
+    def __init__(self, longest: int, *, ramp: float = 32.0, nearest: Nearest = 0, itself: bool = True):
         super().__init__()
-        self.longest, self.ramp, self.nearest, self.itself = longest, ramp, nearest, itself
+        self.longest, self.ramp = at_least("longest", longest, 1), within("ramp", ramp, 1, math.inf)
+        self.nearest, self.itself = one_of("nearest", nearest, Nearest), itself
 
     @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        """z, in positions, for each query."""
+        """z, in positions, for each query; in float32 or better, as bfloat16 cannot tell span 256 from 257."""
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        dtype = torch.promote_types(q.dtype, torch.float32)  # bfloat16 cannot tell distance 256 from 257
-        z = self.spans(sides).to(dtype)
-        if z.shape[1] != q.shape[1]:
-            raise ValueError(f"spans of {z.shape[1]} heads came to a layer of {q.shape[1]}; give both the same number")
-        z = z.expand(q.shape[0], q.shape[1], q.shape[2])
+    def bind(self, piece: Request) -> ScoreFn:
+        q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
+        z = self.spans(piece.queries.sides)
+        of_heads(f"spans of {z.shape[1]} heads", z.shape[1], piece)
+        z = z.expand(q.shape[:3])
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             distance = (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
@@ -58,13 +56,18 @@ class Ramp(Bias):
 class AdaptiveSpan(Ramp):
     """A learned span z_h in [0, longest] for each head: long rows at the price of the few heads that look far.
 
-    Use it under `Causal() & Band(longest)`, with `penalties={"span": weight}` in the model: aux "span" is the mean of
-    z over heads. z starts at `start` and is clamped after each step. The paper and its code read positions before the
-    query only: `itself=False`, or the pattern `Band(longest, -1)`, which says the same. The paper's x is i - j; the
-    published code's is i - j - 1, `nearest=1`, and it adds 1e-8 to the normaliser, which is left out here. ValueError
-    where the layer has another number of heads.
+    Use it under `Causal() & Band(longest)`, with `penalties={"span": 2e-6}` in the model (the authors' scripts have
+    5e-7 to 2e-6): aux "span" is the mean of z over heads, in positions. z is clamped after each step. The paper and its
+    code read positions before the query only: `itself=False`, or the pattern `Band(longest, -1)`, which says the same.
+    The paper's x is i - j; the published code's is i - j - 1, `nearest=1`, and it adds 1e-8 to the normaliser, which is
+    left out here.
 
-    Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2.
+    heads: those of the layer.
+    longest, ramp, nearest, itself: see `Ramp`.
+    start: where every z begins, in positions.
+
+    Errors: ValueError where the layer has another number of heads. Source: Sukhbaatar et al., 2019, arXiv:1905.07799,
+    section 2.2.
     """
 
     def __init__(
@@ -73,18 +76,21 @@ class AdaptiveSpan(Ramp):
         longest: int,
         *,
         ramp: float = 32.0,
-        nearest: Literal[0, 1] = 0,
+        nearest: Nearest = 0,
         itself: bool = True,
         start: float = 0.0,
     ):
         super().__init__(longest, ramp=ramp, nearest=nearest, itself=itself)
-        self.span = nn.Parameter(torch.full((heads,), float(start)))
+        self.span = nn.Parameter(torch.full((at_least("heads", heads, 1),), float(within("start", start, 0, longest))))
 
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        return self.span[None, :, None]
+        return precise(self.span)[None, :, None]
 
-    def aux(self, sides: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return {"span": self.span.mean()}
+    def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
+        return {"span": precise(self.span).mean()}
+
+    def penalties(self) -> Mapping[str, Penalty]:
+        return {"span": Penalty((self.span,))}
 
     @torch.no_grad()
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
@@ -94,18 +100,22 @@ class AdaptiveSpan(Ramp):
 class DynamicSpan(Ramp):
     """A span for each head and token, z_t = longest * sigmoid(v_h.x_t + b_h): the same window, decided as it reads.
 
-    Attention projects v_h.x_t + b_h from its input. aux "span" is the mean of z over heads, for each token.
+    Attention projects v_h.x_t + b_h from its input: the penalty "span", the mean of z over heads for each token, trains
+    that matrix and what lies beneath it. `longest`, `ramp`, `nearest`, `itself`: see `Ramp`.
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2.
     """
 
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        return self.longest * torch.sigmoid(sides["span"][..., 0])
+        return self.longest * torch.sigmoid(precise(sides["span"])[..., 0])
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        return {"span": 1}
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {"span": Side(1)}
 
-    def aux(self, sides: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
         return {"span": self.spans(sides).mean(1)}
+
+    def penalties(self) -> Mapping[str, Penalty]:
+        return {"span": Penalty((), reaches_x=True)}
 
 
 EXAMPLES = (
@@ -114,4 +124,3 @@ EXAMPLES = (
     lambda: DynamicSpan(8, ramp=3),
     lambda: DynamicSpan(8, ramp=2, nearest=1, itself=False),
 )
-COMPILES = True

@@ -1,13 +1,11 @@
 """ALiBi: a fixed penalty per position of distance, steeper in some heads than in others."""
 
-from collections.abc import Mapping
-
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.bias import Bias, ScoreFn, at
-from kinformer.core.layer import Context
+from kinformer.core.bias import Bias, ScoreFn, at, of_heads
+from kinformer.core.checks import at_least
+from kinformer.core.request import Request
 
 
 class ALiBi(Bias):
@@ -15,31 +13,21 @@ class ALiBi(Bias):
 
     The slopes are fixed, a geometric sequence from 2^(-8/heads) to 2^-8 where heads is a power of two; see `slopes`.
     Under `Causal()` the distance is the paper's i - j; without it the form is symmetric, which suits encoders.
-    Published code adds slope * j instead, the same after softmax. ValueError where the layer has another number of
-    heads.
+    Published code adds slope * j instead, the same after softmax.
 
-    Source: Press et al., 2021, arXiv:2108.12409, section 3.
+    heads: those of the layer; slopes go from steep to flat.
+
+    Errors: ValueError where the layer has another number of heads. Source: Press et al., 2021, arXiv:2108.12409,
+    section 3.
     """
 
     def __init__(self, heads: int):
         super().__init__()
-        self.slopes = slopes(heads)
+        self.slopes = slopes(at_least("heads", heads, 1))
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        if q.shape[1] != len(self.slopes):
-            given = f"ALiBi({len(self.slopes)}) came to a layer of {q.shape[1]} heads"
-            raise ValueError(f"{given}; give both the same number")
+    def bind(self, piece: Request) -> ScoreFn:
+        of_heads(f"ALiBi({len(self.slopes)})", len(self.slopes), piece)
+        q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
         dtype = torch.promote_types(q.dtype, torch.float32)  # bfloat16 cannot tell distance 256 from 257
         slope = torch.tensor(self.slopes, dtype=dtype, device=q.device)
 
@@ -57,4 +45,3 @@ def slopes(heads: int) -> tuple[float, ...]:
 
 
 EXAMPLES = (lambda: ALiBi(2),)
-COMPILES = True

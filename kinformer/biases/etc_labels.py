@@ -1,52 +1,45 @@
 """ETCLabels: a learned vector for each relation of two tokens, by distance or by segment."""
 
-from collections.abc import Mapping
-
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, entry
-from kinformer.core.layer import Context
+from kinformer.core.bias import Bias, ScoreFn, at, entry, labels_of, of_heads
+from kinformer.core.checks import at_least
+from kinformer.core.request import Request
 
 
 class ETCLabels(Bias):
     """Makes the score scale * q_i.(k_j + a_n), n being the label of how j stands to i.
 
-    Between two tokens of a text, and between two global ones, which are the first `n` positions, the label is j - i
-    clipped to [-clip, clip], 2 clip + 1 labels for each; between a global token and a text's, whether both are of one
-    segment, read from `ctx.below["segment"]` [B T], each direction with labels of its own. `order=True` tells other
-    segments before from those after. Each head has its own vectors. Without segments all tokens are of one.
+    Between two tokens of a text, and between two global ones, the label is j - i clipped to [-clip, clip], 2 clip + 1
+    labels for each. Between a global token and a text's it says whether both are of one segment, each direction with
+    labels of its own; `Context(labels={"segment": ..})` names the segments, and a cache keeps them. Each head has its
+    own vectors. Without segments all tokens are of one.
 
-    Errors: ValueError for a negative clip, and for segments of other tokens than the queries and keys. Source: Ainslie
-    et al., 2020, arXiv:2004.08483, section 3.1.
+    heads, head_dim: those of the layer.
+    n: how many tokens are global: the first ones.
+    clip: the furthest distance with a label of its own, in positions.
+    order: True tells other segments before from those after.
+
+    Errors: ValueError for a negative clip, and where only queries or only keys have segments. Source: Ainslie et al.,
+    2020, arXiv:2004.08483, section 3.1.
     """
 
     def __init__(self, heads: int, head_dim: int, n: int, clip: int, *, order: bool = False):
         super().__init__()
-        if clip < 0:
-            raise ValueError(f"clip={clip} is the furthest distance with a label of its own, so it must be at least 0")
-        self.n, self.clip, self.others = n, clip, 2 if order else 1
+        self.n, self.clip, self.others = at_least("n", n, 0), at_least("clip", clip, 0), 2 if order else 1
         labels = 2 * (2 * clip + 1) + 2 * (1 + self.others)
         self.keys = nn.Parameter(nn.init.xavier_uniform_(torch.empty(heads, labels, head_dim)))
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        segment = segments_of(ctx, q, k, type(self).__name__)
-        term = torch.einsum("bhtk,hnk->bhtn", q, self.keys) * scale
+    def bind(self, piece: Request) -> ScoreFn:
+        of_heads(f"an ETCLabels of {len(self.keys)} heads", len(self.keys), piece)
+        segments = labels_of(piece, "segment", "ETCLabels")
+        q_pos, k_pos = piece.queries.pos, piece.keys.pos
+        term = torch.einsum("bhtk,hnk->bhtn", piece.queries.q, self.keys) * piece.scale  # [B H T K] [H N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            ahead = torch.zeros_like(b) if segment is None else segment[b, j] - segment[b, i]
+            ahead = torch.zeros_like(b) if segments is None else segments[1][b, j] - segments[0][b, i]
             return s + entry(term, b, h, i, self.label(at(q_pos, b, h, i), at(k_pos, b, h, j), ahead))
 
         return score
@@ -65,18 +58,4 @@ class ETCLabels(Bias):
         return torch.where(wide_q == wide_k, same, across)
 
 
-def segments_of(
-    ctx: Context | None, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B G S K"], name: str
-) -> Int[Tensor, "B T"] | None:
-    """The segments of queries and keys that are one sequence, None where none are named; ValueError for another's."""
-    segment = None if ctx is None else ctx.below.get("segment")
-    if segment is not None and (segment.shape[1], segment.shape[1]) != (q.shape[2], k.shape[2]):
-        raise ValueError(
-            f"{name} got segments of {segment.shape[1]} tokens for {q.shape[2]} queries and {k.shape[2]} keys; "
-            "it serves a whole sequence that reads itself"
-        )
-    return segment
-
-
 EXAMPLES = (lambda: ETCLabels(2, 8, 2, 3), lambda: ETCLabels(2, 8, 0, 2, order=True))
-COMPILES = True

@@ -1,46 +1,37 @@
 """Relative: a learned vector for each clipped distance, added to keys and to values."""
 
-from collections.abc import Mapping
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias, ScoreFn, at, entry
-from kinformer.core.layer import Context
+from kinformer.core.checks import at_least
+from kinformer.core.request import Request
 
 
 class Relative(Bias):
     """Makes the score scale * q_i.(k_j + a_n) and the value v_j + b_n, n being j - i clipped to [-clip, clip].
 
-    Choose it where nearness matters and far distances are all alike. The tables, a of width `head_dim` and b of width
-    `value_dim` (head_dim unless given), have 2 clip + 1 rows and are shared by all heads. `values=False` leaves b out,
-    as most later models do.
+    Choose it where nearness matters and far distances are all alike. The tables a and b have 2 clip + 1 rows and are
+    shared by all heads.
+
+    head_dim: the width of a query, and of a.
+    clip: the furthest distance with a vector of its own, in positions.
+    value_dim: the width of a value, and of b; head_dim unless given.
+    values: False leaves b out, as most later models do.
 
     Errors: ValueError for a negative clip. Source: Shaw et al., 2018, arXiv:1803.02155, section 3.2.
     """
 
     def __init__(self, head_dim: int, clip: int, *, value_dim: int | None = None, values: bool = True):
         super().__init__()
-        if clip < 0:
-            raise ValueError(f"clip={clip} is the furthest distance with a vector of its own, so it must be at least 0")
-        self.clip = clip
-        self.keys = _drawn(clip, head_dim)
+        self.clip = at_least("clip", clip, 0)
+        self.keys = _drawn(clip, at_least("head_dim", head_dim, 1))
         self.added = _drawn(clip, head_dim if value_dim is None else value_dim) if values else None
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        term = torch.einsum("bhtk,nk->bhtn", q, self.keys) * scale
+    def bind(self, piece: Request) -> ScoreFn:
+        q_pos, k_pos = piece.queries.pos, piece.keys.pos
+        term = torch.einsum("bhtk,nk->bhtn", piece.queries.q, self.keys) * piece.scale  # [B H T K] [N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return s + entry(term, b, h, i, self._row(at(k_pos, b, h, j) - at(q_pos, b, h, i)))
@@ -63,4 +54,3 @@ def _drawn(clip: int, width: int) -> nn.Parameter:
 
 
 EXAMPLES = (lambda: Relative(8, 3), lambda: Relative(8, 2, values=False))
-COMPILES = True

@@ -1,14 +1,14 @@
 """T5: a learned number for each bucket of distances, fine nearby and coarse far away."""
 
 import math
-from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at
-from kinformer.core.layer import Context
+from kinformer.core.bias import Bias, ScoreFn, at, of_heads
+from kinformer.core.checks import at_least
+from kinformer.core.request import Request
 
 
 class T5(Bias):
@@ -16,22 +16,28 @@ class T5(Bias):
 
     Choose it as a cheap learned sense of distance that works at any length. Distances below half of the buckets have
     one each; the others share the distances up to `furthest` by their logarithm, and the last takes all that is
-    further. `ahead=True`, for encoders, gives half of the buckets to keys ahead of their query; otherwise those count
-    as distance 0. Errors: ValueError for fewer than 2 buckets a side, or a `furthest` that they reach one by one.
+    further.
 
-    Source: Raffel et al., 2020, arXiv:1910.10683, section 2.1.
+    heads: those of the layer.
+    buckets: how many numbers a head has; 32 in the paper.
+    furthest: the distance from which all share a bucket, in positions; 128 in the paper.
+    ahead: True, for encoders, gives half of the buckets to keys ahead of their query; otherwise those count as
+        distance 0.
+
+    Errors: ValueError for fewer than 2 buckets a side, a `furthest` that they reach one by one, and a layer of another
+    number of heads. Source: Raffel et al., 2020, arXiv:1910.10683, section 2.1.
     """
 
     def __init__(self, heads: int, buckets: int = 32, furthest: int = 128, *, ahead: bool = False):
         super().__init__()
-        self.side = buckets // 2 if ahead else buckets
+        self.side = at_least("buckets", buckets, 1) // 2 if ahead else buckets
         if self.side < 2 or furthest <= self.side // 2:
             raise ValueError(
                 f"buckets={buckets}, furthest={furthest}: give at least 2 buckets a side, and a furthest distance "
                 "above the half of them that stand for one distance each"
             )
         self.furthest, self.ahead = furthest, ahead
-        self.table = nn.Parameter(torch.randn(buckets, heads) * 0.02)
+        self.table = nn.Parameter(torch.randn(buckets, at_least("heads", heads, 1)) * 0.02)
 
     def bucket(self, distance: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
         """The bucket of i - j."""
@@ -42,20 +48,9 @@ class T5(Bias):
         found = torch.where(far < exact, far, coarse)
         return found + self.side * (distance < 0) if self.ahead else found
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        if q.shape[1] != self.table.shape[1]:
-            raise ValueError(f"T5 was made for {self.table.shape[1]} heads and got {q.shape[1]}; give it heads=...")
+    def bind(self, piece: Request) -> ScoreFn:
+        of_heads(f"a T5 of {self.table.shape[1]} heads", self.table.shape[1], piece)
+        q_pos, k_pos = piece.queries.pos, piece.keys.pos
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return s + self.table[self.bucket(at(q_pos, b, h, i) - at(k_pos, b, h, j)), h]
@@ -64,4 +59,3 @@ class T5(Bias):
 
 
 EXAMPLES = (lambda: T5(2, 8, 12), lambda: T5(2, 10, 9, ahead=True))
-COMPILES = True

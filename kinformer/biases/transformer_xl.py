@@ -1,26 +1,32 @@
 """TransformerXL: sinusoids of the distance, and two learned vectors that stand in for the query."""
 
 import math
-from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, entry
-from kinformer.core.layer import Context
-from kinformer.core.scores import shared
+from kinformer.core.bias import Bias, ScoreFn, at, entry, of_heads
+from kinformer.core.checks import at_least
+from kinformer.core.heads import number_of_groups
+from kinformer.core.request import Request
 
 
 class TransformerXL(Bias):
     """Makes the score scale * [(q_i + u).k_j + (q_i + v).(W R_{i-j})], of distances alone and of any length.
 
-    Choose it where a layer reads a memory, whose absolute positions would say nothing. R_n is the sinusoid of n, of
-    width `d` (heads * head_dim unless given): all sines, then all cosines. W, u and v are learned, u and v in each
-    head's own space; hand the u and v of one layer to the others, and all share them as the paper's model does.
-    Distances have a sign, so it serves encoders too.
+    Choose it where a layer reads a memory, whose absolute positions would say nothing. R_n is the sinusoid of n: all
+    sines, then all cosines. W, u and v are learned, u and v in each head's own space. Distances have a sign, so it
+    serves encoders too. Where Python knows how far apart a query and a key can be (by the pattern's reach, or in a row
+    without gaps), W R is a table of distances; elsewhere the sinusoid of i - j is taken apart into those of i and of j.
+    The two are equal, and neither waits for positions.
 
-    Errors: ValueError for an odd d. Source: Dai et al., 2019, arXiv:1901.02860, section 3.3.
+    heads, head_dim: those of the layer.
+    d: the width of R, even; heads * head_dim unless given.
+    u, v: those of another layer, to share them as the paper's model does.
+
+    Errors: ValueError for an odd d, for a u or v of another shape, and for a layer of another number of heads.
+    Source: Dai et al., 2019, arXiv:1901.02860, section 3.3.
     """
 
     def __init__(
@@ -33,57 +39,69 @@ class TransformerXL(Bias):
         v: nn.Parameter | None = None,
     ):
         super().__init__()
-        self.heads, self.d = heads, heads * head_dim if d is None else d
+        width = at_least("heads", heads, 1) * at_least("head_dim", head_dim, 1)
+        self.heads, self.d = heads, width if d is None else at_least("d", d, 2)
         if self.d % 2:
             raise ValueError(f"sinusoids come in pairs of sine and cosine, and d={self.d} is odd; give an even d")
-        self.position = nn.Linear(self.d, heads * head_dim, bias=False)
+        for name, given in (("u", u), ("v", v)):
+            if given is not None and given.shape != (heads, head_dim):
+                raise ValueError(f"{name} has shape {list(given.shape)}; give one of [{heads}, {head_dim}]")
+        self.position = nn.Linear(self.d, width, bias=False)
         self.u = _drawn(heads, head_dim) if u is None else u
         self.v = _drawn(heads, head_dim) if v is None else v
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        least, most = distances(q_pos, k_pos, reach)
-        table = self.position(sinusoids(torch.arange(least, most + 1, device=q.device), self.d, q.dtype))
-        keys = shared(k, self.heads // k.shape[1])
-        content = torch.einsum("hk,bhsk->bhs", self.u, keys) * scale
-        position = torch.einsum("bhtk,nhk->bhtn", q + self.v[:, None], table.unflatten(-1, (self.heads, -1))) * scale
+    def bind(self, piece: Request) -> ScoreFn:
+        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, piece)
+        q, k, q_pos, k_pos = piece.queries.q, piece.keys.k, piece.queries.pos, piece.keys.pos
+        groups = k.shape[1]
+        number_of_groups(self.heads, groups)
+        by_group = self.u.unflatten(0, (groups, -1))  # [G R K]: head h reads key head h // R
+        content = torch.einsum("grk,bgsk->bgrs", by_group, k).flatten(1, 2) * piece.scale  # [B H S]
+        asks = (q + self.v[:, None]) * piece.scale  # [B H T K]
+        bounds = distances(piece)
+        if bounds is None:
+            position = self._of_positions(asks, q_pos, k_pos)
+            return lambda s, b, h, i, j: s + content[b, h, j] + position[b, h, i, j]
+        least, most = bounds
+        table = self.position(sinusoids(torch.arange(least, most + 1, device=q.device), self.d, q.dtype))  # [N H*K]
+        of_distances = torch.einsum("bhtk,nhk->bhtn", asks, table.unflatten(-1, (self.heads, -1)))
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             distance = at(q_pos, b, h, i) - at(k_pos, b, h, j)
-            return s + content[b, h, j] + entry(position, b, h, i, distance.clamp(least, most) - least)
+            return s + content[b, h, j] + entry(of_distances, b, h, i, distance.clamp(least, most) - least)
 
         return score
 
+    def _of_positions(
+        self, asks: Float[Tensor, "B H T K"], q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
+    ) -> Float[Tensor, "B H T S"]:
+        """asks_i.(W R_{i-j}) as a product of something of i and R_j: D more numbers a pair, no table.
 
-def distances(
-    q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"], reach: tuple[float, float]
-) -> tuple[int, int]:
-    """The least and the most that a query is after its key: the reach's ends, or where it has none, the positions'."""
-    back, ahead = reach
-    least = -ahead if ahead < math.inf else -_furthest(k_pos, q_pos)
-    most = back if back < math.inf else _furthest(q_pos, k_pos)
-    return int(least), max(int(least), int(most))
+        sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos i cos j + sin i sin j, at each wavelength.
+        """
+        here = q_pos.amax((1, 2), keepdim=True)  # angles of near positions are small, so they keep their digits
+        weight = self.position.weight.unflatten(0, (self.heads, -1))
+        sines, cosines = torch.einsum("bhtk,hkd->bhtd", asks, weight).chunk(2, -1)
+        sin, cos = sinusoids(q_pos - here, self.d, asks.dtype).chunk(2, -1)  # [B #H T D/2]
+        turned = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)
+        return turned @ sinusoids(k_pos - here, self.d, asks.dtype).mT  # [B H T D] [B #H D S]
 
 
-def _furthest(late: Tensor, early: Tensor) -> int:
-    late, early = late[late >= 0], early[early >= 0]
-    return int(late.max() - early.min()) if late.numel() and early.numel() else 0
+def distances(piece: Request) -> tuple[int, int] | None:
+    """The least and the most that a query can be after its key, where that is known without looking at positions."""
+    back, ahead = piece.pattern.reach()
+    if piece.run and piece.queries.pos is piece.keys.pos:
+        furthest = max(piece.keys.pos.shape[-1] - 1, 0)
+        back, ahead = min(back, furthest), min(ahead, furthest)
+    if math.inf in (back, ahead):
+        return None
+    return int(-ahead), max(int(-ahead), int(back))
 
 
-def sinusoids(n: Int[Tensor, " N"], d: int, dtype: torch.dtype) -> Float[Tensor, "N D"]:
+def sinusoids(n: Int[Tensor, "*N"], d: int, dtype: torch.dtype) -> Float[Tensor, "*N D"]:
     """[sin(n w_0), .., cos(n w_0), ..] with w_m = 10000^(-2m/d)."""
     exact = torch.promote_types(dtype, torch.float32)  # the angles of far distances need more digits than bfloat16 has
-    angle = n[:, None].to(exact) * 10000 ** (-torch.arange(0, d, 2, dtype=exact, device=n.device) / d)
+    angle = n[..., None].to(exact) * 10000 ** (-torch.arange(0, d, 2, dtype=exact, device=n.device) / d)
     return torch.cat([angle.sin(), angle.cos()], -1).to(dtype)
 
 

@@ -77,7 +77,9 @@ class Plus(Bias):
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             for f in bound:
-                s = torch.where(s == -torch.inf, s, f(s, b, h, i, j))
+                out = s == -torch.inf
+                # f never sees -inf: 0 times it would be NaN in a factor's gradient
+                s = torch.where(out, s, f(torch.where(out, 0.0, s), b, h, i, j))
             return s
 
         return score
@@ -122,6 +124,33 @@ def entry(table: Float[Tensor, "B H T N"], b: Tensor, h: Tensor, i: Tensor, n: T
     # one flat index in place of four broadcast ones trains four times as fast on CPU
     _, heads, length, width = table.shape
     return table.flatten()[((b * heads + h) * length + i) * width + n]
+
+
+def of_heads(what: str, heads: int, piece: Request) -> None:
+    """ValueError for a bias that was made for another number of heads than the layer has."""
+    came = piece.queries.q.shape[1]
+    if came != heads:
+        raise ValueError(f"{what} came to a layer of {came} heads; give both the same number")
+
+
+def labels_of(piece: Request, name: str, who: str) -> tuple[Int[Tensor, "B T"], Int[Tensor, "B S"]] | None:
+    """A label of the queries and of the keys; None where neither has it, ValueError where only one of them does."""
+    of_queries, of_keys = piece.queries.labels.get(name), piece.keys.labels.get(name)
+    if of_queries is None and of_keys is None:
+        return None
+    if of_queries is None or of_keys is None:
+        which = "keys" if of_queries is None else "queries"
+        raise ValueError(
+            f"{who} compares the label {name!r} of queries and keys, and only the {which} have one; give every call of "
+            "a sequence Context(labels=...), and drop this bias where keys are a source's or a memory's"
+        )
+    tokens = piece.queries.q.shape[2], piece.keys.k.shape[2]
+    if (of_queries.shape[1], of_keys.shape[1]) != tokens:
+        raise ValueError(
+            f"{who} got the label {name!r} of {of_queries.shape[1]} queries and {of_keys.shape[1]} keys for "
+            f"{tokens[0]} queries and {tokens[1]} keys; give one number for each token"
+        )
+    return of_queries, of_keys
 
 
 def _seen(piece: Request, n: int) -> Request:

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries, Where
-from kinformer.core.layer import Below
+from kinformer.core.layer import Below, PerPair
 from kinformer.core.memo import Memo, fresh
 from kinformer.core.pattern import Pattern
 
@@ -47,8 +47,16 @@ class Request:
 
         Positions, sides, labels, tags and what came from below are cut together.
         """
-        below = {name: value.piece(rows, columns) for name, value in self.below.items()}
-        return self.but(queries=self.queries.cut(rows), keys=self.keys.cut(columns), run=False, below=below)
+        queries, keys = self.queries.cut(rows), self.keys.cut(columns)
+
+        def cut(value: Below) -> Below:
+            # scores that are of the same positions are so in every piece: by the object, without a look at numbers
+            if isinstance(value, PerPair) and value.q_pos is self.queries.pos and value.k_pos is self.keys.pos:
+                return PerPair(value.piece(rows, columns).scores, queries.pos, keys.pos)
+            return value.piece(rows, columns)
+
+        below = {name: cut(value) for name, value in self.below.items()}
+        return self.but(queries=queries, keys=keys, run=False, below=below)
 
     def but(self, **changes: object) -> "Request":
         """The same request with other fields."""

@@ -12,7 +12,7 @@ from kinformer.core.request import Request
 
 
 def scores(request: Request) -> Float[Tensor, "B H T S"]:
-    """The score of every pair, changed by the bias. Nothing is masked: scores of pairs outside the pattern mean nothing."""
+    """The score of every pair, changed by the bias. Nothing is masked: outside the pattern they mean nothing."""
     found = request.score(request)
     if request.bias is None:
         return found
@@ -21,10 +21,13 @@ def scores(request: Request) -> Float[Tensor, "B H T S"]:
     return change(found, b[:, None, None, None], h[:, None, None], i[:, None], j)
 
 
-def mask(request: Request) -> Bool[Tensor, "#B #H T S"] | None:
-    """Which pairs a request may read; None where it may read every one. Made once per forward, for all layers."""
+def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"] | None:
+    """Which pairs a request may read; None where it may read every one. Made once per forward, for all layers.
+
+    `count` is the number of heads, where there are more or fewer than the queries have (talking heads).
+    """
     queries, keys = request.queries, request.keys
-    heads = range(queries.head, queries.head + queries.q.shape[1])
+    heads = range(queries.head, queries.head + (count or queries.q.shape[1]))
     key = ("mask", request.pattern, queries.pos, keys.pos, heads, request.rows)
     return request.memo.get(lambda: pairs(request.pattern, queries.pos, keys.pos, heads, request.rows), *key)
 

@@ -1,75 +1,59 @@
 """Explicit: softmax attention whose scores and weights can be changed, and whose scores can be handed up."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.bias import Bias
-from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Context, Out, State
-from kinformer.core.pattern import Heads, Pattern, narrowed
+from kinformer.core.checks import a_part, a_pattern, a_probability
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.layer import Context, Out, PerPair
+from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
-from kinformer.core.scores import allowed, scores
-from kinformer.core.state import carry
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.core.scores import mask, scores
 from kinformer.execute.reference import softmax, weighted
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
 
 
 class PairMap(nn.Module, ABC):
     """A change of the scores before the softmax, or of the weights after it, for every pair of query and key.
 
-    `below` is the scores that the block beneath sent up, if any, for the same pairs. `mask` says which pairs are read;
-    the others hold numbers without a meaning, and what becomes of them has no effect. The number of heads may change.
+    `mask` says which pairs are read, None that all are; the others hold numbers without a meaning (a bias may have made
+    them -inf), and what becomes of them has no effect. The number of heads may change.
     """
 
     @abstractmethod
     def forward(
-        self,
-        x: Float[Tensor, "B H T S"],
-        below: Float[Tensor, "B N T S"] | None,
-        mask: Bool[Tensor, "B #H T S"],
+        self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None
     ) -> Float[Tensor, "B M T S"]: ...
-
-
-class FromBelow(PairMap):
-    """own * scores + below * scores from below; the lowest block, which has none below, keeps its scores as they are.
-
-    With both weights 1 the scores are residual (RealFormer): each block refines what the one beneath attended to, for
-    no parameters and hardly any time. They grow with depth. Source: He et al., 2020, arXiv:2012.11747; the weighted
-    form: prior from lower modules in Lin et al., 2021, arXiv:2106.04554.
-    """
-
-    def __init__(self, own: float = 1.0, below: float = 1.0):
-        super().__init__()
-        self.own, self.below = own, below
-
-    def forward(
-        self,
-        x: Float[Tensor, "B H T S"],
-        below: Float[Tensor, "B H T S"] | None,
-        mask: Bool[Tensor, "B #H T S"],
-    ) -> Float[Tensor, "B H T S"]:
-        return x if below is None else self.own * x + self.below * below
 
 
 class Explicit(Keyed):
     """Softmax attention that holds its whole matrix of scores; where nothing needs that, choose Softmax.
 
-    `before` changes the scores, `after` the weights; a pair that the pattern does not allow has weight 0 whatever they
-    do. `up=True` sends the scores (after `before`, unmasked) up, where the next block's same sublayer finds them; with
-    a state they cover kept and new keys in the order of the cache, so layers that share scores must share one pattern.
-    `dropout` drops weights after `after`. With `after`, the lse is None and reads cannot be merged, because changed
-    weights are no softmax. Memory is T x S per head.
+    after(softmax(before(score + bias))) v. A pair that the pattern does not allow has weight 0 whatever they do. Memory
+    is T x S per head. RealFormer is `Explicit(pattern, score=ResidualScores(), up=True)`; talking heads are in
+    `mechanisms/talking_heads.py`.
 
-    RealFormer is `Explicit(pattern, before=FromBelow(), up=True)`; talking heads are in `mechanisms/talking_heads.py`.
-    Errors: NoState from `start` where the pattern reads ahead; ValueError for scores from below of other keys.
-    Source: prior from lower modules in Lin et al., 2021, arXiv:2106.04554; He et al., 2020, arXiv:2012.11747.
+    pattern: which keys each query may read.
+    bias: a change of the scores.
+    score: what makes them, the product of query and key unless given.
+    before: a change of all scores at once.
+    after: a change of all weights; changed weights are no softmax, so the read has no lse and cannot be merged.
+    up: sends the scores (after `before`, unmasked) up, where the next block's same sublayer finds them. With a state
+        they cover kept and new keys in the order of the cache, so layers that share scores must share one pattern.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of weights that training drops, after `after`.
+
+    Errors: NoState from `start` where the pattern reads ahead; ValueError for heads of weights that cannot share the
+    heads of values. Source: prior from lower modules in Lin et al., 2021, arXiv:2106.04554; He et al., 2020,
+    arXiv:2012.11747.
     """
 
     def __init__(
@@ -77,6 +61,7 @@ class Explicit(Keyed):
         pattern: Pattern,
         bias: Bias | None = None,
         *,
+        score: Score | None = None,
         before: PairMap | None = None,
         after: PairMap | None = None,
         up: bool = False,
@@ -84,57 +69,33 @@ class Explicit(Keyed):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.pattern, self.bias, self.before, self.after = pattern, bias, before, after
-        self.up, self.scale, self.dropout = up, scale, dropout
+        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+        self.bias = bias and a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.score = a_part("score", score, Score, "a score, such as ResidualScores()") if score else Product()
+        self.before = before and a_part("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.after = after and a_part("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.up, self.scale, self.lse = up, scale, after is None
+        self.wants, self.sends = wants_of(bias, score), frozenset({"scores"} if up else ())
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        return {} if self.bias is None else self.bias.sides(k_dim, v_dim)
-
-    def forward(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out:
-        pattern = narrowed(self.pattern, ctx.only, ctx.also)
-        (k, v, k_pos), kept = carry(state, k, v, k_pos, pattern)
-        at = {"q_pos": ctx.pos[:, None], "k_pos": k_pos[:, None]}
-        x = scores(q, k, **at, pattern=pattern, bias=self.bias, scale=self.scale, ctx=ctx, sides=sides)
-        below = sent(ctx.below, k_pos, x) if self.before or self.after else None
+    def read(self, request: Request) -> Out[Read]:
+        x = scores(request)
         if self.before is not None:
-            x = self.before(x, below, allowed(pattern, x.shape[1], **at))
-        logits = x.masked_fill(~allowed(pattern, x.shape[1], **at), -torch.inf)
+            x = self.before(x, mask(request))
+        where = mask(request, x.shape[1])
+        logits = x if where is None else x.masked_fill(~where, -torch.inf)
         weights, lse = softmax(logits)
         if self.after is not None:
             read = (logits > -torch.inf).any(1, keepdim=True)  # a constant that `after` adds is no leave to read a key
-            weights = self.after(weights, below, read).masked_fill(~read, 0.0)
-        _check_value_heads(weights.shape[1], v.shape[1])
-        y = weighted(F.dropout(weights, self.dropout, self.training), v, self.bias, **at)
-        up = {"scores": x, "scores_pos": k_pos} if self.up else {}
-        found = Read(y, lse if self.after is None else None)
-        return Out(found, kept, {} if self.bias is None else self.bias.aux(sides), up)
+            weights = self.after(weights, read).masked_fill(~read, 0.0)
+        _check_value_heads(weights.shape[1], request.keys.v.shape[1])
+        y = weighted(F.dropout(weights, request.dropout), request)
+        up = {"scores": PerPair(x, request.queries.pos, request.keys.pos)} if self.up else {}
+        return Out(Read(y, lse if self.lse else None), up=up)
 
-
-def sent(
-    below: Mapping[str, Tensor], k_pos: Int[Tensor, "B S"], own: Float[Tensor, "B H T S"]
-) -> Float[Tensor, "B N T S"] | None:
-    """The scores that came from below, if any; ValueError where they are not for the pairs of `own`."""
-    found = below.get("scores")
-    if found is None:
-        return None
-    same = found.shape[2:] == own.shape[2:]
-    if same and not torch.compiler.is_compiling():
-        same = torch.equal(below["scores_pos"], k_pos)
-    if not same:
-        raise ValueError(
-            f"the scores from below ({found.shape[2]} queries x {found.shape[3]} keys) are not for this layer's "
-            f"{own.shape[2]} x {own.shape[3]} pairs; give layers that share scores one pattern and one kind of state"
-        )
-    return found
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        if self.before is not None or self.after is not None:
+            raise ValueError("an Explicit that changes scores or weights does not tell how much attention a key got")
+        return super().mass(queries, keys, read, ctx)
 
 
 def _check_value_heads(heads: int, value_heads: int) -> None:
@@ -145,10 +106,33 @@ def _check_value_heads(heads: int, value_heads: int) -> None:
         )
 
 
-EXAMPLES = (
-    lambda: Explicit(Causal()),
-    lambda: Explicit(Causal() & Band(3), before=FromBelow(), up=True),
-    lambda: Explicit(Heads(Causal() & Band(2), Causal()), before=FromBelow(0.7, 0.3), up=True, scale=0.5),
-    lambda: Explicit(Full(), up=True),
-)
-COMPILES = True
+def _plain() -> Explicit:
+    from kinformer.patterns.causal import Causal
+
+    return Explicit(Causal())
+
+
+def _realformer() -> Explicit:
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+    from kinformer.scores.residual import ResidualScores
+
+    return Explicit(Causal() & Band(3), score=ResidualScores(), up=True)
+
+
+def _weighed() -> Explicit:
+    from kinformer.core.pattern import Heads
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+    from kinformer.scores.residual import ResidualScores
+
+    return Explicit(Heads(Causal() & Band(2), Causal()), score=ResidualScores(0.7, 0.3), up=True, scale=0.5)
+
+
+def _encoder() -> Explicit:
+    from kinformer.patterns.full import Full
+
+    return Explicit(Full(), up=True)
+
+
+EXAMPLES = (_plain, _realformer, _weighed, _encoder)

@@ -4,11 +4,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.pattern import Heads
+from kinformer.core.checks import at_least
+from kinformer.core.example import Example
 from kinformer.mechanisms.explicit import Explicit, PairMap
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
 
 
 class MixHeads(PairMap):
@@ -17,36 +15,56 @@ class MixHeads(PairMap):
     Talking heads are `Explicit(pattern, before=MixHeads(h_k, h), after=MixHeads(h, h_v))`: better use of many narrow
     heads, for h (h_k + h_v) more multiplications per pair and the whole matrix in memory. h_k is the layer's heads, h
     is free, h_v a multiple of the layer's key_heads; where h_v is not h_k, the layer wants
-    `aggregation=Linear(h_v, v_dim, d)`. `bias` adds a number per head out (the paper has none, CaiT has).
+    `aggregation=OutProjection(h_v, v_dim, d)`. A head from which an attention bias shut a pair out (-inf) adds nothing
+    to the pair's mix; a pair that is shut out of all heads stays out.
 
-    A head from which an attention bias shut a pair out (-inf) adds nothing to the pair's mix; a pair that is shut out
-    of all heads stays out.
+    heads: those that come in.
+    out: those that go out; as many unless given.
+    bias: adds a number per head out (the paper has none, CaiT has).
+
     Source: Shazeer et al., 2020, arXiv:2003.02436; with biases: Touvron et al., 2021, arXiv:2103.17239.
     """
 
     def __init__(self, heads: int, out: int | None = None, *, bias: bool = False):
         super().__init__()
-        self.mix = nn.Linear(heads, heads if out is None else out, bias=bias)
+        self.mix = nn.Linear(at_least("heads", heads, 1), heads if out is None else at_least("out", out, 1), bias=bias)
         nn.init.normal_(self.mix.weight, std=heads**-0.5)
         if bias:
             nn.init.zeros_(self.mix.bias)
 
-    def forward(
-        self,
-        x: Float[Tensor, "B H T S"],
-        below: Float[Tensor, "B N T S"] | None,
-        mask: Bool[Tensor, "B #H T S"],
-    ) -> Float[Tensor, "B M T S"]:
+    def forward(self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None) -> Float[Tensor, "B M T S"]:
         spoken = x > -torch.inf
-        mixed = self.mix(torch.where(spoken, x, 0.0).movedim(1, -1)).movedim(-1, 1)
+        mixed = self.mix(torch.where(spoken, x, 0.0).movedim(1, -1)).movedim(-1, 1)  # [B T S H] times [H M]
         return torch.where(spoken.any(1, keepdim=True), mixed, -torch.inf)
 
 
-EXAMPLES = (
-    lambda: Explicit(Causal(), before=MixHeads(2), after=MixHeads(2)),
-    lambda: Explicit(Causal() & Band(3), before=MixHeads(2, 3, bias=True), after=MixHeads(3, 2, bias=True)),
-    lambda: Explicit(Heads(Causal() & Band(2), Causal()), after=MixHeads(2, bias=True)),
-    lambda: Explicit(Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True)),
-)
-BREAKS = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}
-COMPILES = True
+def _paper() -> Explicit:
+    from kinformer.patterns.causal import Causal
+
+    return Explicit(Causal(), before=MixHeads(2), after=MixHeads(2))
+
+
+def _other_heads() -> Explicit:
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+
+    return Explicit(Causal() & Band(3), before=MixHeads(2, 3, bias=True), after=MixHeads(3, 2, bias=True))
+
+
+def _patterns_by_head() -> Explicit:
+    from kinformer.core.pattern import Heads
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+
+    return Explicit(Heads(Causal() & Band(2), Causal()), after=MixHeads(2, bias=True))
+
+
+def _encoder() -> Explicit:
+    from kinformer.patterns.full import Full
+
+    return Explicit(Full(), before=MixHeads(2, bias=True), after=MixHeads(2, bias=True))
+
+
+NO_LSE = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}
+
+EXAMPLES = tuple(Example(make, NO_LSE) for make in (_paper, _other_heads, _patterns_by_head, _encoder))
