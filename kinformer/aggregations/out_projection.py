@@ -4,17 +4,23 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.aggregation import Aggregation
+from kinformer.core.checks import at_least
 
 
 class OutProjection(Aggregation):
-    """Heads concatenated, then one matrix to width d: what attention does unless told otherwise.
+    """W (y_1, .., y_H) + b, heads concatenated: what attention does unless told otherwise.
+
+    heads, v_dim: the heads that are joined, and the width of each.
+    d: the width of the result.
+    bias: whether the matrix has one.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.2.2.
     """
 
     def __init__(self, heads: int, v_dim: int, d: int, *, bias: bool = True):
         super().__init__()
-        self.linear = nn.Linear(heads * v_dim, d, bias=bias)
+        width = at_least("heads", heads, 1) * at_least("v_dim", v_dim, 1)
+        self.linear = nn.Linear(width, at_least("d", d, 1), bias=bias)
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         return self.linear(y.transpose(1, 2).flatten(2))  # [B T H*V]

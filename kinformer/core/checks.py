@@ -6,6 +6,9 @@ The line says what came, what was wanted, and so what to do.
 import math
 from typing import Any, TypeVar, get_args
 
+import torch
+from torch import Tensor
+
 V = TypeVar("V")
 
 
@@ -17,10 +20,43 @@ def one_of(name: str, value: V, options: Any) -> V:
     return value
 
 
+def whole(name: str, value: int) -> int:
+    """A whole number."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name}={value!r}: give a whole number")
+    return value
+
+
 def at_least(name: str, value: int, least: int) -> int:
     """A whole number from `least` up."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
+    return value
+
+
+def whole_numbers(name: str, value: tuple[int, ...], least: int) -> tuple[int, ...]:
+    """A tuple of whole numbers from `least` up."""
+    if not isinstance(value, tuple):
+        raise ValueError(f"{name}={value!r}: give a tuple of whole numbers of at least {least}")
+    for n, one in enumerate(value):
+        at_least(f"{name}[{n}]", one, least)
+    return value
+
+
+def a_flag(name: str, value: bool) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name}={value!r}: give True or False")
+    return value
+
+
+def a_table(name: str, value: Tensor, marks: bool = False) -> Tensor:
+    """A tensor by row and position [B P]: whole numbers, or with `marks` True and False."""
+    what = "bool" if marks else "whole numbers"
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}={value!r}: give a tensor [B P] of {what}")
+    if value.dim() != 2 or (value.dtype == torch.bool) is not marks or value.is_floating_point():
+        raise ValueError(f"{name} is {value.dtype} of shape {list(value.shape)}; give [B P] of {what}")
     return value
 
 

@@ -1,19 +1,25 @@
 """parse: a pattern from text, such as "Causal() & (Band(64) | Tokens(2))". The inverse of a pattern's repr."""
 
 import ast
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.discover import modules
+from kinformer.keywords import nearest
+
+Made = Mapping[str, Callable[..., Any]]
 
 
-def parse(text: str) -> Pattern:
-    """The pattern that an expression of pattern names, whole numbers, tuples and & | ~ spells.
+def parse(text: str, own: Made | None = None) -> Pattern:
+    """The pattern that an expression of pattern names, whole numbers, tuples and & | ~ spells; nothing else is run.
 
-    Nothing else is evaluated.
+    How members take patterns as keywords and checkpoints keep them.
 
-    How members take patterns as keywords and checkpoints keep them. Errors: ValueError names what is not understood,
-    or the patterns there are.
+    text: such as "Causal() & (Band(64) | Strided(64))".
+    own: further patterns by name, a class or a function each: those of a user's own file.
+
+    Errors: ValueError, in one line, for what is not understood; for an unknown name it names the nearest pattern.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval").body
@@ -21,15 +27,15 @@ def parse(text: str) -> Pattern:
         raise ValueError(
             f"pattern {text!r} does not parse: {error.msg}; write for example 'Causal() & Band(64)'"
         ) from None
-    found = _build(tree, text, _patterns())
+    found = _build(tree, text, {**_patterns(), **(own or {})})
     if not isinstance(found, Pattern):
         raise ValueError(f"{text!r} is {found!r}, not a pattern; write for example 'Causal() & Band(64)'")
     return found
 
 
-def _patterns() -> dict[str, type]:
+def _patterns() -> dict[str, Callable[..., Any]]:
     """Every pattern class of the discovered files, by its name."""
-    found: dict[str, type] = {"Heads": Heads}
+    found: dict[str, Callable[..., Any]] = {"Heads": Heads}
     for module in modules("patterns").values():
         for name, value in vars(module).items():
             if isinstance(value, type) and issubclass(value, Pattern) and value.__module__ == module.__name__:
@@ -37,7 +43,7 @@ def _patterns() -> dict[str, type]:
     return found
 
 
-def _build(node: ast.expr, text: str, known: dict[str, type]) -> Any:
+def _build(node: ast.expr, text: str, known: Made) -> Any:
     match node:
         case ast.Constant(value=bool() | int() | None):
             return node.value
@@ -46,14 +52,14 @@ def _build(node: ast.expr, text: str, known: dict[str, type]) -> Any:
         case ast.Tuple(elts=items):
             return tuple(_build(item, text, known) for item in items)
         case ast.UnaryOp(op=ast.Invert(), operand=operand):
-            return ~_build(operand, text, known)
+            return ~_operand(operand, text, known)
         case ast.BinOp(left=left, op=ast.BitAnd(), right=right):
-            return _build(left, text, known) & _build(right, text, known)
+            return _operand(left, text, known) & _operand(right, text, known)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            return _build(left, text, known) | _build(right, text, known)
+            return _operand(left, text, known) | _operand(right, text, known)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
             if name not in known:
-                raise ValueError(f"{name} in {text!r} is not a pattern; there are {', '.join(sorted(known))}")
+                raise ValueError(f"{name} in {text!r} is not a pattern{nearest(name, known)}")
             values = [_build(arg, text, known) for arg in args]
             named = {word.arg: _build(word.value, text, known) for word in keywords if word.arg}
             try:
@@ -63,3 +69,10 @@ def _build(node: ast.expr, text: str, known: dict[str, type]) -> Any:
     raise ValueError(
         f"{ast.unparse(node)!r} in {text!r} is not understood; use pattern names, whole numbers, tuples and & | ~"
     )
+
+
+def _operand(node: ast.expr, text: str, known: Made) -> Pattern:
+    found = _build(node, text, known)
+    if not isinstance(found, Pattern):
+        raise ValueError(f"{ast.unparse(node)} in {text!r} is {found!r}; & | ~ join patterns, such as Causal()")
+    return found

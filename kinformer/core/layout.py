@@ -25,6 +25,10 @@ class Layout(ABC):
     def keys_per_query(self, length: int) -> float:
         """About how many keys one query of a row of `length` tokens touches: the cost by which parts choose."""
 
+    def moved(self, n: int) -> "Layout":
+        """The layout of the same pairs, each query and key n positions later."""
+        return self
+
     def pairs(self, length: int) -> int:
         """Exactly how many pairs a row of `length` tokens touches. Quadratic: for tests and drawings."""
         at = torch.arange(length)
@@ -42,7 +46,8 @@ def _window(layout: Layout, q: Tensor, k: Tensor) -> Tensor:
 
 def _window_size(layout: Layout, length: int) -> float:
     # a side without an end counts half the row: the mean over all queries
-    return 1 + sum(length / 2 if side == INF else min(side, length) for side in (layout.back, layout.ahead))
+    size = 1 + sum(length / 2 if side == INF else min(side, length) for side in (layout.back, layout.ahead))
+    return min(length, max(0, size))
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Near(Layout):
         return _window(self, q, k)
 
     def keys_per_query(self, length: int) -> float:
-        return min(length, _window_size(self, length))
+        return _window_size(self, length)
 
 
 @dataclass(frozen=True)
@@ -71,11 +76,11 @@ class Residue(Layout):
         return ((q - k) % self.n == 0) & _window(self, q, k)
 
     def keys_per_query(self, length: int) -> float:
-        return min(length, _window_size(self, length)) / self.n
+        return _window_size(self, length) / self.n
 
 
 @dataclass(frozen=True)
-class Keys(Layout):
+class GatheredKeys(Layout):
     """A few keys for every query: gather positions p, repeated every `period` positions where a period is given."""
 
     p: tuple[int, ...]
@@ -88,11 +93,14 @@ class Keys(Layout):
 
     def keys_per_query(self, length: int) -> float:
         gathered = len(self.p) * (length / self.period if self.period else 1)
-        return min(gathered, gathered * _window_size(self, length) / length)
+        return gathered * _window_size(self, length) / max(length, 1)
+
+    def moved(self, n: int) -> Layout:
+        return replace(self, p=tuple((p + n) % self.period if self.period else p + n for p in self.p))
 
 
 @dataclass(frozen=True)
-class Rows(Layout):
+class GatheredRows(Layout):
     """Every key for a few queries: gather the queries at positions p."""
 
     p: tuple[int, ...]
@@ -103,7 +111,10 @@ class Rows(Layout):
         return _among(q, self.p, None) & _window(self, q, k)
 
     def keys_per_query(self, length: int) -> float:
-        return len(self.p) * min(length, _window_size(self, length)) / length
+        return len(self.p) * _window_size(self, length) / max(length, 1)
+
+    def moved(self, n: int) -> Layout:
+        return replace(self, p=tuple(p + n for p in self.p))
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,7 @@ class Dense(Layout):
         return _window(self, q, k)
 
     def keys_per_query(self, length: int) -> float:
-        return min(length, _window_size(self, length))
+        return _window_size(self, length)
 
 
 def _among(x: Tensor, p: tuple[int, ...], period: int | None) -> Tensor:

@@ -7,7 +7,8 @@ from functools import reduce
 from typing import NamedTuple
 
 from kinformer.core.layout import Dense, Layout, meet
-from kinformer.core.pattern import And, Not, Or, Pattern
+from kinformer.core.pattern import And, Heads, Not, Or, Pattern
+from kinformer.patterns.on_heads import OnHeads
 
 MOST_TERMS = 16
 MOST_PARTS = 4
@@ -27,7 +28,8 @@ def parts(pattern: Pattern, length: int) -> tuple[Part, ...]:
     The pattern is written as a union of conjunctions. A conjunction is read in the layout where its factors meet.
     Part n is term n without the terms before it, evaluated pointwise, so the parts are disjoint by construction.
     Where no sparse layout exists, or there would be more than 16 terms or 4 parts, there is one Dense part, which is
-    exact for every pattern.
+    exact for every pattern. What differs by head is a part for each turn of the heads. Random and Blocks have no layout
+    of their own: they are read in a Dense part.
     """
     terms = _union(pattern)
     layouts = [_meeting(term, length) for term in terms or ()]
@@ -50,7 +52,7 @@ def _meeting(term: Term, length: int) -> Layout:
 
 def _union(pattern: Pattern, negated: bool = False) -> list[Term] | None:
     """The pattern as a union of conjunctions (De Morgan for ~); None where that takes more than 16."""
-    pattern = pattern.expression
+    pattern = _spelled_out(pattern)
     if isinstance(pattern, Not):
         return _union(pattern.pattern, not negated)
     if not isinstance(pattern, And | Or):
@@ -63,3 +65,13 @@ def _union(pattern: Pattern, negated: bool = False) -> list[Term] | None:
     else:
         terms = [a + b for a in left for b in right]
     return terms if len(terms) <= MOST_TERMS else None
+
+
+def _spelled_out(pattern: Pattern) -> Pattern:
+    """A name for an expression, which may be a name in turn, as that; patterns by head as a union over turns."""
+    while (inner := pattern.expression) is not pattern:
+        pattern = inner
+    if not isinstance(pattern, Heads):
+        return pattern
+    turns = len(pattern.patterns)
+    return reduce(Or, (OnHeads(n, turns) & one for n, one in enumerate(pattern.patterns)))

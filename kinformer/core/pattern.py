@@ -10,8 +10,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kinformer.core.checks import a_part
 from kinformer.core.layout import Dense, Layout
 
+EXAMPLE = "a pattern, such as Causal() & Band(64)"
 Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
 
 
@@ -60,7 +62,10 @@ class Pattern(ABC):
         return some, ~some
 
     def tensors(self) -> dict[str, Tensor]:
-        """The tensors of the batch that this pattern and those in it hold, by place: for code that must see them."""
+        """The tensors of the batch that this pattern and those in it hold, by place ("right.ids").
+
+        For code that must hand them over one by one: custom operators, checkpointing, wrappers.
+        """
         return {
             name: tensor
             for field, value in _fields(self)
@@ -68,7 +73,12 @@ class Pattern(ABC):
         }
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Pattern":
-        """The same pattern with other tensors of the batch in place of its own."""
+        """The same pattern with other tensors of the batch in place of its own, by the names of `tensors()`.
+
+        KeyError for a name that is not among them.
+        """
+        if unknown := tensors.keys() - self.tensors().keys():
+            raise KeyError(f"{self} has no tensor {min(unknown)!r}; it has {sorted(self.tensors())}")
         found: dict[str, object] = {}
         for field, value in _fields(self):
             inside = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == field}
@@ -76,7 +86,7 @@ class Pattern(ABC):
                 found[field] = value.with_tensors(inside)
             elif isinstance(value, Tensor) and inside:
                 found[field] = inside[""]
-        return dataclasses.replace(self, **found) if found else self  # type: ignore[arg-type]
+        return dataclasses.replace(self, **found) if found else self
 
     def matrix(self, length: int, *, b: int = 0, h: int = 0) -> Bool[Tensor, "L L"]:
         """The pattern over positions 0..length-1 as a mask, queries down, keys across."""
@@ -136,6 +146,9 @@ class And(Pattern):
     left: Pattern
     right: Pattern
 
+    def __post_init__(self) -> None:
+        _operands("&", self.left, self.right)
+
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return self.left(b, h, q, k) & self.right(b, h, q, k)
 
@@ -164,6 +177,9 @@ class Or(Pattern):
     left: Pattern
     right: Pattern
 
+    def __post_init__(self) -> None:
+        _operands("|", self.left, self.right)
+
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return self.left(b, h, q, k) | self.right(b, h, q, k)
 
@@ -191,6 +207,9 @@ class Not(Pattern):
 
     pattern: Pattern
 
+    def __post_init__(self) -> None:
+        _operands("~", self.pattern)
+
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         allowed = self.pattern(b, h, q, k)
         return not allowed if isinstance(allowed, bool) else ~allowed
@@ -212,6 +231,8 @@ class Heads(Pattern):
     def __init__(self, *patterns: Pattern):
         if not patterns:
             raise ValueError("Heads got no pattern; give one for each head, or a few that the heads take in turn")
+        for n, pattern in enumerate(patterns):
+            a_part(f"pattern {n} of Heads", pattern, Pattern, EXAMPLE)
         object.__setattr__(self, "patterns", patterns)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
@@ -277,6 +298,11 @@ def pairs(
     h = torch.arange(heads.start, heads.stop, device=q.device)
     inside = pattern(b[:, None, None, None], h[:, None, None], q.clamp_min(0), k.clamp_min(0))
     return inside & (q >= 0) & (k >= 0)
+
+
+def _operands(sign: str, *operands: Pattern) -> None:
+    for operand in operands:
+        a_part(f"what stands beside {sign}", operand, Pattern, EXAMPLE)
 
 
 def _fields(pattern: Pattern) -> list[tuple[str, object]]:

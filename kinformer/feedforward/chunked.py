@@ -3,40 +3,50 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from kinformer.core.layer import Context, Layer, Out, State, joined
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.choice import recomputed
+from kinformer.core.collected import concatenated
+from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.state import leaves
-from kinformer.feedforward.mlp import MLP
 
 
 class Chunked(Layer):
-    """A layer that reads each token by itself, `size` tokens at a time: the same output, wide hidden values for few.
+    """A layer that reads each token by itself, some tokens at a time: the same output, wide hidden values for few.
 
     Choose it for long rows, where hidden values of 4 d a token are the most there is in memory; in training they are
-    computed again in the backward. Errors: ValueError for a layer with a state, which reads tokens together.
+    computed again in the backward.
+
+    layer: what is read in pieces, such as `MLP(d)`.
+    size: tokens of a piece.
+
+    Errors: ValueError for a layer that has a state, which reads tokens together, or that sends something up.
     Source: Kitaev et al., 2020, arXiv:2001.04451, section 3 ("Chunking").
     """
 
     def __init__(self, layer: Layer, size: int):
         super().__init__()
-        if size < 1:
-            raise ValueError(f"size={size}: a chunk holds at least one token")
+        a_part("layer", layer, Layer, "one, such as MLP(d)")
+        name = type(layer).__name__
         if leaves(layer.start(1, 1)):
-            name = type(layer).__name__
             raise ValueError(f"{name} has a state, so it reads tokens together and cannot be chunked; give an MLP")
-        self.d, self.layer, self.size = layer.d, layer, size
+        if layer.sends:
+            raise ValueError(f"{name} sends {min(layer.sends)!r} up, which is of a whole row; give an MLP")
+        self.d, self.layer, self.size, self.wants = layer.d, layer, at_least("size", size, 1), layer.wants
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         pieces = []
-        for z, pos in zip(x.split(self.size, 1), ctx.pos.split(self.size, 1), strict=True):
-            seen = Context(pos, ctx.run, ctx.only, ctx.also, ctx.source, ctx.source_pos, ctx.below)
+        for lo in range(0, max(x.shape[1], 1), self.size):
+            z, seen = x[:, lo : lo + self.size], ctx.columns(lo, lo + self.size)
             again = torch.is_grad_enabled() and z.requires_grad
-            pieces.append(
-                checkpoint(self.layer, z, state, seen, use_reentrant=False) if again else self.layer(z, state, seen)
-            )
-        return joined(pieces)
+            pieces.append(recomputed(self.layer, z, state, seen) if again else self.layer(z, state, seen))
+        return concatenated(pieces)
 
 
-EXAMPLES = (lambda: Chunked(MLP(16), 4),)
-COMPILES = True
+def _example() -> Chunked:
+    from kinformer.feedforward.mlp import MLP
+
+    return Chunked(MLP(16), 4)
+
+
+EXAMPLES = (_example,)

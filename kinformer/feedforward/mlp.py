@@ -1,25 +1,40 @@
-"""MLP: two matrices and a nonlinearity; Gated: three, one of them a gate."""
+"""MLP: two matrices and a nonlinearity; GatedMLP: three, one of them a gate."""
 
+import functools
+from collections.abc import Callable
 from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.checks import a_probability, at_least, one_of
 from kinformer.core.layer import Context, Layer, Out, State
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 
 
+FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """The named nonlinearity; "gelu_tanh" is the approximation that GPT-2 was trained with."""
-    if activation == "gelu_tanh":
-        return F.gelu(x, approximate="tanh")
-    return F.relu(x) if activation == "relu" else F.gelu(x) if activation == "gelu" else F.silu(x)
+    """The named nonlinearity; "gelu_tanh" is the approximation that GPT-2 was trained with. ValueError for no name."""
+    return FUNCTIONS[one_of("activation", activation, FUNCTIONS)](x)
 
 
 class MLP(Layer):
-    """f(x W1 + b1) W2 + b2, with `hidden` units (4 d unless given).
+    """f(x W1 + b1) W2 + b2: what each token computes alone.
+
+    d: the width.
+    hidden: units between the two matrices, 4 d unless given.
+    activation: f.
+    bias: whether both matrices have one.
+    dropout: the share of units that training drops.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.3.
     """
@@ -34,27 +49,32 @@ class MLP(Layer):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.d, self.activation, self.dropout = d, activation, dropout
-        self.up = nn.Linear(d, hidden or 4 * d, bias=bias)
-        self.down = nn.Linear(hidden or 4 * d, d, bias=bias)
+        self.d, self.activation = at_least("d", d, 1), one_of("activation", activation, Activation)
+        self.dropout = a_probability("dropout", dropout)
+        hidden = 4 * d if hidden is None else at_least("hidden", hidden, 1)
+        self.up = nn.Linear(d, hidden, bias=bias)
+        self.down = nn.Linear(hidden, d, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         hidden = F.dropout(activate(self.up(x), self.activation), self.dropout, self.training)
         return Out(self.down(hidden), state)
 
 
-class Gated(Layer):
+class GatedMLP(Layer):
     """(f(x W1) * x W3) W2: with silu the feed-forward of Llama, a little better than MLP at equal size.
 
-    `hidden` is 8/3 d unless given.
+    d: the width.
+    hidden: units, 8/3 d unless given, which makes the three matrices as large as the two of an MLP.
+    activation: f.
+    bias: whether the matrices have one.
 
     Source: Shazeer, 2020, arXiv:2002.05202.
     """
 
     def __init__(self, d: int, hidden: int | None = None, *, activation: Activation = "silu", bias: bool = False):
         super().__init__()
-        hidden = hidden or round(8 * d / 3)
-        self.d, self.activation = d, activation
+        self.d, self.activation = at_least("d", d, 1), one_of("activation", activation, Activation)
+        hidden = round(8 * d / 3) if hidden is None else at_least("hidden", hidden, 1)
         self.gate = nn.Linear(d, hidden, bias=bias)
         self.up = nn.Linear(d, hidden, bias=bias)
         self.down = nn.Linear(hidden, d, bias=bias)
@@ -63,4 +83,4 @@ class Gated(Layer):
         return Out(self.down(activate(self.gate(x), self.activation) * self.up(x)), state)
 
 
-EXAMPLES = (lambda: MLP(16), lambda: MLP(16, 24, activation="relu"), lambda: Gated(16))
+EXAMPLES = (lambda: MLP(16), lambda: MLP(16, 24, activation="relu"), lambda: GatedMLP(16))

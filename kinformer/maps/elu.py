@@ -8,8 +8,7 @@ from kinformer.core.feature_map import FeatureMap
 
 
 class ELU(FeatureMap):
-    """phi(x) = elu(x) + 1: x + 1 above 0, exp(x) below. Choose it as the plain linear Transformer: no parameters, no
-    randomness.
+    """phi(x) = elu(x) + 1: x + 1 above 0, exp(x) below. The plain linear Transformer: no parameters, no randomness.
 
     Its kernel is its own, not an estimate of exp(q.k), and q.k is not divided by sqrt(K): reads of it merge with each
     other alone. Source: Katharopoulos et al., 2020, arXiv:2006.16236, equation 7.

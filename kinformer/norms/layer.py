@@ -1,13 +1,24 @@
 """LayerNorm: mean 0 and variance 1 over a token's features, then a learned gain and shift."""
 
+import math
+
 from torch import nn
+
+from kinformer.core.checks import at_least, within
 
 
 class LayerNorm(nn.LayerNorm):
-    """PyTorch's LayerNorm over width d: the usual choice. Source: Ba et al., 2016, arXiv:1607.06450."""
+    """(x - mean) / sqrt(variance + eps) * gain + shift, PyTorch's: the usual choice.
+
+    d: the width.
+    eps: added to the variance.
+    bias: whether there is a shift.
+
+    Source: Ba et al., 2016, arXiv:1607.06450.
+    """
 
     def __init__(self, d: int, *, eps: float = 1e-5, bias: bool = True):
-        super().__init__(d, eps=eps, bias=bias)
+        super().__init__(at_least("d", d, 1), eps=within("eps", eps, 0, math.inf), bias=bias)
 
 
 EXAMPLES = (lambda: LayerNorm(16),)

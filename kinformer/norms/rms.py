@@ -1,16 +1,23 @@
 """RMSNorm: root mean square 1 over a token's features, then a learned gain."""
 
+import math
+
 from torch import nn
+
+from kinformer.core.checks import at_least, within
 
 
 class RMSNorm(nn.RMSNorm):
-    """PyTorch's RMSNorm over width d.
+    """x / sqrt(mean of squares + eps) * gain, PyTorch's: Llama's choice, cheaper than LayerNorm.
 
-    Llama's choice, cheaper than LayerNorm. Source: Zhang and Sennrich, 2019, arXiv:1910.07467.
+    d: the width.
+    eps: added to the mean of squares.
+
+    Source: Zhang and Sennrich, 2019, arXiv:1910.07467.
     """
 
     def __init__(self, d: int, *, eps: float = 1e-6):
-        super().__init__(d, eps=eps)
+        super().__init__(at_least("d", d, 1), eps=within("eps", eps, 0, math.inf))
 
 
 EXAMPLES = (lambda: RMSNorm(16),)

@@ -5,20 +5,33 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kinformer.core.checks import whole
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
 
 @dataclass(frozen=True)
 class Band(Pattern):
-    """i - left <= j <= i + right; right is left where it is not given. Local context at linear cost.
+    """i - left <= j <= i + right: local context at linear cost.
 
-    A window of w keys on each side is `Band(w)`; a decoder's window of the last w keys, itself included, is `Causal()
-    & Band(w - 1)`. Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    A window of w keys on each side is `Band(w)`; a decoder's window of the last w keys, itself included, is
+    `Causal() & Band(w - 1)`; `Band(w, -1)` reads w keys before the query and not itself.
+
+    left: how many positions back; negative where the window begins behind the query.
+    right: how many ahead, `left` unless given.
+
+    Errors: ValueError for a window without a key. Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
 
     left: int
     right: int | None = None
+
+    def __post_init__(self) -> None:
+        whole("left of Band", self.left)
+        if self.right is not None:
+            whole("right of Band", self.right)
+        if self.left + self.ahead < 0:
+            raise ValueError(f"{self} holds no key; make left + right at least 0")
 
     @property
     def ahead(self) -> int:
@@ -46,4 +59,4 @@ class Band(Pattern):
         return some, (k_lo >= q_hi - self.left + at) & (k_hi <= q_lo + self.ahead + at)
 
 
-EXAMPLES = (Band(3), Band(2, 0), Band(1, 4))
+EXAMPLES = (Band(3), Band(2, 0), Band(1, 4), Band(3, -1), Band(-1, 2))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kinformer.core.checks import at_least, whole
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
@@ -13,7 +14,12 @@ from kinformer.core.pattern import Index, Pattern
 class Block(Pattern):
     """i // size - back <= j // size <= i // size + ahead: local attention by blocks, the cheapest window.
 
-    Source: block-local attention in the survey of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+    size: positions of a block.
+    back: blocks before the own one that are read.
+    ahead: blocks behind it that are read.
+
+    Errors: ValueError for a window without a block. Source: block-local attention in the survey of Lin et al.,
+    2021, arXiv:2106.04554, section 4.1.1.
     """
 
     size: int
@@ -21,8 +27,9 @@ class Block(Pattern):
     ahead: int = 0
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"{self}: the size must be at least 1")
+        at_least("size of Block", self.size, 1)
+        if whole("back of Block", self.back) + whole("ahead of Block", self.ahead) < 0:
+            raise ValueError(f"{self} holds no block; make back + ahead at least 0")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         distance = q // self.size - k // self.size

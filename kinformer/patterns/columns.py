@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.layout import Keys, Layout
+from kinformer.core.checks import at_least
+from kinformer.core.layout import GatheredKeys, Layout
 from kinformer.core.pattern import Index, Pattern
 
 
@@ -13,7 +14,11 @@ from kinformer.core.pattern import Index, Pattern
 class Columns(Pattern):
     """block - offset - summary <= j mod block < block - offset: summary positions that every query reads.
 
-    A head of its own offset takes another sub-block. Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    block: the period, in positions.
+    summary: how many positions of each block are read.
+    offset: how many positions before a block's end they lie; a head of its own offset takes another sub-block.
+
+    Errors: ValueError where they do not fit into the block. Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
     """
 
     block: int
@@ -21,8 +26,10 @@ class Columns(Pattern):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        if not (0 < self.summary and 0 <= self.offset and self.summary + self.offset <= self.block):
-            raise ValueError(f"{self}: summary must be at least 1, and summary + offset at most block")
+        for name, value, least in (("block", self.block, 1), ("summary", self.summary, 1), ("offset", self.offset, 0)):
+            at_least(f"{name} of Columns", value, least)
+        if self.summary + self.offset > self.block:
+            raise ValueError(f"{self}: summary + offset must be at most block")
 
     @property
     def first(self) -> int:
@@ -34,7 +41,7 @@ class Columns(Pattern):
 
     @property
     def layout(self) -> Layout:
-        return Keys(tuple(range(self.first, self.block - self.offset)), period=self.block)
+        return GatheredKeys(tuple(range(self.first, self.block - self.offset)), period=self.block)
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
         return self(0, 0, now, k)

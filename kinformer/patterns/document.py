@@ -6,17 +6,21 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.checks import a_table
 from kinformer.core.pattern import Index, Pattern
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Document(Pattern):
-    """ids[b, i] = ids[b, j], with ids by absolute position: pass it as `Context(only=Document(ids))`.
+    """ids[b, i] = ids[b, j]: pass it as `Context(only=Document(ids))`.
 
-    A position beyond ids reads nothing.
+    ids: the document of each absolute position; a position beyond them reads nothing.
     """
 
     ids: Int[Tensor, "B P"]
+
+    def __post_init__(self) -> None:
+        a_table("ids of Document", self.ids)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.ids.shape[1] - 1

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from kinformer.core.checks import a_table
 from kinformer.core.pattern import Index, Pattern, Spelled
 
 
@@ -17,6 +18,9 @@ class MarkedKeys(Pattern):
     """
 
     mask: Bool[Tensor, "B P"]
+
+    def __post_init__(self) -> None:
+        a_table("mask of MarkedKeys", self.mask, marks=True)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, k)
@@ -31,6 +35,9 @@ class MarkedRows(Pattern):
 
     mask: Bool[Tensor, "B P"]
 
+    def __post_init__(self) -> None:
+        a_table("mask of MarkedRows", self.mask, marks=True)
+
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, q)
 
@@ -43,6 +50,9 @@ class Marked(Spelled):
     """
 
     mask: Bool[Tensor, "B P"]
+
+    def __post_init__(self) -> None:
+        a_table("mask of Marked", self.mask, marks=True)
 
     @property
     def expression(self) -> Pattern:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.checks import a_table, at_least
 from kinformer.core.pattern import Index, Pattern
 
 
@@ -13,12 +14,20 @@ from kinformer.core.pattern import Index, Pattern
 class OwnSegment(Pattern):
     """i >= n, or j < n, or ids[b, i] = ids[b, j]: a hard mask in one direction, from global to long tokens.
 
-    The first n positions are global; ids are by absolute position, and a position beyond them is of no segment. Pass it
-    as `Context(only=...)`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.3 (hard g2l masks).
+    Pass it as `Context(only=...)`.
+
+    ids: the segment of each absolute position; a position beyond them is of none.
+    n: how many positions at the front are global.
+
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.3 (hard g2l masks).
     """
 
     ids: Int[Tensor, "B P"]
     n: int
+
+    def __post_init__(self) -> None:
+        a_table("ids of OwnSegment", self.ids)
+        at_least("n of OwnSegment", self.n, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.ids.shape[1] - 1

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kinformer.core.checks import at_least
 from kinformer.core.pattern import Pattern, Spelled
 from kinformer.patterns.tokens import Tokens
 
@@ -16,6 +17,9 @@ class Prefix(Spelled):
     """
 
     n: int
+
+    def __post_init__(self) -> None:
+        at_least("n of Prefix", self.n, 0)
 
     @property
     def expression(self) -> Pattern:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kinformer.core.checks import a_flag, at_least, whole
 from kinformer.core.pattern import Index, Pattern
 
 _MASK = 0xFFFFFFFF
@@ -12,20 +13,35 @@ _MASK = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Random(Pattern):
-    """Block j // block is among `keys` blocks drawn without repetition from 0 .. i // block.
-
-    BigBird's random blocks.
+    """Block j // block is among `keys` blocks drawn without repetition from 0 .. i // block: BigBird's random blocks.
 
     The draw is keyed by (seed, head, query block, number of the draw) in integer arithmetic, so it is the same on
     every machine, for every length and every chunk. A query block with no more than `keys` blocks to draw from reads
-    them all. `symmetric` also lets each key block read the query blocks that drew it, for encoders. Source: Zaheer et
-    al., 2020, arXiv:2007.14062, section 2.
+    them all.
+
+    keys: how many blocks a query block draws.
+    block: positions of a block.
+    seed: of the draw.
+    symmetric: whether a key block also reads the query blocks that drew it, for encoders.
+    first, back: draw from first .. i // block - back alone, and so no block that global tokens or a window hold
+        already: `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`.
+
+    Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
     """
 
     keys: int
     block: int = 1
     seed: int = 0
     symmetric: bool = False
+    first: int = 0
+    back: int = 0
+
+    def __post_init__(self) -> None:
+        least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("back", self.back, 0))
+        for name, value, lowest in least:
+            at_least(f"{name} of Random", value, lowest)
+        whole("seed of Random", self.seed)
+        a_flag("symmetric of Random", self.symmetric)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = q // self.block, k // self.block
@@ -33,21 +49,23 @@ class Random(Pattern):
         return drawn | self._drawn(h, column, row) if self.symmetric else drawn
 
     def _drawn(self, h: Index, row: Index, column: Index) -> Tensor:
-        # Floyd's draw of `keys` numbers from 0..row: number n is uniform in 0..top; one that is taken already
+        # Floyd's draw of `keys` numbers from 0..last: number n is uniform in 0..top; one that is taken already
         # is replaced by top itself
+        last, among = row - self.back - self.first, column - self.first
         chosen: list = []
-        found = torch.as_tensor((column <= row) & (row < self.keys))
+        found = torch.as_tensor((among >= 0) & (among <= last) & (last < self.keys))
         for n in range(self.keys):
-            top = row - self.keys + 1 + n
+            top = last - self.keys + 1 + n
             number = _mix(self.seed, h, row, n) % (top * (top > 0) + 1)
             for earlier in chosen:
                 number = torch.where(torch.as_tensor(number == earlier), top, number)
             chosen.append(number)
-            found = found | ((column == number) & (row >= self.keys))
+            found = found | ((among == number) & (last >= self.keys))
         return found
 
     def reach(self) -> tuple[float, float]:
-        return torch.inf, torch.inf if self.symmetric else self.block - 1
+        ahead = self.block - 1 - self.back * self.block
+        return torch.inf, torch.inf if self.symmetric else ahead
 
 
 def _mix(seed: int, head: Index, row: Index, draw: int) -> Index:
@@ -60,4 +78,9 @@ def _mix(seed: int, head: Index, row: Index, draw: int) -> Index:
     return x
 
 
-EXAMPLES = (Random(2), Random(2, block=3, seed=5), Random(1, block=2, symmetric=True))
+EXAMPLES = (
+    Random(2),
+    Random(2, block=3, seed=5),
+    Random(1, block=2, symmetric=True),
+    Random(2, block=2, first=1, back=2),
+)

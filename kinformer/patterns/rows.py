@@ -5,32 +5,37 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core import layout
+from kinformer.core.layout import GatheredRows, Layout
 from kinformer.core.pattern import Index, Pattern
-from kinformer.patterns.tokens import among, span_of
+from kinformer.patterns.tokens import among, marked, positions, some_or_every
 
 
 @dataclass(frozen=True)
 class Rows(Pattern):
-    """i < n, or i among a given tuple of positions: the reading half of global tokens.
+    """i < n, or i among given positions: the reading half of global tokens.
 
     `Band(w) | Tokens(g) | Rows(g)` is Longformer's.
+
+    n: how many at the front, or a tuple of positions.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
     """
 
     n: int | tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        positions("n of Rows", self.n)
+
     @property
     def marked(self) -> tuple[int, ...]:
-        return tuple(range(self.n)) if isinstance(self.n, int) else self.n
+        return marked(self.n)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return among(q, self.n)
 
     @property
-    def layout(self) -> layout.Layout:
-        return layout.Rows(self.marked)
+    def layout(self) -> Layout:
+        return GatheredRows(self.marked)
 
     def reach(self) -> tuple[float, float]:
         return (max(self.marked), torch.inf) if self.marked else (0, 0)
@@ -40,7 +45,7 @@ class Rows(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        return span_of(q_lo + at, q_hi + at, self.marked)
+        return some_or_every(q_lo + at, q_hi + at, self.marked)
 
 
 EXAMPLES = (Rows(2), Rows((0, 5)))

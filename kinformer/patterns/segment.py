@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kinformer.core.checks import at_least
 from kinformer.core.layout import Layout, Near
 from kinformer.core.pattern import Index, Pattern
 
@@ -15,6 +16,9 @@ class Segment(Pattern):
 
     `Causal() & Segment(length, memory)` is what a Transformer-XL reads in one layer.
 
+    length: positions of a segment.
+    memory: positions before it that are read too.
+
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
     """
 
@@ -22,8 +26,8 @@ class Segment(Pattern):
     memory: int
 
     def __post_init__(self) -> None:
-        if self.length < 1 or self.memory < 0:
-            raise ValueError(f"{self}: length must be at least 1 and memory at least 0")
+        at_least("length of Segment", self.length, 1)
+        at_least("memory of Segment", self.memory, 0)
 
     def first(self, q: Index) -> Index:
         """The earliest position that query q reads."""

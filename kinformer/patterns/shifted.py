@@ -5,7 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.pattern import Index, Pattern
+from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.layout import Layout
+from kinformer.core.pattern import And, Heads, Index, Or, Pattern
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 
@@ -16,10 +18,17 @@ class Shifted(Pattern):
 
     Choose it where a layer puts tokens of its own before the row, so that what a batch says of its positions still
     holds. Pairs with a new position are not in it; add them by `| Tokens(n) | Rows(n)`.
+
+    pattern: the set that is moved.
+    n: by how many positions.
     """
 
     pattern: Pattern
     n: int
+
+    def __post_init__(self) -> None:
+        a_pattern("pattern of Shifted", self.pattern)
+        at_least("n of Shifted", self.n, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         moved = self.pattern(b, h, self._back(q), self._back(k))
@@ -27,6 +36,19 @@ class Shifted(Pattern):
 
     def _back(self, x: Index) -> Tensor:
         return (torch.as_tensor(x) - self.n).clamp_min(0)
+
+    @property
+    def expression(self) -> Pattern:
+        inner = self.pattern.expression
+        if isinstance(inner, And | Or):
+            return type(inner)(Shifted(inner.left, self.n), Shifted(inner.right, self.n))
+        if isinstance(inner, Heads):
+            return Heads(*(Shifted(pattern, self.n) for pattern in inner.patterns))
+        return self if inner is self.pattern else Shifted(inner, self.n)
+
+    @property
+    def layout(self) -> Layout:
+        return self.pattern.layout.moved(self.n)
 
     def reach(self) -> tuple[float, float]:
         return self.pattern.reach()

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.checks import a_table
 from kinformer.core.pattern import Index, Pattern
 
 
@@ -15,10 +16,13 @@ class Since(Pattern):
 
     Pass it as `Context(only=Since(first))`.
 
-    `first` is indexed by absolute position; a query beyond it reads nothing.
+    first: for each absolute position the earliest one that it reads; a query beyond them reads nothing.
     """
 
     first: Int[Tensor, "B P"]
+
+    def __post_init__(self) -> None:
+        a_table("first of Since", self.first)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.first.shape[1] - 1

@@ -5,25 +5,26 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kinformer.core.checks import at_least
 from kinformer.core.layout import Layout, Residue
 from kinformer.core.pattern import Index, Pattern
 
 
 @dataclass(frozen=True)
 class Strided(Pattern):
-    """(i - j) mod stride = 0.
+    """(i - j) mod stride = 0: suits data whose period is the stride, such as image rows.
 
     The second head of a strided Sparse Transformer, `Causal() & (Band(stride) | Strided(stride))`.
 
-    Suits data whose period is the stride, such as image rows. Source: Child et al., 2019, arXiv:1904.10509, section
-    4.2.
+    stride: the distance of two keys, in positions.
+
+    Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
     """
 
     stride: int
 
     def __post_init__(self) -> None:
-        if self.stride < 1:
-            raise ValueError(f"Strided(stride={self.stride}): the stride must be at least 1")
+        at_least("stride of Strided", self.stride, 1)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor((q - k) % self.stride == 0)

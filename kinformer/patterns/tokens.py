@@ -5,29 +5,35 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kinformer.core.layout import Keys, Layout
+from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.layout import GatheredKeys, Layout
 from kinformer.core.pattern import Index, Pattern
 
 
 @dataclass(frozen=True)
 class Tokens(Pattern):
-    """j < n, or j among a given tuple of positions: global tokens that all may read. With `Rows(n)` they also read all.
+    """j < n, or j among given positions: global tokens that all may read. With `Rows(n)` they also read all.
+
+    n: how many at the front, or a tuple of positions.
 
     Source: Beltagy et al., 2020, arXiv:2004.05150; 'global attention' in Lin et al., 2021, arXiv:2106.04554.
     """
 
     n: int | tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        positions("n of Tokens", self.n)
+
     @property
     def marked(self) -> tuple[int, ...]:
-        return tuple(range(self.n)) if isinstance(self.n, int) else self.n
+        return marked(self.n)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return among(k, self.n)
 
     @property
     def layout(self) -> Layout:
-        return Keys(self.marked)
+        return GatheredKeys(self.marked)
 
     def reach(self) -> tuple[float, float]:
         return (torch.inf, max(self.marked)) if self.marked else (0, 0)
@@ -40,7 +46,20 @@ class Tokens(Pattern):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
-        return span_of(k_lo + at, k_hi + at, self.marked)
+        return some_or_every(k_lo + at, k_hi + at, self.marked)
+
+
+def positions(name: str, n: int | tuple[int, ...]) -> None:
+    """ValueError for what is no number of positions and no tuple of them."""
+    if isinstance(n, tuple):
+        whole_numbers(name, n, 0)
+    else:
+        at_least(name, n, 0)
+
+
+def marked(n: int | tuple[int, ...]) -> tuple[int, ...]:
+    """The first n positions, or the given ones, each once and in order."""
+    return tuple(range(n)) if isinstance(n, int) else tuple(sorted(set(n)))
 
 
 def among(x: Index, n: int | tuple[int, ...]) -> Tensor:
@@ -53,10 +72,10 @@ def among(x: Index, n: int | tuple[int, ...]) -> Tensor:
     return found
 
 
-def span_of(lo: Tensor, hi: Tensor, marked: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+def some_or_every(lo: Tensor, hi: Tensor, marked: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Is any position of lo..hi marked, and is every one?"""
     count = torch.zeros_like(lo)
-    for position in set(marked):
+    for position in marked:
         count = count + ((lo <= position) & (position <= hi))
     return count > 0, count == hi - lo + 1
 

@@ -4,29 +4,37 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.checks import at_least
 from kinformer.core.position import Position
 
 
 class Learned(Position):
-    """A vector per position from a table of `length` rows.
+    """A vector per position from a trained table, 0 at padding: BERT's and GPT-2's choice. Cannot go beyond its length.
 
-    BERT's and GPT-2's choice. Cannot go beyond its length: IndexError says so.
+    d: the width of a vector.
+    length: rows of the table.
 
+    Errors: IndexError for a position beyond the table; on an accelerator, where nobody waits for it, its own assertion.
     Source: Gehring et al., 2017, arXiv:1705.03122, section 3.1.
     """
 
     def __init__(self, d: int, length: int = 1024):
         super().__init__()
-        self.table = nn.Embedding(length, d)
+        self.table = nn.Embedding(at_least("length", length, 1), at_least("d", d, 1))
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        length = self.table.num_embeddings
-        if not torch.compiler.is_compiling() and pos.numel() and (most := int(pos.max())) >= length:
-            raise IndexError(
-                f"position {most} is beyond the table of {length} learned positions; make length larger, or use Rotary"
-            )
+        if not torch.compiler.is_compiling() and pos.numel():
+            self._check(pos)
         return self.table(pos.clamp_min(0)) * (pos >= 0)[..., None]
+
+    def _check(self, pos: Int[Tensor, "B T"]) -> None:
+        length = self.table.num_embeddings
+        advice = f"is beyond the table of {length} learned positions; make length larger, or use Rotary"
+        if pos.device.type != "cpu":
+            torch._assert_async((pos < length).all(), f"a position {advice}")  # waits for nothing
+        elif (most := int(pos.max())) >= length:
+            raise IndexError(f"position {most} {advice}")
 
 
 EXAMPLES = (lambda: Learned(16, 64),)

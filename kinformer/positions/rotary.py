@@ -1,46 +1,49 @@
 """Rotary: queries and keys turned by their position, so that their product knows only the distance."""
 
+import math
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.position import Rotation
+
+Pairs = Literal["interleaved", "half"]
 
 
 class Rotary(Rotation):
-    """RoPE: pairs of dimensions turn by pos * base^(-2n/turned).
+    """RoPE: pair n of a head's dimensions turns by pos * base^(-2n/turned).
 
     The usual choice of today's decoders; no parameters, any length.
 
-    `pairs` says which dimensions make pair n: (2n, 2n+1) "interleaved", as in the paper, or (n, n + turned/2) "half",
-    as in Llama and GPT-NeoX. `turned` dimensions turn, the rest stay (partial rotary); all of them unless given.
-    Errors: ValueError for an odd number. Source: Su et al., 2021, arXiv:2104.09864, section 3.2.
+    head_dim: the width of a query.
+    base: the longest wavelength is 2 pi times nearly that many positions.
+    pairs: which dimensions make pair n: (2n, 2n+1) "interleaved", as in the paper, or (n, n + turned/2) "half", as in
+        Llama and GPT-NeoX.
+    turned: how many dimensions turn, all unless given; the rest stay (partial rotary).
+
+    Errors: ValueError for an odd number of them. Source: Su et al., 2021, arXiv:2104.09864, section 3.2.
     """
 
     def __init__(
-        self,
-        head_dim: int,
-        *,
-        base: float = 10000.0,
-        pairs: Literal["interleaved", "half"] = "interleaved",
-        turned: int | None = None,
+        self, head_dim: int, *, base: float = 10000.0, pairs: Pairs = "interleaved", turned: int | None = None
     ):
         super().__init__()
-        self.turned = head_dim if turned is None else turned
+        at_least("head_dim", head_dim, 1)
+        self.turned = head_dim if turned is None else at_least("turned", turned, 0)
         if self.turned % 2 or self.turned > head_dim:
             raise ValueError(
                 f"Rotary turns pairs of a head's {head_dim} dimensions: {self.turned} must be even and no more"
             )
-        self.base, self.pairs = base, pairs
+        self.base, self.pairs = within("base", base, 1, math.inf), one_of("pairs", pairs, Pairs)
 
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
-        dtype = torch.promote_types(
-            x.dtype, torch.float32
-        )  # angles of far positions need more digits than bfloat16 has
+        # angles of far positions need more digits than bfloat16 has
+        dtype = torch.promote_types(x.dtype, torch.float32)
         n = torch.arange(0, self.turned, 2, dtype=dtype, device=x.device)
-        angle = pos[:, None, :, None].to(dtype) * self.base ** (-n / self.turned)
+        angle = pos[:, None, :, None].to(dtype) * self.base ** (-n / self.turned)  # [B 1 T turned/2]
         cos, sin = angle.cos(), angle.sin()
         turned, rest = x[..., : self.turned].to(dtype), x[..., self.turned :]
         if self.pairs == "half":

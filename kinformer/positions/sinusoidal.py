@@ -1,67 +1,67 @@
-"""Sinusoidal: sines and cosines of the position, at wavelengths from 2 pi to 10000 times that; Timing: of steps too."""
+"""Sinusoidal: sines and cosines of the position, at wavelengths from 2 pi to 10000 times that."""
 
+import math
 from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.position import Position
+
+Order = Literal["interleaved", "concat"]
+Frequencies = Literal["paper", "tensor2tensor"]
 
 
 class Sinusoidal(Position):
     """Fixed sines and cosines of a position, 0 at padding: the 2017 Transformer's choice. No parameters, any length.
 
-    Column pair n holds sin and cos of pos * w_n; positions count from 0. `layout` "interleaved" is the paper's:
-    columns 2n and 2n+1, w_n = base^(-2n/d). "concat" is that of Tensor2Tensor and fairseq checkpoints: all sines, then
-    all cosines, with w_n = base^(-n/(d/2 - 1)), so it is no mere permutation of the other. An odd d ends with a sine
-    (interleaved) or a 0 (concat). The result has the dtype that the module was moved to.
+    Pair n holds sin and cos of pos * w_n; positions count from 0. The result has the dtype that the module was moved
+    to.
+
+    d: the width; an odd one ends with a sine (interleaved) or a 0 (concat).
+    layout: the order of columns: "interleaved" is the paper's, pair n in 2n and 2n+1; "concat" has all sines, then all
+        cosines.
+    frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)), whose last wave is exactly
+        base times as long as the first. Unless given, the paper's with "interleaved", and Tensor2Tensor's with
+        "concat", as in its checkpoints and fairseq's. Marian's are the paper's in the order "concat".
+    base: how much longer the longest wave is than the first.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.5.
     """
 
     like: Tensor
 
-    def __init__(self, d: int, *, layout: Literal["interleaved", "concat"] = "interleaved", base: float = 10000.0):
+    def __init__(
+        self, d: int, *, layout: Order = "interleaved", frequencies: Frequencies | None = None, base: float = 10000.0
+    ):
         super().__init__()
-        self.d, self.layout, self.base = d, layout, base
+        self.d, self.layout = at_least("d", d, 1), one_of("layout", layout, Order)
+        usual: Frequencies = "paper" if layout == "interleaved" else "tensor2tensor"
+        self.frequencies = usual if frequencies is None else one_of("frequencies", frequencies, Frequencies)
+        self.base = within("base", base, 1, math.inf)
         # holds no number: it follows .to(), and the result follows it
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         dtype = torch.promote_types(self.like.dtype, torch.float32)  # angles of far positions need the digits
-        angle = pos.clamp_min(0)[..., None].to(dtype) * self._frequencies(dtype, pos.device)
+        angle = pos.clamp_min(0)[..., None].to(dtype) * self._angular(dtype, pos.device)  # [B T pairs]
         waves = angle.sin(), angle.cos()
         if self.layout == "concat":
-            found = F.pad(torch.cat(waves, -1), (0, self.d % 2))
+            half = self.d // 2
+            found = F.pad(torch.cat([wave[..., :half] for wave in waves], -1), (0, self.d % 2))
         else:
             found = torch.stack(waves, -1).flatten(-2)[..., : self.d]
         return torch.where((pos >= 0)[..., None], found, 0.0).to(self.like.dtype)
 
-    def _frequencies(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " N"]:
-        if self.layout == "concat":
-            half = self.d // 2
-            return self.base ** (-torch.arange(half, dtype=dtype, device=device) / max(half - 1, 1))
-        return self.base ** (-torch.arange(0, self.d, 2, dtype=dtype, device=device) / self.d)
-
-
-class Timing(nn.Module):
-    """The waves of a position and those of a step, added up: what tells the steps of a Universal Transformer apart.
-
-    0 at padding. Positions and steps count from 0, as in Tensor2Tensor; the paper counts both from 1.
-    `layout` and `base` are those of `Sinusoidal`.
-
-    Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.1.
-    """
-
-    def __init__(self, d: int, *, layout: Literal["interleaved", "concat"] = "interleaved", base: float = 10000.0):
-        super().__init__()
-        self.waves = Sinusoidal(d, layout=layout, base=base)
-
-    def forward(self, pos: Int[Tensor, "B T"], step: int) -> Float[Tensor, "B T D"]:
-        return self.waves(pos) + self.waves(torch.where(pos >= 0, step, -1))
+    def _angular(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " N"]:
+        """What each pair turns by from one position to the next."""
+        n = torch.arange(-(-self.d // 2), dtype=dtype, device=device)
+        if self.frequencies == "tensor2tensor":
+            return self.base ** (-n / max(self.d // 2 - 1, 1))
+        return self.base ** (-2 * n / self.d)
 
 
 EXAMPLES = (lambda: Sinusoidal(16), lambda: Sinusoidal(16, layout="concat"))
-COMPILES = True

@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, at_least, multiple
+from kinformer.core.checks import a_flag, a_part, at_least, multiple, one_of
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.position import Rotation
 from kinformer.core.projection import Projection, by_head
@@ -42,11 +42,10 @@ class QKV(Projection):
         self.d, self.heads = at_least("d", d, 1), at_least("heads", heads, 1)
         self.key_heads = heads if key_heads is None else key_heads
         multiple("heads", heads, "key_heads", self.key_heads)
-        self.k_dim = (
-            multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
-        )
+        head_dim = multiple("d", d, "heads", heads) // heads if head_dim is None else head_dim
+        self.k_dim = at_least("head_dim", head_dim, 1)
         self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
-        self.bias = bias
+        self.bias = a_flag("bias", bias)
         self.rotation = rotation and a_part("rotation", rotation, Rotation, "a rotation, such as Rotary(d // heads)")
         self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.key_heads * self.v_dim]
         self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
@@ -57,14 +56,15 @@ class QKV(Projection):
     def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
         first = self.widths[0]
         found = F.linear(source, self.qkv.weight[first:], None if self.qkv.bias is None else self.qkv.bias[first:])
-        return self._keys(*found.split(self.widths[1:], -1), pos)
+        k, v = found.split(self.widths[1:], -1)
+        return self._keys(k, v, pos)
 
     def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
         q, k, v = self.qkv(x).split(self.widths, -1)
         return self._queries(q, pos), self._keys(k, v, pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
-        n = "qkv".index(name)
+        n = ("q", "k", "v").index(one_of("name", name, ("q", "k", "v")))
         weight, bias = self.qkv.weight, self.qkv.bias
         return weight.split(self.widths)[n], None if bias is None else bias.split(self.widths)[n]
 

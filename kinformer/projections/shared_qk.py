@@ -1,8 +1,12 @@
 """SharedQK: one matrix for queries and keys; a key is its query at unit length."""
 
+import math
+
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.checks import at_least, multiple, within
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.vectors import unit
 
@@ -12,27 +16,43 @@ class SharedQK(Projection):
 
     Choose it with `LSH`; `Softmax` reads under it too, and so do its caches, because the keys are made here and not in
     a mechanism. Under it a token's best key is itself, which `LSH` leaves out and `Softmax(Causal() & ~Band(0))` can.
-    `eps` is added to |q|^2. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 ("Where do Q, K, V come from?").
+
+    d: the width of what is projected.
+    heads: heads of queries, keys and values.
+    head_dim: the width of each, d / heads unless given.
+    bias: whether the matrices have biases.
+    eps: added to |q|^2.
+
+    Errors: ValueError for a width that does not split. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 ("Where
+    do Q, K, V come from?").
     """
 
     def __init__(self, d: int, heads: int, *, head_dim: int | None = None, bias: bool = True, eps: float = 1e-12):
         super().__init__()
-        if head_dim is None and d % heads:
-            raise ValueError(f"d={d} does not split into heads={heads}; make it a multiple, or give head_dim")
-        self.heads = self.key_heads = heads
-        self.k_dim = self.v_dim = d // heads if head_dim is None else head_dim
-        self.eps = eps
-        self.qk = nn.Linear(d, heads * self.k_dim, bias=bias)
-        self.v = nn.Linear(d, heads * self.v_dim, bias=bias)
+        self.d = at_least("d", d, 1)
+        self.heads = self.key_heads = at_least("heads", heads, 1)
+        width = multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
+        self.k_dim = self.v_dim = width
+        self.bias, self.eps = bias, within("eps", eps, 0, math.inf)
+        self.qk = nn.Linear(d, heads * width, bias=bias)
+        self.v = nn.Linear(d, heads * width, bias=bias)
 
-    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
-        return by_head(self.qk(x), self.heads)
+    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
+        return Queries(by_head(self.qk(x), self.heads), pos[:, None])
 
-    def keys(
-        self, source: Float[Tensor, "B S D"], source_pos: Int[Tensor, "B S"]
-    ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S V"]]:
-        q = by_head(self.qk(source), self.heads)
-        return unit(q, self.eps), by_head(self.v(source), self.heads)
+    def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        return self._keys(by_head(self.qk(source), self.heads), source, pos)
+
+    def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
+        queries = self.queries(x, pos)
+        return queries, self._keys(queries.q, x, pos)
+
+    def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
+        found = {"q": self.qk, "k": self.qk, "v": self.v}[name]
+        return found.weight, found.bias
+
+    def _keys(self, q: Float[Tensor, "B H S K"], source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        return Keys(unit(q, self.eps), by_head(self.v(source), self.heads), pos[:, None])
 
 
 EXAMPLES = (lambda: SharedQK(16, 2), lambda: SharedQK(16, 4, head_dim=6, bias=False))
