@@ -27,11 +27,16 @@ class Keyed(Mechanism):
     """
 
     pattern: Pattern
-    bias: Bias | None = None
-    score: Score = Product()
+    bias: Bias | None
+    score: Score
     scale: float | None = None
     dropout: float = 0.0
     lse: bool = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        # here and not in the class, whose attributes would hide the modules of the same names
+        self.bias, self.score = None, Product()
 
     @abstractmethod
     def read(self, request: Request) -> Out[Read]:
@@ -40,6 +45,10 @@ class Keyed(Mechanism):
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         """Queries and new keys as they are read and cached."""
         return queries, keys
+
+    def limited(self, ctx: Context) -> Pattern:
+        """What the own sequence may read in this batch."""
+        return narrowed(self.pattern, ctx.only, ctx.also)
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
         return {**self.score.sides(sizes), **({} if self.bias is None else self.bias.sides(sizes))}
@@ -53,8 +62,9 @@ class Keyed(Mechanism):
             self.bias.start(room)
         if not sizes.cross:
             no_peeking(self.pattern)
+        most = 0 if sizes.cross else self.pattern.capacity(room.length)
         # one slot more than lives between calls: a new key is written before the oldest one dies
-        slots = 0 if sizes.cross else min(room.length, self.pattern.capacity(room.length) + 1)
+        slots = min(room.length, most + 1) if most else 0
         return KV.empty(room, sizes, slots, self.key_sides(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[Read]:
@@ -69,7 +79,7 @@ class Keyed(Mechanism):
         """The read of new and kept keys, and the cache after it."""
         own = keys is not None and keys.own
         # what a batch says of its own pairs says nothing of a source
-        pattern = narrowed(self.pattern, ctx.only, ctx.also) if own else self.pattern
+        pattern = self.limited(ctx) if own else self.pattern
         if own and state is not None:
             no_peeking(pattern)
         found, kept = written(state, keys, queries, pattern, ctx)
