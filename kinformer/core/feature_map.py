@@ -7,26 +7,27 @@ from torch import Tensor, nn
 
 
 class FeatureMap(nn.Module, ABC):
-    """phi with kernel(q, k) = phi(q).phi(k) exp(log_constant(q) + log_constant(k)).
+    """phi with kernel(q, k) = phi(q).phi(k) exp(constant(q) + constant(k)).
 
-    `features` is how many numbers phi has for inputs of width k_dim. `log_constant` is what phi left out of the
-    kernel, per vector, so that a read's lse can add it back. x comes as it was projected: a map whose kernel wants
-    q.k / sqrt(K) divides x itself. It comes in the heads of the keys, queries of one group one after the other.
+    x comes as it was projected, in the heads of the keys, queries of one group one after the other: a map whose kernel
+    wants q.k / sqrt(K) divides x itself. `constant` is the log of what phi left out of the kernel, per vector: sums
+    keep it apart, so that no feature need be large, and a read's lse adds it back.
 
     `signed` says that a product of features may be negative: then a sum of products is only an estimate of something
-    positive, it has no logarithm, and `denominator` is where it is made fit to divide by, once, after all keys are
-    added.
+    positive and has no logarithm, constants must be 0, and `denominator` makes the sum over all keys fit to divide by.
     """
 
     signed: bool = False
 
     @abstractmethod
-    def features(self, k_dim: int) -> int: ...
+    def features(self, k_dim: int) -> int:
+        """How many numbers phi has for vectors of width k_dim."""
 
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
-    ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]: ...
+    ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
+        """phi and the constant of each vector."""
 
     def denominator(self, total: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         """What a read divides by, given the sum of products over all of its keys."""

@@ -23,7 +23,7 @@ class Keyed(Mechanism):
 
     Everything that such mechanisms share is here: the pattern narrowed by the batch's own, the new keys put into the
     cache, the Request, the cache after it. A subclass writes `read`, and `ready` where queries and keys are changed
-    before they are cached.
+    before they are cached. `merges` says that its reads of disjoint keys merge into its read of all of them.
     """
 
     pattern: Pattern
@@ -32,6 +32,7 @@ class Keyed(Mechanism):
     scale: float | None = None
     dropout: float = 0.0
     lse: bool = True
+    merges: bool = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,5 @@
 """Retrieval: near keys are read as usual, far ones only where they are among the k best of their query."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Literal
 
@@ -9,33 +8,54 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Context, Out, State
-from kinformer.core.pattern import Not, Pattern, narrowed
+from kinformer.core.checks import a_part, at_least, one_of, within
+from kinformer.core.choice import choice
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Side, Sizes, number_of_groups
+from kinformer.core.keyed import Keyed, wants_of
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memo import Memo
+from kinformer.core.pattern import Not, Pattern
 from kinformer.core.read import Read, merge
+from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
-from kinformer.core.state import carry, detach
-from kinformer.execute import attend
+from kinformer.core.vectors import unit
+from kinformer.execute import impl_of, read
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
-from kinformer.projections.shared_qk import unit
+
+CROSS = (
+    "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
+)
 
 
 class Retrieval(Keyed):
     """Local attention, and beside it attention to the k keys of a long memory that fit a query best.
 
-    Choose it, in one of the upper layers, for text that says again what was said long ago. Positions decide which key
-    is which: a query reads its own segment of `length` tokens and `cache` before it as softmax attention does, with
-    the `bias`; of the `memory` keys before those it reads the `k` with the highest scores, of equal ones the latest.
-    Queries and keys have length 1 per head (`eps` is added to |x|^2), and scores are a learned |s_h| times their
-    product. Nothing learns through the memory: its keys and values are detached, and so is the state, a cache of
-    keys. `memory` is no parameter: set it to another number at any time. Documents of one row are kept apart by
-    `ctx.only`. The memory is searched exactly: every key is scored.
+    y_i = g_h far_i + (1 - g_h) near_i, g_h a learned number per head that starts at 1/2
 
-    `combine="gate"` is the paper's g_h far + (1 - g_h) near, g_h a learned number that starts at 1/2; a query without
-    a memory reads 0 there. "joint", as in later code, is one softmax over both, whose lse can be merged.
+    Choose it, in one of the upper layers, for text that says again what was said long ago. Near is a query's own
+    segment of `length` tokens and `cache` before it, read as softmax attention does with the `bias`; far are the `k`
+    keys with the highest scores of the `memory` before those, of equal ones the latest. Queries and keys have length 1
+    per head, and scores are a learned |s_h| times their product. The memory is searched exactly: every key is scored.
 
-    Source: Wu et al., 2022, arXiv:2203.08913, section 3.
+    Keys and values of earlier segments are read without gradients, in the cache and in the memory, wherever a row was
+    cut; the state is a cache of keys and carries its graph. Train a model whose only memory this is on consecutive text
+    (`LM(..., lanes=True)`). Documents of one row are kept apart by `ctx.only`.
+
+    heads: query heads of the layer.
+    length: tokens of a segment.
+    memory: keys before the cache that are searched. It is no parameter: set it to another number at any time.
+    k: how many of them a query reads.
+    bias: a change of the near scores.
+    cache: tokens before the segment that are read whole.
+    combine: "gate", the paper's; "joint", as in later code, is one softmax over both, whose lse can be merged.
+    eps: added to |x|^2.
+    impl: the executor of the near read by name; "auto" takes the cheapest.
+
+    Errors: ValueError for other heads than it was made for, and for cross-attention. Source: Wu et al., 2022,
+    arXiv:2203.08913, section 3.
     """
 
     def __init__(
@@ -49,15 +69,19 @@ class Retrieval(Keyed):
         cache: int = 0,
         combine: Literal["gate", "joint"] = "gate",
         eps: float = 1e-6,
+        impl: str = "auto",
     ):
         super().__init__()
         if k < 1:
             raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
-        if combine not in ("gate", "joint"):
-            raise ValueError(f"combine={combine!r} is not known; choose 'gate' or 'joint'")
-        self.length, self.cache, self.memory, self.k = length, cache, memory, k
-        self.bias, self.combine, self.eps = bias, combine, eps
-        self.scale = nn.Parameter(torch.ones(heads))
+        self.length, self.cache = at_least("length", length, 1), at_least("cache", cache, 0)
+        self.memory, self.k = at_least("memory", memory, 0), at_least("k", k, 1)
+        self.bias = bias and a_part("bias", bias, Bias, "a bias, such as T5(heads)")
+        self.combine, self.eps, self.impl = one_of("combine", combine, ("gate", "joint")), eps, impl_of(impl)
+        within("eps", eps, 0, torch.inf)
+        self.wants = wants_of(bias)
+        self.scale = 1.0  # scores are scaled by head
+        self.head_scale = nn.Parameter(torch.ones(at_least("heads", heads, 1)))
         self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
 
     @property
@@ -70,93 +94,103 @@ class Retrieval(Keyed):
         """What may be read at all."""
         return Causal() & Segment(self.length, self.cache + self.memory)
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        return {} if self.bias is None else self.bias.sides(k_dim, v_dim)
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:  # asked when a layer is built, and so refused there
+            raise ValueError(CROSS)
+        self._check_heads(sizes.heads)
+        return super().sides(sizes)
 
-    def forward(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out:
-        if q.shape[1] != len(self.scale):
-            raise ValueError(f"Retrieval was made for {len(self.scale)} heads and got {q.shape[1]}; give it heads=...")
-        pattern = narrowed(self.pattern, ctx.only, ctx.also)
-        q, k = unit(q, self.eps) * self.scale.abs()[:, None, None], unit(k, self.eps)
-        (k, v, k_pos), kept = carry(state, k, v, k_pos, pattern)
-        q_pos, k_pos = ctx.pos[:, None], k_pos[:, None]
-        near, far = pattern & self.near, pattern & Not(self.near)  # ~ does not compile
-        own = dataclasses.replace(ctx, only=None, also=None)  # both patterns have them
-        local = attend(q, k, v, q_pos=q_pos, k_pos=k_pos, pattern=near, bias=self.bias, scale=1.0, ctx=own, sides=sides)
-        k, v = k.detach(), v.detach()
-        found = folded(q, k, v, q_pos, k_pos, far, best(q, k, far, q_pos, k_pos, self.k))
-        kept = None if kept is None else detach(kept)
-        return Out(self._combined(found, local), kept, {} if self.bias is None else self.bias.aux(sides))
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        if keys is None or not keys.own:
+            raise ValueError(CROSS)
+        self._check_heads(queries.q.shape[1])
+        keys = keys._replace(k=unit(keys.k, self.eps))
+        if ctx.remember:
+            return queries, keys
+        return queries._replace(q=unit(queries.q, self.eps) * self.head_scale.abs()[:, None, None]), keys
 
-    def _combined(self, found: Read, local: Read) -> Read:
+    def read(self, request: Request) -> Out[Read]:
+        far = request.but(
+            keys=request.keys.detach(),
+            pattern=request.pattern & Not(self.near),
+            bias=None,
+            below={},  # ~ cannot compile
+        )
+        columns = choice(lambda: best(far, self.k))
+        found, local = folded(far, columns), self._local(request)
         if self.gate is None:
-            return merge(found, local)
-        gate = self.gate.sigmoid()[:, None, None]
-        return Read(gate * found.y + (1 - gate) * local.y, None)
+            return Out(merge(found, local))
+        gate = self.gate.sigmoid()[:, None, None].to(local.y.dtype)
+        return Out(Read(gate * found.y + (1 - gate) * local.y, None))
+
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        return Mechanism.mass(self, queries, keys, read, ctx)
+
+    def _local(self, request: Request) -> Read:
+        """The near read, its keys of earlier segments without gradients."""
+        near = request.but(pattern=request.pattern & self.near)
+        if not self.cache or not torch.is_grad_enabled():
+            return read(near, self.impl)
+        own = Segment(self.length, 0)
+        earlier = near.but(keys=near.keys.detach(), pattern=near.pattern & Not(own))
+        return merge(read(near.but(pattern=near.pattern & own), self.impl), read(earlier, self.impl))
+
+    def _check_heads(self, heads: int) -> None:
+        if heads != len(self.head_scale):
+            raise ValueError(
+                f"Retrieval was made for {len(self.head_scale)} heads and got {heads}; give it heads={heads}"
+            )
 
 
 @torch.no_grad()
-def best(
-    q: Float[Tensor, "B H T K"],
-    k: Float[Tensor, "B G S K"],
-    pattern: Pattern,
-    q_pos: Int[Tensor, "B 1 T"],
-    k_pos: Int[Tensor, "B 1 S"],
-    most: int,
-) -> Int[Tensor, "B H T R"]:
-    """The columns of the `most` keys of the pattern that fit each query best; of equal ones the later columns.
+def best(request: Request, most: int) -> Int[Tensor, "B H T R"]:
+    """The columns of the `most` keys that fit each query best; of equal ones the latest positions.
 
     A query with fewer keys gets others in their place, which the pattern does not allow.
     """
-    found = scores(q, k, q_pos=q_pos, k_pos=k_pos, pattern=pattern, scale=1.0)
-    found = found.masked_fill(~allowed(pattern, q.shape[1], q_pos, k_pos), -torch.inf)
-    order = torch.sort(found.flip(-1), stable=True, dim=-1, descending=True).indices
-    return found.shape[-1] - 1 - order[..., :most]
+    found = scores(request).masked_fill(~allowed(request), -torch.inf)
+    pos = request.keys.pos
+    latest = request.memo.get(lambda: pos.sort(dim=-1, stable=True, descending=True).indices, "latest first", pos)
+    latest = latest[:, :, None].expand_as(found)  # [B #H S] to [B H T S]
+    order = found.take_along_dim(latest, -1).sort(dim=-1, stable=True, descending=True).indices[..., :most]
+    return latest.take_along_dim(order, -1)
 
 
-def folded(
-    q: Float[Tensor, "B H T K"],
-    k: Float[Tensor, "B G S K"],
-    v: Float[Tensor, "B G S V"],
-    q_pos: Int[Tensor, "B 1 T"],
-    k_pos: Int[Tensor, "B 1 S"],
-    pattern: Pattern,
-    columns: Int[Tensor, "B H T R"],
-) -> Read:
+def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
     """What each query reads in keys of its own: a query is a row of a larger batch, with the keys at its columns."""
-    batch, heads, length, _ = q.shape
-    b = torch.arange(batch, device=q.device)
-    head = torch.arange(heads, device=q.device) // (heads // k.shape[1])
-    at = (b[:, None, None, None], head[:, None, None], columns)
-    k, v = (x[at].transpose(1, 2).flatten(0, 1) for x in (k, v))
-    read = attend(
-        q.transpose(1, 2).flatten(0, 1)[:, :, None],
-        k,
-        v,
-        q_pos=q_pos[:, 0].reshape(-1, 1, 1),
-        k_pos=k_pos[:, 0][b[:, None, None, None], columns].transpose(1, 2).flatten(0, 1),
-        pattern=pattern,
-        scale=1.0,
-        rows=b.repeat_interleave(length),
-    )
-    assert read.lse is not None
-    y = read.y[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2)
-    return Read(y, read.lse[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2))
+    queries, keys = request.queries, request.keys
+    batch, heads, length, _ = queries.q.shape
+    b, h = torch.arange(batch, device=columns.device)[:, None, None, None], torch.arange(heads, device=columns.device)
+
+    def gathered(x: Tensor) -> Tensor:
+        """[B G S ..] at the columns of each query: [B*T H R ..], a head its group's."""
+        group = h // number_of_groups(heads, x.shape[1])
+        return x[b, group[:, None, None], columns].transpose(1, 2).flatten(0, 1)
+
+    def by_query(x: Tensor) -> Tensor:
+        """[B #H T ..] to [B*T #H 1 ..]"""
+        return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
+
+    alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)
+    found = Keys(gathered(keys.k), gathered(keys.v), gathered(keys.pos), own=keys.own)
+    rows = b.flatten().repeat_interleave(length)
+    one = read(request.but(queries=alone, keys=found, rows=rows, run=False, full=False, lse=True, memo=Memo()))
+    assert one.lse is not None
+    y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (one.y, one.lse))  # [B H T ..]
+    return Read(y, lse)
 
 
-EXAMPLES = (
-    lambda: Retrieval(2, 4, 6, 2),
-    lambda: Retrieval(2, 3, 8, 3, cache=2, combine="joint"),
-    lambda: Retrieval(2, 2, 20, 1),
-)
-BREAKS = {"merge": "the k best of a part of the keys are not the k best of all"}
-COMPILES = True
+def _example() -> Retrieval:
+    return Retrieval(2, 4, 6, 2)
+
+
+def _joint() -> Retrieval:
+    return Retrieval(2, 3, 8, 3, cache=2, combine="joint")
+
+
+def _far() -> Retrieval:
+    return Retrieval(2, 2, 20, 1)
+
+
+APART = {"merge": "the k best of a part of the keys are not the k best of all"}
+EXAMPLES = tuple(Example(make, breaks=APART) for make in (_example, _joint, _far))

@@ -1,100 +1,139 @@
 """SplitHeads: some heads read in one way, others in another."""
 
-import dataclasses
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.layer import Context, Out, State, prefixed, under
+from kinformer.core.checks import a_part
+from kinformer.core.collected import flow
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.layer import Context, Out, State, Want, prefixed, under
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.read import Read
-from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import Linear
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
-from kinformer.patterns.causal import Causal
 
 
 class SplitHeads(Mechanism):
     """Each mechanism gets an equal run of the heads, in order: of 8 heads, `SplitHeads(a, b)` gives 0..3 to a.
 
     Choose it for "half of the heads local": `SplitHeads(Softmax(Causal() & Band(64)), Routing(4, 32, 16))`, where each
-    mechanism is made for its own heads. A single head of keys serves all. For heads that differ by nothing but their
-    pattern, `Softmax(Heads(...))` does. The lse is that of the parts, None where one gives none.
+    mechanism is made for its own heads. A single head of keys serves all. Patterns that differ by head number heads as
+    the layer does. For heads that differ by nothing but their pattern, `Softmax(Heads(...))` does. The lse is that of
+    the parts, None where one gives none.
 
-    Errors: ValueError where the heads cannot be split evenly; NoState from `start` where a part has no state.
-    Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
+    parts: the mechanisms, one for each run of heads.
+
+    Errors: ValueError where the heads cannot be split evenly, when the layer is built; NoState from `start` where a
+    part has no state. Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
     """
 
     def __init__(self, *parts: Mechanism):
         super().__init__()
         if not parts:
             raise ValueError("SplitHeads got no mechanism; give it one for each run of heads")
+        for part in parts:
+            a_part("a part of SplitHeads", part, Mechanism, "a mechanism, such as Softmax(Causal())")
         self.parts = nn.ModuleList(parts)
 
-    def sides(self, k_dim: int, v_dim: int) -> Mapping[str, int]:
-        found = [part.sides(k_dim, v_dim) for part in self.parts]
-        return {f"{n}.{name}": size for n, own in enumerate(found) for name, size in own.items()}
+    @property
+    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
+        return flow(self.parts, rising=False)[0]
 
-    def start(
-        self,
-        batch: int,
-        length: int,
-        key_heads: int,
-        k_dim: int,
-        v_dim: int,
-        *,
-        dtype: torch.dtype | None = None,
-        device: torch.device | None = None,
-    ) -> State:
-        if key_heads > 1 and key_heads % len(self.parts):
-            raise ValueError(self._uneven(key_heads, "heads of keys"))
-        own = max(1, key_heads // len(self.parts))
-        return tuple(part.start(batch, length, own, k_dim, v_dim, dtype=dtype, device=device) for part in self.parts)
+    @property
+    def sends(self) -> frozenset[str]:  # type: ignore[override]
+        return flow(self.parts, rising=False)[1]
 
-    def forward(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out:
-        if q.shape[1] % len(self.parts):
-            raise ValueError(self._uneven(q.shape[1], "heads"))
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return self._by_part([part.sides(self._share(sizes)) for part in self.parts])
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return self._by_part([part.key_sides(self._share(sizes)) for part in self.parts])
+
+    def start(self, room: Room, sizes: Sizes) -> State:
+        return tuple(part.start(room, self._share(sizes)) for part in self.parts)
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
         outs = [
             part(
-                *(self._run(x, n) for x in (q, k, v)),
-                k_pos,
+                self._asked(queries, n),
+                None if keys is None else self._told(keys, n),
                 None if state is None else state[n],
-                dataclasses.replace(ctx, below=under(n, ctx.below)),
-                {name: self._run(side, n) for name, side in under(n, sides).items()},
+                ctx.under(n),
             )
             for n, part in enumerate(self.parts)
         ]
         lses = [out.y.lse for out in outs]
         lse = None if any(one is None for one in lses) else torch.cat(lses, 1)
-        aux, up, stats = (
-            {name: value for n, out in enumerate(outs) for name, value in prefixed(n, getattr(out, kind)).items()}
-            for kind in ("aux", "up", "stats")
+        aux, up, stats, taps = (
+            self._by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps")
         )
         kept = None if state is None else tuple(out.state for out in outs)
-        return Out(Read(torch.cat([out.y.y for out in outs], 1), lse), kept, aux, up, stats)
+        return Out(Read(torch.cat([out.y.y for out in outs], 1), lse), kept, aux, up, stats, taps)
 
-    def _run(self, x: Float[Tensor, "B H T n"], n: int) -> Float[Tensor, "B R T n"]:
-        """What belongs to part n of what is given per head; a single head belongs to all."""
-        return x if x.shape[1] == 1 else x.chunk(len(self.parts), 1)[n]
+    def _asked(self, queries: Queries, n: int) -> Queries:
+        first = self._run_of(queries.q.shape[1]) * n
+        return queries._replace(
+            q=self._run(queries.q, n),
+            pos=self._run(queries.pos, n),
+            sides=self._runs(queries.sides, n),
+            tags=self._runs(queries.tags, n),
+            head=queries.head + first,
+        )
 
-    def _uneven(self, heads: int, what: str) -> str:
-        return f"{heads} {what} cannot be split evenly among {len(self.parts)} mechanisms; give a multiple of them"
+    def _told(self, keys: Keys, n: int) -> Keys:
+        return keys._replace(
+            k=self._run(keys.k, n),
+            v=self._run(keys.v, n),
+            pos=self._run(keys.pos, n),
+            sides=self._runs(keys.sides, n),
+            tags=self._runs(keys.tags, n),
+        )
+
+    def _runs(self, entries: Mapping[str, Tensor], n: int) -> dict[str, Tensor]:
+        return {name: self._run(x, n) for name, x in under(n, entries).items()}
+
+    def _run(self, x: Tensor, n: int) -> Tensor:
+        """What belongs to part n of what is given per head [B H ..]; a single head belongs to all."""
+        if x.shape[1] == 1:
+            return x
+        size = self._run_of(x.shape[1])
+        return x[:, size * n : size * (n + 1)]
+
+    def _run_of(self, heads: int, what: str = "heads") -> int:
+        if heads % len(self.parts):
+            raise ValueError(
+                f"{heads} {what} cannot be split evenly among {len(self.parts)} mechanisms; give a multiple of them"
+            )
+        return heads // len(self.parts)
+
+    def _share(self, sizes: Sizes) -> Sizes:
+        """The heads of one part; a single head of keys or of values is shared by all."""
+        keys, values = (
+            1 if n == 1 else self._run_of(n, f"heads of {what}")
+            for n, what in ((sizes.key_heads, "keys"), (sizes.value_heads, "values"))
+        )
+        return sizes._replace(heads=self._run_of(sizes.heads), key_heads=keys, value_heads=values)
+
+    def _by_part(self, found: list[Mapping]) -> dict:
+        return {name: value for n, entries in enumerate(found) for name, value in prefixed(n, entries).items()}
 
 
-EXAMPLES = (
-    lambda: SplitHeads(Softmax(Causal() & Band(2)), Softmax(Causal())),
-    lambda: SplitHeads(Softmax(Causal() & Band(2)), Linear(ELU())),
-)
-COMPILES = True
+def _softmaxes() -> SplitHeads:
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+
+    return SplitHeads(Softmax(Causal() & Band(2)), Softmax(Causal()))
+
+
+def _half_linear() -> SplitHeads:
+    from kinformer.maps.elu import ELU
+    from kinformer.mechanisms.linear import LinearAttention
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+
+    return SplitHeads(Softmax(Causal() & Band(2)), LinearAttention(ELU()))
+
+
+EXAMPLES = (_softmaxes, _half_linear)

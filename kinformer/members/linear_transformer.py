@@ -6,29 +6,38 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import Linear
+from kinformer.mechanisms.linear import LinearAttention
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
+from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.projections.qkv import QKV
 
 
 @member
 def linear_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    length: int = 1024,
+    lanes: bool = False,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 
     Choose it where decoding must be cheap: each token costs the same, however long the row. It remembers less sharply
     than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open, and learned
-    positions; `length` is the longest row it can read.
+    positions; `length` is the longest row it can read. `lanes` trains on consecutive text with the sums carried on;
+    positions are then sinusoids, which do not end.
     """
 
     def block() -> PreNorm:
-        return PreNorm(Attention(d, heads, Linear(ELU())), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads), LinearAttention(ELU())), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    position = Sinusoidal(d) if lanes else Learned(d, length)
+    return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (lambda: linear_transformer(d=16, depth=2, heads=2, length=64, vocab=11),)
-COMPILES = True

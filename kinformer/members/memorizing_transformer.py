@@ -13,6 +13,7 @@ from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -30,19 +31,19 @@ def memorizing_transformer(
 
     Choose it for text that repeats itself over long distances. Every layer reads its segment and the one before it,
     with T5's biases of distance; the layer three quarters up also the `k` best of the `memory` keys before those.
-    `memory` is no part of the weights: a trained model's go into a member with a larger one.
+    `memory` is no part of the weights: a trained model's go into a member with a larger one. It trains on consecutive
+    text, its state carried on: random windows would leave the memory empty.
     """
     near = Causal() & Segment(segment, segment)
 
     def attention(n: int) -> Attention:
         if n == depth * 3 // 4:
-            return Attention(d, heads, Retrieval(heads, segment, memory, k, T5(heads), cache=segment))
+            return Attention(QKV(d, heads), Retrieval(heads, segment, memory, k, T5(heads), cache=segment))
         mechanism = Softmax(near, T5(heads), dropout=dropout)
-        return Attention(d, heads, mechanism, memory=Hidden(segment, segment))
+        return Attention(QKV(d, heads), mechanism, memory=Hidden(segment, segment))
 
     blocks = [PreNorm(attention(n), MLP(d), dropout=dropout) for n in range(depth)]
-    return LM(vocab, d, Stack(blocks, LayerNorm(d)), dropout=dropout)
+    return LM(vocab, d, Stack(blocks, LayerNorm(d)), dropout=dropout, lanes=True)
 
 
 EXAMPLES = (lambda: memorizing_transformer(d=16, depth=2, heads=2, segment=5, memory=7, k=2, vocab=11),)
-COMPILES = True

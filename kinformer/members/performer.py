@@ -6,10 +6,12 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.favor import FAVOR
-from kinformer.mechanisms.linear import Linear
+from kinformer.mechanisms.linear import LinearAttention
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
+from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -20,6 +22,7 @@ def performer(
     features: int = 64,
     redraw: int | None = 1000,
     length: int = 1024,
+    lanes: bool = False,
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
@@ -27,16 +30,17 @@ def performer(
 
     Choose it over `linear_transformer` to stay near softmax: `features` orthogonal directions a head estimate its
     kernel, the more the better, and each block draws its own, anew every `redraw` steps of training. The past is a
-    state of fixed size. Pre-norm blocks and learned positions; `length` is the longest row it can read.
+    state of fixed size. Pre-norm blocks and learned positions; `length` is the longest row it can read. `lanes` trains
+    on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
     """
 
     def block(seed: int) -> PreNorm:
         favor = FAVOR(d // heads, features, redraw=redraw, seed=seed)
-        return PreNorm(Attention(d, heads, Linear(favor)), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads), LinearAttention(favor)), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(depth)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    position = Sinusoidal(d) if lanes else Learned(d, length)
+    return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (lambda: performer(d=16, depth=2, heads=2, features=12, redraw=2, length=64, vocab=11),)
-COMPILES = True

@@ -6,10 +6,12 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.linear import Gated, Linear, Sum
+from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
+from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -20,6 +22,7 @@ def rfa(
     features: int = 64,
     gate: bool = True,
     length: int = 1024,
+    lanes: bool = False,
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
@@ -28,16 +31,18 @@ def rfa(
     Choose it over `performer` where what is recent matters more: with `gate` each head learns what to forget at each
     token. `features` directions a head estimate softmax's kernel of queries and keys at length 1; each block draws its
     own. The past is a state of fixed size. Pre-norm blocks and learned positions; `length` is the longest row it can
-    read.
+    read. `lanes` trains on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
     """
 
     def block(seed: int) -> PreNorm:
-        mechanism = Linear(RandomFourier(heads, d // heads, features, seed=seed), Gated() if gate else Sum())
-        return PreNorm(Attention(d, heads, mechanism), MLP(d), dropout=dropout)
+        mechanism = LinearAttention(
+            RandomFourier(heads, d // heads, features, seed=seed), GatedSum() if gate else Sum()
+        )
+        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(depth)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    position = Sinusoidal(d) if lanes else Learned(d, length)
+    return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (lambda: rfa(d=16, depth=2, heads=2, features=48, length=64, vocab=11),)
-COMPILES = True

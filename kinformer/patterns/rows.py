@@ -24,7 +24,7 @@ class Rows(Pattern):
     n: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
-        positions("n of Rows", self.n)
+        positions("Rows.n", self.n)
 
     @property
     def marked(self) -> tuple[int, ...]:
@@ -42,6 +42,10 @@ class Rows(Pattern):
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
         return (now <= max(self.marked, default=-1)).expand_as(k)
+
+    def capacity(self, length: int) -> int:
+        # once the last of these queries has read, no key is needed any more
+        return min(length, max(self.marked, default=-1) + 1)
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
