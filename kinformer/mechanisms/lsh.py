@@ -6,60 +6,116 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import ScoreFn, at
+from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.choice import choice
+from kinformer.core.groups import Grouped, by_key_head, made_for, no_additions
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Context, Out, State
-from kinformer.core.pattern import Pattern, narrowed
-from kinformer.core.read import Read, merge
-from kinformer.core.state import carry
-from kinformer.execute import attend
+from kinformer.core.layer import Context, Out
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read, precise
+from kinformer.core.request import Request
+from kinformer.core.sorted_groups import read_groups
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-
-LAST_RESORT = 1e5  # what a token's score of itself loses: it reads itself where there is nothing else
 
 
 class Rotations(nn.Module):
     """Angular hashes: the bucket of x in a round is argmax([x R, -x R]). A hash depends on its own vector alone.
 
-    One R per head and round, drawn once from `seed` and saved. Source: Andoni et al., 2015, arXiv:1509.02897.
+    One R per head and round, drawn once from `seed` and saved, the first rounds the same however many there are.
+    Source: Andoni et al., 2015, arXiv:1509.02897.
     """
 
     r: Float[Tensor, "H K R b"]
 
     def __init__(self, heads: int, k_dim: int, buckets: int, rounds: int, seed: int):
         super().__init__()
-        if buckets < 2 or buckets % 2:
-            raise ValueError(
-                f"buckets={buckets}: a rotation and its negative make two buckets each; give an even number"
-            )
-        if rounds < 1:
-            raise ValueError(f"rounds={rounds}: hash at least once")
-        draw = torch.Generator().manual_seed(seed)
-        self.register_buffer("r", torch.randn(heads, k_dim, rounds, buckets // 2, generator=draw))
+        if at_least("buckets", buckets, 2) % 2:
+            raise ValueError(f"buckets={buckets}: a rotation and its negative make one each; give an even number")
+        self.seed = seed
+        self.register_buffer("r", self._drawn(heads, k_dim, at_least("rounds", rounds, 1), buckets // 2))
 
-    def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H R T"]:
-        heads, k_dim = self.r.shape[:2]
-        if heads % x.shape[1] or k_dim != x.shape[3]:
-            raise ValueError(
-                f"LSH was made for {heads} heads of width {k_dim} and got {x.shape[1]} of width {x.shape[3]}; "
-                f"make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
-            )
-        spread = precise(x.repeat_interleave(heads // x.shape[1], 1))
-        turned = torch.einsum("bhtk,hkrn->bhrtn", spread, self.r.to(spread.dtype))
+    def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T R"]:
+        groups, wide = x.shape[1], precise(x)
+        r = self.r.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K R b]
+        turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T R b]
         return torch.cat([turned, -turned], -1).argmax(-1)
 
+    def resize(self, rounds: int) -> None:
+        """Hash so often; rounds that there were not are drawn from the seed."""
+        heads, k_dim, old, half = self.r.shape
+        more = self._drawn(heads, k_dim, at_least("rounds", rounds, 1), half).to(self.r)
+        self.r = torch.cat([self.r[:, :, :rounds], more[:, :, old:]], 2)
 
-class LSH(Keyed):
+    def _drawn(self, heads: int, k_dim: int, rounds: int, half: int) -> Float[Tensor, "H K R b"]:
+        draw = torch.Generator().manual_seed(self.seed)
+        return torch.stack([torch.randn(heads, k_dim, half, generator=draw) for _ in range(rounds)], 2)
+
+
+class Hashed(Keyed):
+    """What both forms of LSH attention share: hashes, and buckets that are cached with the keys."""
+
+    def __init__(
+        self,
+        heads: int,
+        k_dim: int,
+        buckets: int,
+        rounds: int,
+        *,
+        pattern: Pattern | None,
+        scale: float | None,
+        seed: int,
+    ):
+        super().__init__()
+        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.hash, self.buckets = Rotations(heads, k_dim, buckets, rounds, seed), buckets
+        self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
+        self.scale = scale
+
+    @property
+    def rounds(self) -> int:
+        """How often is hashed. It may be set, to evaluate with more rounds than were trained."""
+        return self.hash.r.shape[2]
+
+    @rounds.setter
+    def rounds(self, rounds: int) -> None:
+        self.hash.resize(rounds)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        no_additions(self, ctx, "buckets")
+        if ctx.remember:
+            return queries, keys
+        return queries._replace(tags={"bucket": self._buckets(queries.q)}), keys
+
+    def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
+        return {"bucket": by_key_head(self._buckets(keys.k), keys.k.shape[1])}
+
+    def _buckets(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T R"]:
+        made_for(self, x, self.heads, self.k_dim)
+        with torch.no_grad():
+            return choice(lambda: self.hash(x))
+
+
+class LSH(Hashed):
     """Softmax attention over S_i = the keys that share a bucket with query i in at least one of several rounds.
 
-    Choose it where few keys, found by content, carry the attention; with `projection=SharedQK(d, heads)`, as in the
-    paper. Buckets are read whole, and a hash sees nothing but its own vector: so cuts, padding and what comes later
-    change nothing, and it decodes with a cache of keys (`PublishedLSH` is the paper's sorted and chunked form). Each
-    round is read for itself with log N_ij taken off the scores, N_ij the number of rounds in which j is found, so
-    that the merge of the rounds counts every key once. A token reads itself only where it finds nothing else. This
-    form is dense; it says what is read. A vector near a border may hash into another bucket when its precision
-    changes. `buckets` is even; `heads` are those of the queries; `scale` is 1/sqrt(K) unless given.
+    Choose it where few keys, found by content, carry the attention; with `SharedQK(d, heads)`, as in the paper. Buckets
+    are read whole, and a hash sees nothing but its own vector: cuts, padding and what comes later change nothing
+    (`PublishedLSH` is the paper's sorted and chunked form).
+
+    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j: one softmax over the union of the rounds, each key once. It
+    equals the paper's merge of rounds with log N_ij taken off. Token i reads itself only where S_i holds nothing else.
+    Long rows are read sorted by bucket, at the cost of the buckets; compiled ones and short ones densely.
+
+    heads: heads of the queries; each hashes for itself.
+    k_dim: the width of a query and a key.
+    buckets: buckets of a round, an even number.
+    rounds: how often is hashed; more rounds read more keys.
+    pattern: which keys may be read at all, `Causal()` unless given.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    seed: draws the rotations, once for all training (the authors' code draws anew for each batch), so that a cache, a
+        checkpoint and an evaluation hash alike. A vector near a border may change its bucket with its precision.
 
     Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, since keys of other buckets
     cannot be added. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
@@ -76,83 +132,21 @@ class LSH(Keyed):
         scale: float | None = None,
         seed: int = 0,
     ):
-        super().__init__()
-        self.hash = Rotations(heads, k_dim, buckets, rounds, seed)
-        self.rounds, self.pattern, self.scale = rounds, pattern or Causal(), scale
+        super().__init__(heads, k_dim, buckets, rounds, pattern=pattern, scale=scale, seed=seed)
+        self.score = Grouped("bucket", lonely=True)
 
-    def forward(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out:
-        no_additions(ctx)
-        (k, v, k_pos), kept = carry(state, k, v, k_pos, narrowed(self.pattern, ctx.only, None))
-        q_bucket, k_bucket = self.hash(q), self.hash(k)
-        reads = [
-            attend(
-                precise(q),
-                precise(k),
-                precise(v),
-                q_pos=ctx.pos[:, None],
-                k_pos=k_pos[:, None],
-                pattern=self.pattern,
-                bias=Round(n, q_bucket, k_bucket),
-                scale=self.scale,
-                ctx=ctx,
-            )
-            for n in range(self.rounds)
-        ]
-        read = merge(*reads)
-        return Out(Read(read.y.to(q.dtype), read.lse), kept)
+    def read(self, request: Request) -> Out[Read]:
+        dtype = request.queries.q.dtype
+        found = read_groups(widened(request), self.buckets)
+        return Out(found._replace(y=found.y.to(dtype)))
 
 
-class Round:
-    """The score terms of one round: other buckets shut out, log N_ij off, and the token itself put last."""
-
-    def __init__(self, n: int, q_bucket: Int[Tensor, "B H R T"], k_bucket: Int[Tensor, "B H R S"]):
-        self.n, self.q_bucket, self.k_bucket = n, q_bucket, k_bucket
-
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            itself = at(q_pos, b, h, i) == at(k_pos, b, h, j)
-            rounds = range(self.q_bucket.shape[2])
-            found = [itself | (self.q_bucket[b, h, n, i] == self.k_bucket[b, h, n, j]) for n in rounds]
-            count = torch.stack(found).sum(0).clamp_min(1)
-            s = torch.where(itself, s - LAST_RESORT, s) - count.to(s.dtype).log()
-            return torch.where(found[self.n], s, -torch.inf)
-
-        return score
+def widened(request: Request) -> Request:
+    """A request in float32 at least: a score of -1e5 is none in float16."""
+    queries, keys = request.queries, request.keys
+    return request.but(
+        queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k), v=precise(keys.v))
+    )
 
 
-def no_additions(ctx: Context, name: str = "LSH", sets: str = "buckets") -> None:
-    if ctx.also is not None:
-        raise ValueError(f"{name} reads its {sets} and cannot add keys to them by ctx.also; use Softmax, or drop it")
-
-
-def precise(x: Tensor) -> Tensor:
-    """x in float32 at least: a score of -1e5 is none in float16, and near borders a rounded hash is another one."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-EXAMPLES = (
-    lambda: LSH(2, 8, 4, 2),
-    lambda: LSH(2, 8, 2, seed=1),
-    lambda: LSH(2, 8, 6, 3, pattern=Full(), scale=1.0),
-)
-COMPILES = True
+EXAMPLES = (lambda: LSH(2, 8, 4, 2), lambda: LSH(2, 8, 2, seed=1), lambda: LSH(2, 8, 6, 3, pattern=Full(), scale=1.0))

@@ -1,6 +1,5 @@
 """PublishedLSH: Reformer's attention as published, by sorting tokens into buckets and cutting the sorted list."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -8,31 +7,50 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.bias import ScoreFn, at
-from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Context, Out, State
-from kinformer.core.pattern import Pattern, narrowed
+from kinformer.core.cache import KV
+from kinformer.core.checks import at_least
+from kinformer.core.example import Example
+from kinformer.core.groups import LAST_RESORT, by_query_head, folded, own_column, own_pairs, picked
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memo import Memo
+from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge
-from kinformer.core.state import carry
-from kinformer.execute import attend
-from kinformer.mechanisms.lsh import LAST_RESORT, Rotations, no_additions, precise
-from kinformer.patterns.causal import Causal
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.execute import read
+from kinformer.mechanisms.lsh import Hashed, widened
 from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
 
 
-class PublishedLSH(Keyed):
+class PublishedLSH(Hashed):
     """LSH attention at L log L: the tokens of all rounds in one list, sorted by (round, bucket, position) and cut.
 
-    A query reads its own chunk of `chunk` tokens and the one before it, the first reads the last: large buckets are
+    A query reads its own chunk of the list and the one before it, the first reads the last: large buckets are
     truncated. Choose it to reproduce Reformer; `LSH` reads whole buckets and keeps the laws that this one breaks.
-    Tokens are placed by their keys, so it wants `projection=SharedQK(d, heads)`. `restricted=False` reads other
-    buckets of the two chunks too, `divided=False` counts a key once for each round that finds it: as Hugging Face and
-    reformer-pytorch have it; the paper takes log N_ij off the scores, N_ij being counted over chunks of the same
-    round. The paper's chunk is 2 L / buckets. Any length will do; padding is sorted behind everything.
+    Tokens are placed by their keys, so it wants `SharedQK(d, heads)` and one sequence. Any length will do; padding is
+    sorted behind everything. A state is a cache of keys and their buckets, sorted anew in every call; a step reads two
+    chunks in each round.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`. A state is a cache of keys,
-    sorted anew in every call. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
+    heads: heads of the queries; each hashes for itself.
+    k_dim: the width of a query and a key.
+    buckets: buckets of a round, an even number.
+    chunk: tokens of a chunk; the paper's is 2 L / buckets.
+    rounds: how often is hashed.
+    pattern: which keys may be read at all, `Causal()` unless given.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    restricted: False reads other buckets of the two chunks too, as Hugging Face has it.
+    divided: False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch have it; the
+        paper takes log N_ij off the scores, N_ij being counted over chunks of the same round.
+    seed: draws the rotations, once.
+
+    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, and for keys of another
+    sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
     """
+
+    mass = Mechanism.mass  # weights of chunks are not those of the pattern
 
     def __init__(
         self,
@@ -48,168 +66,197 @@ class PublishedLSH(Keyed):
         divided: bool = True,
         seed: int = 0,
     ):
-        super().__init__()
-        if chunk < 1:
-            raise ValueError(f"chunk={chunk}: a chunk holds at least one token")
-        self.hash = Rotations(heads, k_dim, buckets, rounds, seed)
-        self.buckets, self.chunk, self.rounds = buckets, chunk, rounds
-        self.pattern, self.scale = pattern or Causal(), scale
-        self.restricted, self.divided = restricted, divided
+        super().__init__(heads, k_dim, buckets, rounds, pattern=pattern, scale=scale, seed=seed)
+        self.chunk, self.restricted, self.divided = at_least("chunk", chunk, 1), restricted, divided
 
-    def forward(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out:
-        no_additions(ctx)
-        (k, v, k_pos), kept = carry(state, k, v, k_pos, narrowed(self.pattern, ctx.only, None))
-        heads, old = q.shape[1], k.shape[2] - q.shape[2]
-        chunks = sort(self.hash(k), k_pos, self.buckets, self.chunk)
-        k, v = (precise(x).repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
-        q_pos = F.pad(ctx.pos, (old, 0), value=-1)
-        read = attend(
-            chunks.own(F.pad(precise(q), (0, 0, old, 0))),
-            chunks.both(k),
-            chunks.both(v),
-            q_pos=chunks.own(_column(q_pos, heads))[..., 0],
-            k_pos=chunks.both(_column(k_pos, heads))[..., 0].masked_fill(~chunks.readable(), -1),
-            pattern=self.pattern,
-            bias=Truncated(chunks, self.restricted, self.divided),
-            scale=self.scale,
-            rows=chunks.rows(),
-            ctx=ctx,
+    def start(self, room: Room, sizes: Sizes) -> KV:
+        if sizes.cross:
+            raise ValueError(self._another())
+        return super().start(room, sizes)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        if keys is None or not keys.own:
+            raise ValueError(self._another())
+        return super().ready(queries, keys, ctx)
+
+    def read(self, request: Request) -> Out[Read]:
+        dtype, request = request.queries.q.dtype, widened(request)
+        chunks = sort(self._key_buckets(request), request.keys.pos, self.buckets, self.chunk)
+        column, there = (x.expand(-1, request.queries.q.shape[1], -1) for x in own_column(request))
+        windows = (chunks.of_every_query if self._few(request) else chunks.of_every_chunk)(column, there)
+        found = read(self._folded(request, chunks, windows))
+        assert found.lse is not None
+        y, lse = windows.by_round(found.y), windows.by_round(found.lse[..., None])[..., 0]  # [B H R T V], [B H R T]
+        y, lse = y.where(there[:, :, None, :, None], 0.0), lse.where(there[:, :, None], -torch.inf)
+        merged = merge(*(Read(y[:, :, n], lse[:, :, n]) for n in range(self.rounds)))
+        return Out(merged._replace(y=merged.y.to(dtype)))
+
+    def _few(self, request: Request) -> bool:
+        """Do queries with two chunks of their own, in each round, cost less than all chunks?"""
+        return request.queries.q.shape[2] * self.chunk < request.keys.k.shape[2]
+
+    def _key_buckets(self, request: Request) -> Int[Tensor, "B H S R"]:
+        return by_query_head(request.keys.tags["bucket"], request.queries.q.shape[1])
+
+    def _folded(self, request: Request, chunks: "Chunks", windows: "Windows") -> Request:
+        """Each window as a row of the batch."""
+        queries, keys = request.queries, request.keys
+        chunk, bucket = (chunks.place // self.chunk).transpose(2, 3), self._key_buckets(request)  # [B H S R]
+        column, there = windows.keys(chunks)
+        asked, item = windows.query.clamp_min(0), windows.own
+        q_turn, k_turn = (turn.flatten(0, 1)[..., None] for turn in (windows.turn, windows.look(chunks.turn)))
+        q_tags = {"chunk": picked(chunk, item), "bucket": picked(bucket, item), "round": q_turn}
+        k_tags = {"chunk": picked(chunk, column), "bucket": picked(bucket, column), "round": k_turn}
+        return request.but(
+            queries=Queries(
+                picked(queries.q, asked), folded(queries.pos, asked, windows.query >= 0), head=queries.head, tags=q_tags
+            ),
+            keys=Keys(picked(keys.k, column), picked(keys.v, column), folded(keys.pos, column, there), tags=k_tags),
+            score=InChunks(self.restricted, self.divided),
+            lse=True,
+            rows=torch.arange(len(column), device=column.device).repeat_interleave(column.shape[1]),
+            run=False,
+            full=False,
+            below={},
+            memo=Memo(),  # what is found out about these positions serves no other layer
         )
-        assert read.lse is not None
-        y, lse = chunks.by_round(read.y), chunks.by_round(read.lse[..., None])
-        merged = merge(*(Read(y[:, :, n, old:], lse[:, :, n, old:, 0]) for n in range(self.rounds)))
-        return Out(merged._replace(y=merged.y.to(q.dtype)), kept)
+
+    def _another(self) -> str:
+        name = type(self).__name__
+        return f"{name} places queries where their own keys stand and got keys of another sequence; use LSH or Softmax"
 
 
 class Chunks(NamedTuple):
     """A sorted list of items, an item being a token in a round, cut into C chunks of m.
 
-    token, round: which item stands there; real: whether one does; before: the chunk that chunk c looks back at, itself
-    for none; place: where in the list each token stands in each round; bucket: each token's in each round.
+    token, turn: which item stands there, a column of keys and its round; real: whether one does; before: the chunk that
+    chunk c looks back at, itself for none; place: where in the list each token stands in each round.
     """
 
     token: Int[Tensor, "B H C m"]
-    round: Int[Tensor, "B H C m"]
+    turn: Int[Tensor, "B H C m"]
     real: Bool[Tensor, "B H C m"]
-    before: Int[Tensor, "B C"]
+    before: Int[Tensor, "B #H C"]
     place: Int[Tensor, "B H R S"]
-    bucket: Int[Tensor, "B H R S"]
 
-    def own(self, x: Tensor) -> Tensor:
-        """[B H S n] to [B*C H m n]: what belongs to the items of each chunk."""
-        picked = x.take_along_dim(self.token.flatten(2)[..., None], 2)
-        return self.fold(picked.unflatten(2, self.token.shape[2:]))
+    def of_every_chunk(self, column: Int[Tensor, "B H T"], there: Bool[Tensor, "B H T"]) -> "Windows":
+        """Each chunk with the queries of its items; `column` says where a query's own key stands."""
+        batch, heads, count, _ = self.token.shape
+        # which query stands at a column of keys: what is no query's goes into one column more, which is dropped
+        asks = column.new_full((batch, heads, self.place.shape[3] + 1), -1)
+        index = torch.arange(column.shape[2], device=column.device).expand_as(column)
+        asks = asks.scatter(2, column.where(there, self.place.shape[3]), index)[..., :-1]
+        asks = asks.take_along_dim(self.token.flatten(2), 2).view(self.token.shape).where(self.real, -1)
+        chunk = torch.arange(count, device=column.device)[:, None].expand(batch, -1, heads)
+        place = self.place.take_along_dim(column[:, :, None], 3)  # [B H R T]
+        query, own, turn = (x.transpose(1, 2) for x in (asks, self.token, self.turn))
+        return Windows(query, own, turn, chunk, self.before, place)
 
-    def both(self, x: Tensor) -> Tensor:
-        """[B H S n] to [B*C H 2m n]: the same for the chunk before and the chunk itself."""
-        picked = x.take_along_dim(self.token.flatten(2)[..., None], 2).unflatten(2, self.token.shape[2:])
-        return self.fold(torch.cat([self.look_back(picked), picked], 3))
-
-    def look_back(self, x: Tensor) -> Tensor:
-        """[B H C m ...]: for each chunk what the chunk before it holds."""
-        return x.take_along_dim(self.before.view(len(x), 1, -1, *[1] * (x.dim() - 3)), 2)
-
-    def fold(self, x: Tensor) -> Tensor:
-        """[B H C ...] to [B*C H ...]."""
-        return x.transpose(1, 2).flatten(0, 1)
-
-    def readable(self) -> Bool[Tensor, "BC H m2"]:
-        """Which keys of `both` there are: items, and none twice where a chunk is its own chunk before."""
-        alone = self.before == torch.arange(self.before.shape[1], device=self.before.device)
-        back = self.look_back(self.real) & ~alone[:, None, :, None]
-        return self.fold(torch.cat([back, self.real], 3))
-
-    def rows(self) -> Int[Tensor, " BC"]:
-        """The batch row of each folded row."""
-        batch, chunks = self.before.shape
-        return torch.arange(batch, device=self.before.device).repeat_interleave(chunks)
-
-    def by_round(self, x: Tensor) -> Tensor:
-        """[B*C H m n] back to [B H R S n]."""
-        items = x.unflatten(0, self.before.shape).transpose(1, 2).flatten(2, 3)
-        return items.take_along_dim(self.place.flatten(2)[..., None], 2).unflatten(2, self.place.shape[2:])
+    def of_every_query(self, column: Int[Tensor, "B H T"], there: Bool[Tensor, "B H T"]) -> "Windows":
+        """Each query in each round with its own chunk: a few queries, such as a step's."""
+        rounds, length = self.place.shape[2], column.shape[2]
+        place = self.place.take_along_dim(column[:, :, None], 3).flatten(2)  # [B H R*T]
+        asks = torch.arange(length, device=column.device).where(there, -1).repeat(1, 1, rounds)
+        turns = torch.arange(rounds, device=column.device).repeat_interleave(length).expand_as(asks)
+        chunk = (place // self.token.shape[3]).transpose(1, 2)
+        at = torch.arange(rounds * length, device=column.device).expand_as(asks).unflatten(2, (rounds, length))
+        query, own, turn = (x.transpose(1, 2)[..., None] for x in (asks, column.repeat(1, 1, rounds), turns))
+        return Windows(query, own, turn, chunk, self.before, at)
 
 
-def sort(bucket: Int[Tensor, "B H R S"], pos: Int[Tensor, "B S"], buckets: int, size: int) -> Chunks:
+class Windows(NamedTuple):
+    """N rows of w queries, each row with the keys of one chunk and the chunk before it.
+
+    query: columns of queries, -1 for none; own: the column of the query's own key; turn: the round in which it asks;
+    chunk: which one is read; at: where each query's read in each round stands among the N * w.
+    """
+
+    query: Int[Tensor, "B N H w"]
+    own: Int[Tensor, "B N H w"]
+    turn: Int[Tensor, "B N H w"]
+    chunk: Int[Tensor, "B N H"]
+    before: Int[Tensor, "B #H C"]
+    at: Int[Tensor, "B H R T"]
+
+    def look(self, x: Tensor) -> Tensor:
+        """[B H C m] to [B N H 2m]: what the chunk before a row's own and its own hold."""
+        chunk = self.chunk.transpose(1, 2)  # [B H N]
+        both = torch.stack([self._before(), chunk], 3)  # [B H N 2]
+        found = x.take_along_dim(both.flatten(2)[..., None], 2)  # [B H N*2 m]
+        return found.unflatten(2, both.shape[2:]).flatten(3).transpose(1, 2)
+
+    def keys(self, chunks: Chunks) -> tuple[Int[Tensor, "B N H m2"], Bool[Tensor, "B N H m2"]]:
+        """Columns of the keys of each row, and which there are: none twice where a chunk is its own chunk before."""
+        there = self.look(chunks.real)
+        twice = (self._before() == self.chunk.transpose(1, 2)).transpose(1, 2)[..., None]
+        first = torch.arange(there.shape[3], device=there.device) < there.shape[3] // 2
+        return self.look(chunks.token), there & ~(twice & first)
+
+    def by_round(self, x: Float[Tensor, "BN H w n"]) -> Float[Tensor, "B H R T n"]:
+        """What each query read in each round."""
+        rows = x.unflatten(0, self.chunk.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H N*w n]
+        return rows.take_along_dim(self.at.flatten(2)[..., None], 2).unflatten(2, self.at.shape[2:])
+
+    def _before(self) -> Int[Tensor, "B H N"]:
+        return self.before.expand(-1, self.chunk.shape[2], -1).take_along_dim(self.chunk.transpose(1, 2), 2)
+
+
+def sort(bucket: Int[Tensor, "B H S R"], pos: Int[Tensor, "B #H S"], buckets: int, size: int) -> Chunks:
     """Items by (round, bucket, position), padding behind them, in chunks of `size`. Padding is counted nowhere."""
-    _, _, rounds, length = bucket.shape
+    length, rounds = bucket.shape[2:]
     real = pos >= 0
-    turn = torch.where(real, pos, torch.iinfo(pos.dtype).max).argsort(1).argsort(1)
-    group = torch.arange(rounds, device=pos.device)[:, None] * buckets + bucket
-    group = torch.where(real[:, None, None], group, rounds * buckets)
-    order = (group * length + turn[:, None, None]).flatten(2).argsort(-1)
+    turn = torch.where(real, pos, torch.iinfo(pos.dtype).max).argsort(-1).argsort(-1)  # rank by position [B #H S]
+    group = torch.arange(rounds, device=pos.device)[:, None] * buckets + bucket.mT  # [B H R S]
+    group = torch.where(real[:, :, None], group, rounds * buckets)
+    order = (group * length + turn[:, :, None]).flatten(2).argsort(-1)
     place = order.argsort(-1).unflatten(2, (rounds, length))
-    items = real.sum(1) * rounds
+    items = real.sum(-1) * rounds  # [B #H]
     order = F.pad(order, (0, -order.shape[-1] % size)).unflatten(2, (-1, size))
-    at_place = torch.arange(order.shape[2] * size, device=pos.device).view(1, 1, -1, size)
-    there = (at_place < items[:, None, None, None]).expand(order.shape)
+    at_place = torch.arange(order.shape[2] * size, device=pos.device).view(-1, size)
+    there = (at_place < items[..., None, None]).expand(order.shape)
     used = (items + size - 1) // size
-    before = torch.arange(order.shape[2], device=pos.device).expand(len(pos), -1) - 1
-    before = torch.where(before < 0, used[:, None] - 1, before).clamp_min(0)
-    return Chunks(order % length, order // length, there, before, place, bucket)
+    before = torch.arange(order.shape[2], device=pos.device).expand(*used.shape, -1) - 1
+    before = torch.where(before < 0, used[..., None] - 1, before).clamp_min(0)
+    return Chunks(order % length, order // length, there, before, place)
 
 
-class Truncated:
-    """The score terms of chunks: other buckets shut out, log N_ij off, and the token itself put last."""
+class InChunks(Score):
+    """The product within chunks: other buckets shut out, log N_ij off, and the token itself put last."""
 
-    def __init__(self, chunks: Chunks, restricted: bool, divided: bool):
-        self.chunks, self.restricted, self.divided = chunks, restricted, divided
+    def __init__(self, restricted: bool, divided: bool):
+        super().__init__()
+        self.restricted, self.divided, self.product = restricted, divided, Product()
 
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        c = self.chunks
-        size = c.token.shape[3]
-        place, bucket = (c.place // size).transpose(2, 3), c.bucket.transpose(2, 3)
-        q_place, k_place, q_bucket, k_bucket = c.own(place), c.both(place), c.own(bucket), c.both(bucket)
-        q_round, k_round = c.fold(c.round), c.fold(torch.cat([c.look_back(c.round), c.round], 3))
-
-        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            q_at, k_at = q_place[b, h, i], k_place[b, h, j]
-            same = q_bucket[b, h, i] == k_bucket[b, h, j]
+    def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
+        score, q, k = self.product(request), request.queries.tags, request.keys.tags
+        rounds = range(q["bucket"].shape[-1])
+        here, there = q["round"], k["round"][..., None, :, 0]  # [B H T 1], [B H 1 S]
+        own, count = torch.zeros_like(score, dtype=torch.bool), torch.zeros_like(score)
+        for n in rounds:
+            q_at, k_at = q["chunk"][..., None, n], k["chunk"][..., None, :, n]
             # the list's ends meet in one round only where there is no other, so the look-back around is no duplicate
             found = (q_at == k_at) | (q_at == k_at + 1)
             if self.restricted:
-                here = q_round[b, h, i][..., None]
-                found = found & same
-                own = (here == k_round[b, h, j][..., None]) & same.take_along_dim(here, -1)
-                s = torch.where(own[..., 0], s, -torch.inf)
-            if self.divided:
-                s = s - found.sum(-1).clamp_min(1).to(s.dtype).log()
-            return torch.where(at(q_pos, b, h, i) == at(k_pos, b, h, j), s - LAST_RESORT, s)
-
-        return score
-
-
-def _column(pos: Int[Tensor, "B S"], heads: int) -> Int[Tensor, "B H S 1"]:
-    return pos[:, None, :, None].expand(-1, heads, -1, -1)
+                same = q["bucket"][..., None, n] == k["bucket"][..., None, :, n]
+                found, own = found & same, own | (same & (here == n) & (there == n))
+            count = count + found
+        if self.restricted:
+            score = score.masked_fill(~own, -torch.inf)
+        if self.divided:
+            score = score - count.clamp_min(1).log()
+        return torch.where(own_pairs(request), score - LAST_RESORT, score)
 
 
-EXAMPLES = (
-    lambda: PublishedLSH(2, 8, 4, 3, 2),
-    lambda: PublishedLSH(2, 8, 4, 2, restricted=False, divided=False, seed=1),
-    lambda: PublishedLSH(2, 8, 4, 4, 2, pattern=Full()),
-)
-BREAKS = {
-    "chunk": "the published form sorts all tokens and cuts the list: where a token stands depends on all of them",
-    "peek": "later tokens move the borders of the chunks, and with them which earlier keys a query reads",
-    "merge": "the list is sorted and cut anew for each set of keys, so pieces are not cut where the whole is",
-}
+def _examples() -> tuple[Example, ...]:
+    chunk = "the published form sorts all tokens and cuts the list: where a token stands depends on all of them"
+    peek = "later tokens move the borders of the chunks, and with them which earlier keys a query reads"
+    merged = "the list is sorted and cut anew for each set of keys, so pieces are not cut where the whole is"
+    causal = {"chunk": chunk, "peek": peek, "merge": merged}
+    return (
+        Example(lambda: PublishedLSH(2, 8, 4, 3, 2), breaks=causal),
+        Example(lambda: PublishedLSH(2, 8, 4, 2, restricted=False, divided=False, seed=1), breaks=causal),
+        Example(lambda: PublishedLSH(2, 8, 4, 4, 2, pattern=Full()), breaks={"merge": merged}),
+    )
+
+
+EXAMPLES = _examples()

@@ -9,75 +9,77 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.bias import ScoreFn
+from kinformer.core.cache import KV
+from kinformer.core.checks import a_pattern, at_least, one_of, within
+from kinformer.core.choice import choice
+from kinformer.core.groups import Grouped, by_key_head, by_query_head, made_for, no_additions, own_column, picked
+from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Context, Out, State
-from kinformer.core.pattern import Pattern, narrowed
-from kinformer.core.state import carry
-from kinformer.execute import attend
-from kinformer.mechanisms.lsh import no_additions, precise
+from kinformer.core.layer import Context, Out
+from kinformer.core.loss import Penalty
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read, precise
+from kinformer.core.request import Request
+from kinformer.core.sorted_groups import read_groups
+from kinformer.core.vectors import unit
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from kinformer.projections.shared_qk import unit
 
 Norm = Literal["layer", "none"]
+Update = Literal["sum", "direction"]
 EPS = 1e-5  # added to the variance
 
 
 class Centroids(nn.Module):
     """`clusters` directions per head, which follow those that are nearest to them: online spherical k-means.
 
-    They are drawn from `seed`, saved, and no parameters: after each step, new = decay * old + (1 - decay) * the
-    direction of the sum of all queries and keys of the cluster, at length 1; a cluster that got none stays.
+    They are drawn from `seed`, saved, and no parameters: after each step new = decay * old + (1 - decay) * what the
+    step saw, at length 1; a cluster that got none stays. With update "sum" it saw half the sum of the directions of all
+    queries and keys of the cluster, the paper's; with "direction" that sum at length 1, as the published PyTorch code
+    has it, by which centroids move some hundred times less.
     """
 
     mu: Float[Tensor, "H C K"]
 
-    def __init__(self, heads: int, k_dim: int, clusters: int, decay: float, seed: int):
+    def __init__(self, heads: int, k_dim: int, clusters: int, decay: float, update: Update, seed: int):
         super().__init__()
-        if clusters < 1 or not 0 <= decay <= 1:
-            raise ValueError(f"clusters={clusters}, decay={decay}: give at least 1 cluster, and a decay from 0 to 1")
-        self.decay = decay
+        at_least("clusters", clusters, 1)
+        self.decay, self.update = within("decay", decay, 0, 1), one_of("update", update, Update)
         draw = torch.Generator().manual_seed(seed)
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
-    def directions(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T K"]:
-        """Vectors at length 1, a head of keys as often as heads of queries share it."""
-        heads, _, k_dim = self.mu.shape
-        if heads % x.shape[1] or k_dim != x.shape[3]:
-            raise ValueError(
-                f"Routing was made for {heads} heads of width {k_dim} and got {x.shape[1]} of width {x.shape[3]}; "
-                f"make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
-            )
-        return unit(precise(x)).repeat_interleave(heads // x.shape[1], 1)
-
     def similar(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
-        """The product of each direction with each centroid."""
-        found = self.directions(x)
-        return torch.einsum("bhtk,hck->bhtc", found, self.mu.to(found.dtype))
+        """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
+        found = unit(precise(x))
+        mu = self.mu.to(found.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
+        return torch.einsum("bgtk,ghck->bghtc", found, mu).flatten(1, 2)
 
     def nearest(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
         """Each vector's cluster."""
-        return self.similar(x).argmax(-1)
+        with torch.no_grad():
+            return choice(lambda: self.similar(x).argmax(-1))
 
-    def distance(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B T"]:
-        """The mean squared difference of a direction and its centroid, over numbers and heads."""
-        found = self.directions(x)
-        own = self.mu.to(found.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], self.nearest(x)]
+    def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
+        """The mean squared difference of a direction and the centroid of its cluster, over numbers and heads."""
+        found = unit(precise(x))
+        own = self.mu.to(found.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
         return (found - own).square().mean((1, 3))
 
     @torch.no_grad()
-    def sums(self, x: Float[Tensor, "B G T K"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "H C K"]:
+    def sums(
+        self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"]
+    ) -> Float[Tensor, "H C K"]:
         """The sum of the directions of each cluster."""
-        found = self.directions(x)
-        member = F.one_hot(self.nearest(x), self.mu.shape[1]) * real[:, None, :, None]
+        found = unit(precise(x))
+        member = F.one_hot(cluster, self.mu.shape[1]) * real[..., None]  # [B H T C]
         return torch.einsum("bhtc,bhtk->hck", member.to(found.dtype), found)
 
     def averaged(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
-        """The moving average after one more batch."""
+        """The moving average after one more step, not yet at length 1."""
         some = (sums != 0).any(-1, keepdim=True)
         old = precise(self.mu)
-        return self.decay * old + (1 - self.decay) * torch.where(some, unit(sums.to(old)), old)
+        seen = unit(sums.to(old)) if self.update == "direction" else sums.to(old) / 2
+        return torch.where(some, self.decay * old + (1 - self.decay) * seen, old)
 
     @torch.no_grad()
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
@@ -98,13 +100,39 @@ class Routed(Keyed):
         scale: float | None = None,
         norm: Norm = "layer",
         decay: float = 0.999,
+        update: Update = "sum",
         seed: int = 0,
     ):
         super().__init__()
-        if norm not in ("layer", "none"):
-            raise ValueError(f"norm={norm!r} is not known; choose 'layer' or 'none'")
-        self.centroids = Centroids(heads, k_dim, clusters, decay, seed)
-        self.pattern, self.scale, self.norm = pattern or Causal(), scale, norm
+        self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
+        self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
+        self.scale, self.norm = scale, one_of("norm", norm, Norm)
+
+    def penalties(self) -> dict[str, Penalty]:
+        """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
+        return {"commitment": Penalty(trains=(), reaches_x=True)}
+
+    def start(self, room: Room, sizes: Sizes) -> KV:
+        if sizes.cross:
+            raise ValueError(self._another())
+        return super().start(room, sizes)
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        no_additions(self, ctx, "clusters")
+        if keys is None or not keys.own:
+            raise ValueError(self._another())
+        for x in (queries.q, keys.k):
+            made_for(self, x, self.heads, self.k_dim)
+        keys = keys._replace(k=self.normed(keys.k))
+        if ctx.remember:
+            return queries, keys
+        q = self.normed(queries.q)
+        return queries._replace(q=q, tags={"cluster": self.centroids.nearest(q)[..., None]}), keys
+
+    def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
+        made_for(self, keys.k, self.heads, self.k_dim)
+        return {"cluster": by_key_head(self.centroids.nearest(keys.k)[..., None], keys.k.shape[1])}
 
     def normed(self, x: Float[Tensor, "B H T K"]) -> Float[Tensor, "B H T K"]:
         """Queries or keys as they are clustered and multiplied."""
@@ -113,20 +141,24 @@ class Routed(Keyed):
         wide, width = precise(x), x.shape[-1]
         return (unit(wide - wide.mean(-1, keepdim=True), EPS * width) * math.sqrt(width)).to(x.dtype)
 
-    def commitment(
-        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B G S K"], k_pos: Int[Tensor, "B S"], ctx: Context
-    ) -> dict[str, Tensor]:
-        """Half the distance of each token's query to its centroid and half that of its key."""
-        return {"commitment": (self.centroids.distance(q) + self.centroids.distance(own(k, k_pos, ctx))) / 2}
-
-    def statistics(
-        self, q: Float[Tensor, "B H T K"], k: Float[Tensor, "B G S K"], k_pos: Int[Tensor, "B S"], ctx: Context
-    ) -> dict[str, Tensor]:
-        """In training, the sums by which the centroids move."""
+    def reported(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Half the distance of each token's query to its centroid and half that of its key; in training also the sums
+        by which the centroids move."""
+        queries, keys = request.queries, request.keys
+        heads = queries.q.shape[1]
+        column, there = own_column(request)
+        at = column.expand(-1, heads, -1)[:, None]  # [B 1 H T]
+        k, k_cluster = picked(keys.k, at), picked(by_query_head(keys.tags["cluster"], heads), at)[..., 0]
+        q, q_cluster = queries.q, queries.tags["cluster"][..., 0]
+        distance = (self.centroids.distance(q, q_cluster) + self.centroids.distance(k, k_cluster)) / 2
         if not self.training:
-            return {}
-        real = ctx.pos >= 0
-        return {"clusters": self.centroids.sums(q, real) + self.centroids.sums(own(k, k_pos, ctx), real)}
+            return {"commitment": distance}, {}
+        sums = self.centroids.sums(q, q_cluster, queries.pos >= 0) + self.centroids.sums(k, k_cluster, there)
+        return {"commitment": distance}, {"clusters": sums}
+
+    def _another(self) -> str:
+        name = type(self).__name__
+        return f"{name} clusters the queries and keys of one sequence and got keys of another; use Softmax"
 
 
 class Routing(Routed):
@@ -135,76 +167,49 @@ class Routing(Routed):
     Choose it where few keys, found by content, carry the attention, and the clusters should be learned; beside local
     heads, as in the paper: `SplitHeads(Softmax(Causal() & Band(64)), Routing(...))`. Clusters are read whole and a
     token's own vector alone decides on its cluster: so cuts, padding and what comes later change nothing, and it
-    decodes with a cache of keys (`PublishedRouting` is the paper's balanced form). With `projection=SharedQK(d, heads)`
-    a causal token always reads itself; otherwise a query may read nothing. This form is dense; it says what is read.
+    decodes with a cache of keys (`PublishedRouting` is the paper's balanced form). Long rows are read sorted by
+    cluster, at the cost of the clusters; compiled ones and short ones densely.
 
-    Queries and keys are layer-normalised without gain and bias; `norm="none"` multiplies them as they are. Centroids
-    move after each step, by a moving average with `decay`, of what training read; evaluation and recomputation move
-    nothing. aux "commitment" is for `losses.commitment`. `heads` are those of the queries; `scale` is 1/sqrt(K) unless
-    given. A vector near a border may change its cluster when its precision changes.
+    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j. With `SharedQK(d, heads)` a causal token always reads itself;
+    otherwise a query may read nothing. aux "commitment" is the mean squared distance, per number, of a token's
+    directions to their centroids: weigh it in a model, `LM(..., penalties={"commitment": 1e-2})`.
+
+    heads: heads of the queries; each has centroids of its own.
+    k_dim: the width of a query and a key.
+    clusters: centroids of a head; the paper's are the square root of the length.
+    pattern: which keys may be read at all, `Causal()` unless given.
+    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    norm: "layer" normalises queries and keys without gain and bias; "none" multiplies them as they are.
+    decay: of the centroids' moving average, made after each step of what training read.
+    update: "sum", the paper's, or "direction", the published PyTorch code's: see `Centroids`.
+    seed: draws the first centroids. A vector near a border may change its cluster with its precision.
 
     Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, and for keys of another
-    sequence. Source: Roy et al., 2020, arXiv:2003.05997, section 4.
+    sequence. Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the routing-transformer package
+    (P. Wang, 2020) after van den Oord et al., 2017, arXiv:1711.00937.
     """
 
-    def forward(
+    def __init__(
         self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        v: Float[Tensor, "B G S V"],
-        k_pos: Int[Tensor, "B S"],
-        state: State | None,
-        ctx: Context,
-        sides: Mapping[str, Float[Tensor, "B H T n"]],
-    ) -> Out:
-        no_additions(ctx, "Routing", "clusters")
-        q, k = self.normed(q), self.normed(k)
-        aux, stats = self.commitment(q, k, k_pos, ctx), self.statistics(q, k, k_pos, ctx)
-        (k, v, k_pos), kept = carry(state, k, v, k_pos, narrowed(self.pattern, ctx.only, None))
-        read = attend(
-            q,
-            k,
-            v,
-            q_pos=ctx.pos[:, None],
-            k_pos=k_pos[:, None],
-            pattern=self.pattern,
-            bias=SameCluster(self.centroids.nearest(q), self.centroids.nearest(k)),
-            scale=self.scale,
-            ctx=ctx,
-        )
-        return Out(read, kept, aux, {}, stats)
-
-
-class SameCluster:
-    """A score term that shuts out the keys of other clusters."""
-
-    def __init__(self, q_cluster: Int[Tensor, "B H T"], k_cluster: Int[Tensor, "B H S"]):
-        self.q_cluster, self.k_cluster = q_cluster, k_cluster
-
-    def __call__(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
+        heads: int,
+        k_dim: int,
+        clusters: int,
         *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
-        return lambda s, b, h, i, j: torch.where(self.q_cluster[b, h, i] == self.k_cluster[b, h, j], s, -torch.inf)
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        norm: Norm = "layer",
+        decay: float = 0.999,
+        update: Update = "sum",
+        seed: int = 0,
+    ):
+        super().__init__(
+            heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed
+        )
+        self.score = Grouped("cluster")
 
-
-def own(k: Float[Tensor, "B G S K"], k_pos: Int[Tensor, "B S"], ctx: Context) -> Float[Tensor, "B G T K"]:
-    """The keys of the tokens that ask, which stand at the end; ValueError for keys of another sequence."""
-    first = k_pos.shape[1] - ctx.pos.shape[1]
-    same = first >= 0
-    if same and not torch.compiler.is_compiling():
-        same = bool(((k_pos[:, first:] == ctx.pos) | (k_pos[:, first:] < 0)).all())
-    if not same:
-        raise ValueError("Routing clusters the queries and keys of one sequence and got keys of another; use Softmax")
-    return k[:, :, first:]
+    def read(self, request: Request) -> Out[Read]:
+        aux, stats = self.reported(request)
+        return Out(read_groups(request, self.clusters), aux=aux, stats=stats)
 
 
 EXAMPLES = (
@@ -212,4 +217,3 @@ EXAMPLES = (
     lambda: Routing(2, 8, 2, pattern=Full(), norm="none", seed=1),
     lambda: Routing(2, 8, 1, scale=1.0),
 )
-COMPILES = True

@@ -13,6 +13,7 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.block import Block
 from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
 
 
@@ -25,6 +26,7 @@ def reformer(
     rounds: int = 2,
     local: int = 64,
     chunk: int | None = None,
+    scale: float = 1.0,
     length: int = 1024,
     vocab: int = 256,
     tie: bool = True,
@@ -33,23 +35,32 @@ def reformer(
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 
     Choose it for deep models and long rows: training keeps no activations. Even blocks read their block of `local`
-    positions and the one before it; odd blocks read what `rounds` hashes put into their own of `buckets` (an even
-    number), by q.k with k at length 1, as in the authors' code. Whole buckets are read, unless `chunk` cuts the sorted
-    list as published, which is faster on long rows but lets later tokens move the cuts. The stream has two halves of
-    width `d`; the paper starts both as the same. `length` is the longest row it can read; `tie=False` gives the head a
-    matrix of its own. In float32 a vector at a bucket's border may fall into another one when it is computed again for
-    the backward: rare, and then gradients are those of its neighbour.
+    positions and the one before it, odd blocks what hashes put into their own buckets.
+
+    d: the width of each of the stream's two halves; the paper starts both as the same, here each has its own.
+    depth: blocks.
+    heads: heads of attention.
+    buckets: buckets of a round, an even number.
+    rounds: how often is hashed; a trained model may be evaluated with more (`mechanism.rounds`).
+    local: positions of a block of the even blocks.
+    chunk: cuts the sorted list as published, which bounds the cost where buckets are uneven but lets later tokens move
+        the cuts; whole buckets unless given.
+    scale: the factor of q.k in the odd blocks, whose keys have length 1: 1 in the authors' code.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    tie: False gives the head a matrix of its own.
+    dropout: the share of numbers dropped in training.
     """
 
     def lsh(seed: int) -> Mechanism:
         if chunk is None:
-            return LSH(heads, d // heads, buckets, rounds, scale=1.0, seed=seed)
-        return PublishedLSH(heads, d // heads, buckets, chunk, rounds, scale=1.0, seed=seed)
+            return LSH(heads, d // heads, buckets, rounds, scale=scale, seed=seed)
+        return PublishedLSH(heads, d // heads, buckets, chunk, rounds, scale=scale, seed=seed)
 
     def attention(n: int) -> Attention:
         if n % 2:
-            return Attention(d, heads, lsh(n), projection=SharedQK(d, heads, bias=False), bias=False)
-        return Attention(d, heads, Softmax(Causal() & Block(local, back=1), lse=False), bias=False)
+            return Attention(SharedQK(d, heads, bias=False), lsh(n))
+        return Attention(QKV(d, heads, bias=False), Softmax(Causal() & Block(local, back=1), lse=False))
 
     def block(n: int) -> Coupled:
         return Coupled(attention(n), MLP(d, activation="relu", dropout=dropout), dropout=dropout)
