@@ -27,9 +27,9 @@ class Band(Pattern):
     right: int | None = None
 
     def __post_init__(self) -> None:
-        whole("left of Band", self.left)
+        whole("Band.left", self.left)
         if self.right is not None:
-            whole("right of Band", self.right)
+            whole("Band.right", self.right)
         if self.left + self.ahead < 0:
             raise ValueError(f"{self} holds no key; make left + right at least 0")
 

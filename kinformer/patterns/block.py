@@ -27,8 +27,8 @@ class Block(Pattern):
     ahead: int = 0
 
     def __post_init__(self) -> None:
-        at_least("size of Block", self.size, 1)
-        if whole("back of Block", self.back) + whole("ahead of Block", self.ahead) < 0:
+        at_least("Block.size", self.size, 1)
+        if whole("Block.back", self.back) + whole("Block.ahead", self.ahead) < 0:
             raise ValueError(f"{self} holds no block; make back + ahead at least 0")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:

@@ -25,11 +25,11 @@ class Blocks(Pattern):
     size: int = 1
 
     def __post_init__(self) -> None:
-        at_least("size of Blocks", self.size, 1)
+        at_least("Blocks.size", self.size, 1)
         if not isinstance(self.table, tuple):
-            raise ValueError(f"table of Blocks={self.table!r}: give a tuple of tuples of key blocks")
+            raise ValueError(f"Blocks.table={self.table!r}: give a tuple of tuples of key blocks")
         for n, blocks in enumerate(self.table):
-            whole_numbers(f"table[{n}] of Blocks", blocks, 0)
+            whole_numbers(f"Blocks.table[{n}]", blocks, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.size, torch.as_tensor(k) // self.size

@@ -23,8 +23,8 @@ class Blockwise(Spelled):
     size: int
 
     def __post_init__(self) -> None:
-        at_least("size of Blockwise", self.size, 1)
-        if sorted(whole_numbers("permutation of Blockwise", self.permutation, 0)) != list(range(len(self.permutation))):
+        at_least("Blockwise.size", self.size, 1)
+        if sorted(whole_numbers("Blockwise.permutation", self.permutation, 0)) != list(range(len(self.permutation))):
             raise ValueError(f"{self}: the permutation must hold each of 0..{len(self.permutation) - 1} once")
 
     @property

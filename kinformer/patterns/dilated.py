@@ -22,8 +22,8 @@ class Dilated(Spelled):
     dilation: int
 
     def __post_init__(self) -> None:
-        at_least("window of Dilated", self.window, 0)
-        at_least("dilation of Dilated", self.dilation, 1)
+        at_least("Dilated.window", self.window, 0)
+        at_least("Dilated.dilation", self.dilation, 1)
 
     @property
     def expression(self) -> Pattern:

@@ -20,7 +20,7 @@ class Document(Pattern):
     ids: Int[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("ids of Document", self.ids)
+        a_table("Document.ids", self.ids)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.ids.shape[1] - 1

@@ -20,7 +20,7 @@ class MarkedKeys(Pattern):
     mask: Bool[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("mask of MarkedKeys", self.mask, marks=True)
+        a_table("MarkedKeys.mask", self.mask, marks=True)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, k)
@@ -36,7 +36,7 @@ class MarkedRows(Pattern):
     mask: Bool[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("mask of MarkedRows", self.mask, marks=True)
+        a_table("MarkedRows.mask", self.mask, marks=True)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, q)
@@ -52,7 +52,7 @@ class Marked(Spelled):
     mask: Bool[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("mask of Marked", self.mask, marks=True)
+        a_table("Marked.mask", self.mask, marks=True)
 
     @property
     def expression(self) -> Pattern:

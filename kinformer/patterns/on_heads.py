@@ -23,8 +23,8 @@ class OnHeads(Pattern):
     of: int
 
     def __post_init__(self) -> None:
-        at_least("of of OnHeads", self.of, 1)
-        if at_least("turn of OnHeads", self.turn, 0) >= self.of:
+        at_least("OnHeads.of", self.of, 1)
+        if at_least("OnHeads.turn", self.turn, 0) >= self.of:
             raise ValueError(f"{self}: the turn must be below {self.of}")
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:

@@ -26,8 +26,8 @@ class OwnSegment(Pattern):
     n: int
 
     def __post_init__(self) -> None:
-        a_table("ids of OwnSegment", self.ids)
-        at_least("n of OwnSegment", self.n, 0)
+        a_table("OwnSegment.ids", self.ids)
+        at_least("OwnSegment.n", self.n, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.ids.shape[1] - 1

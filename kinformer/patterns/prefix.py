@@ -19,7 +19,7 @@ class Prefix(Spelled):
     n: int
 
     def __post_init__(self) -> None:
-        at_least("n of Prefix", self.n, 0)
+        at_least("Prefix.n", self.n, 0)
 
     @property
     def expression(self) -> Pattern:

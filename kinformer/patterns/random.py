@@ -39,9 +39,9 @@ class Random(Pattern):
     def __post_init__(self) -> None:
         least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("back", self.back, 0))
         for name, value, lowest in least:
-            at_least(f"{name} of Random", value, lowest)
-        whole("seed of Random", self.seed)
-        a_flag("symmetric of Random", self.symmetric)
+            at_least(f"Random.{name}", value, lowest)
+        whole("Random.seed", self.seed)
+        a_flag("Random.symmetric", self.symmetric)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = q // self.block, k // self.block

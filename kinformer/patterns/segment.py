@@ -26,8 +26,8 @@ class Segment(Pattern):
     memory: int
 
     def __post_init__(self) -> None:
-        at_least("length of Segment", self.length, 1)
-        at_least("memory of Segment", self.memory, 0)
+        at_least("Segment.length", self.length, 1)
+        at_least("Segment.memory", self.memory, 0)
 
     def first(self, q: Index) -> Index:
         """The earliest position that query q reads."""

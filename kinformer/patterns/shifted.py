@@ -27,8 +27,8 @@ class Shifted(Pattern):
     n: int
 
     def __post_init__(self) -> None:
-        a_pattern("pattern of Shifted", self.pattern)
-        at_least("n of Shifted", self.n, 0)
+        a_pattern("Shifted.pattern", self.pattern)
+        at_least("Shifted.n", self.n, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         moved = self.pattern(b, h, self._back(q), self._back(k))

@@ -22,7 +22,7 @@ class Since(Pattern):
     first: Int[Tensor, "B P"]
 
     def __post_init__(self) -> None:
-        a_table("first of Since", self.first)
+        a_table("Since.first", self.first)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.first.shape[1] - 1

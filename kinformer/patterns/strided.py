@@ -24,7 +24,7 @@ class Strided(Pattern):
     stride: int
 
     def __post_init__(self) -> None:
-        at_least("stride of Strided", self.stride, 1)
+        at_least("Strided.stride", self.stride, 1)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor((q - k) % self.stride == 0)

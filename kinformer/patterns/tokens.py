@@ -22,7 +22,7 @@ class Tokens(Pattern):
     n: int | tuple[int, ...]
 
     def __post_init__(self) -> None:
-        positions("n of Tokens", self.n)
+        positions("Tokens.n", self.n)
 
     @property
     def marked(self) -> tuple[int, ...]:

@@ -1,9 +1,11 @@
 """Each pattern against its definition, written out pair by pair in plain Python."""
 
+import re
+
 import pytest
 import torch
 
-from kinformer.core.pattern import Heads
+from kinformer.core.pattern import Heads, Not
 from kinformer.discover import modules
 from kinformer.patterns.band import Band
 from kinformer.patterns.block import Block
@@ -16,6 +18,7 @@ from kinformer.patterns.document import Document
 from kinformer.patterns.fixed import Fixed
 from kinformer.patterns.full import Full
 from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
+from kinformer.patterns.on_heads import OnHeads
 from kinformer.patterns.own_segment import OwnSegment
 from kinformer.patterns.prefix import Prefix
 from kinformer.patterns.random import Random
@@ -25,6 +28,7 @@ from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.since import Since
 from kinformer.patterns.strided import Strided
 from kinformer.patterns.tokens import Tokens
+from tests.unhooked import refusals, unhooked
 
 L = 17
 IDS = [0] * 4 + [3] * 6 + [1] * 7
@@ -36,6 +40,9 @@ DEFINITIONS = {
     Band(3): lambda i, j: i - 3 <= j <= i + 3,
     Band(3, 1): lambda i, j: i - 3 <= j <= i + 1,
     Band(0, 5): lambda i, j: i <= j <= i + 5,
+    Band(4, -1): lambda i, j: i - 4 <= j <= i - 1,
+    Band(-2, 3): lambda i, j: i + 2 <= j <= i + 3,
+    Dilated(0, 2): lambda i, j: i == j,
     Dilated(2, 3): lambda i, j: (i - j) % 3 == 0 and abs(i - j) <= 6,
     Strided(4): lambda i, j: (i - j) % 4 == 0,
     Columns(5, 2, 1): lambda i, j: 5 - 1 - 2 <= j % 5 < 5 - 1,
@@ -44,6 +51,12 @@ DEFINITIONS = {
     Tokens((1, 7)): lambda i, j: j in (1, 7),
     Rows(2): lambda i, j: i < 2,
     Rows((1, 7)): lambda i, j: i in (1, 7),
+    Tokens(0): lambda i, j: False,
+    Tokens((7, 1, 7)): lambda i, j: j in (1, 7),
+    Blocks((), 3): lambda i, j: False,
+    Blocks(((), (1,)), 3): lambda i, j: i // 3 == 1 and j // 3 == 1,
+    Block(3, -1, 2): lambda i, j: i // 3 + 1 <= j // 3 <= i // 3 + 2,
+    OnHeads(0, 2): lambda i, j: True,
     Blocks(((0,), (2, 1)), 3): lambda i, j: j // 3 in {0: (0,), 1: (2, 1)}.get(i // 3, ()),
     Block(4, 1, 2): lambda i, j: i // 4 - 1 <= j // 4 <= i // 4 + 2,
     Blockwise((2, 0, 1), 4): lambda i, j: i // 4 < 3 and j // 4 == (2, 0, 1)[i // 4],
@@ -113,17 +126,143 @@ def test_patterns_of_a_batch_are_nothing_beyond_their_tensor():
     assert Since(torch.zeros(1, 4, dtype=torch.long))(0, 0, at, 0).tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("first", [0, 2])
+@pytest.mark.parametrize("back", [0, 1, 3])
+def test_random_draws_without_what_tokens_and_window_hold(first, back):
+    """All that it reads is new beside `first` blocks of tokens and a window of `back` blocks."""
+    pattern = Random(2, 3, seed=7, first=first, back=back)
+    m = pattern.matrix(60)
+    for i in range(60):
+        drawn = {j // 3 for j in range(60) if m[i, j]}
+        candidates = set(range(first, i // 3 - back + 1))
+        assert drawn <= candidates and len(drawn) == min(2, len(candidates))
+
+
+def test_blocks_by_comparisons_alone_are_the_same_set():
+    """What is compiled may make no table."""
+    at = torch.arange(20)
+    for pattern in (Blocks(((0,), (0, 1), (2, 0), ()), size=3), Blocks(((), ()), 2)):
+        row, column = at[:, None] // pattern.size, at[None] // pattern.size
+        assert torch.equal(pattern._compared(row, column).expand(20, 20), pattern.matrix(20))
+
+
+def test_on_heads_is_a_turn_of_the_heads():
+    pattern = Heads(Causal(), Band(1), Full())
+    spelled = OnHeads(0, 3) & Causal() | OnHeads(1, 3) & Band(1) | OnHeads(2, 3) & Full()
+    assert all(torch.equal(pattern.matrix(9, h=h), spelled.matrix(9, h=h)) for h in range(7))
+
+
+WHOLE = "give a whole number"
+WRONG = [
+    (lambda: Band(-3), "holds no key"),
+    (lambda: Band(1, -2), "holds no key"),
+    (lambda: Band(2.5), f"Band.left=2.5: {WHOLE}"),
+    (lambda: Band("a"), f"Band.left='a': {WHOLE}"),
+    (lambda: Band(True), f"Band.left=True: {WHOLE}"),
+    (lambda: Band(2, 1.0), f"Band.right=1.0: {WHOLE}"),
+    (lambda: Block(0), "Block.size=0"),
+    (lambda: Block(2, 0.5), "Block.back=0.5"),
+    (lambda: Block(2, -1), "holds no block"),
+    (lambda: Blocks(((0,),), 0), "Blocks.size=0"),
+    (lambda: Blocks([[0]]), "Blocks.table=.*a tuple of tuples"),
+    (lambda: Blocks(((0,), (-1,))), r"Blocks.table\[1\]\[0\]=-1"),
+    (lambda: Blockwise((0, 0), 2), "must hold each of 0..1 once"),
+    (lambda: Blockwise((0, 1), 0), "Blockwise.size=0"),
+    (lambda: Columns(4, 5), "must be at most block"),
+    (lambda: Columns(4, 0), "Columns.summary=0"),
+    (lambda: Columns(4, 1, -1), "Columns.offset=-1"),
+    (lambda: Dilated(2, 0), f"Dilated.dilation=0: {WHOLE} of at least 1"),
+    (lambda: Dilated(-1, 2), "Dilated.window=-1"),
+    (lambda: Document(torch.zeros(3, dtype=torch.long)), r"Document.ids is torch.int64 of shape \[3\]"),
+    (lambda: Document(torch.zeros(1, 3)), "Document.ids is torch.float32"),
+    (lambda: Document([[0, 1]]), "Document.ids=.*give a tensor"),
+    (lambda: Fixed(4, 5), "must be at most block"),
+    (lambda: Fixed(0, 1), "Columns.block=0"),
+    (lambda: Marked(torch.zeros(1, 3)), "Marked.mask is torch.float32.*bool"),
+    (lambda: MarkedKeys(torch.zeros(1, 3, dtype=torch.long)), "MarkedKeys.mask is torch.int64"),
+    (lambda: MarkedRows(torch.zeros(3, dtype=torch.bool)), "MarkedRows.mask is torch.bool of shape"),
+    (lambda: OnHeads(2, 2), "the turn must be below 2"),
+    (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.bool), 1), "OwnSegment.ids is torch.bool"),
+    (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.long), -1), "OwnSegment.n=-1"),
+    (lambda: Prefix(-1), "Prefix.n=-1"),
+    (lambda: Random(0), "Random.keys=0"),
+    (lambda: Random(1, 0), "Random.block=0"),
+    (lambda: Random(1, seed=0.5), "Random.seed=0.5"),
+    (lambda: Random(1, symmetric="yes"), "Random.symmetric='yes': give True or False"),
+    (lambda: Random(1, back=-1), "Random.back=-1"),
+    (lambda: Rows((0, -1)), r"Rows.n\[1\]=-1"),
+    (lambda: Segment(0, 1), "Segment.length=0"),
+    (lambda: Segment(2, -1), "Segment.memory=-1"),
+    (lambda: Shifted("causal", 1), "Shifted.pattern is 'causal'; give a pattern"),
+    (lambda: Shifted(Causal(), -1), "Shifted.n=-1"),
+    (lambda: Since(torch.zeros(1, 3)), "Since.first is torch.float32"),
+    (lambda: Strided(0), "Strided.stride=0"),
+    (lambda: Tokens(-1), f"Tokens.n=-1: {WHOLE} of at least 0"),
+    (lambda: Tokens([1, 2]), f"Tokens.n=.*{WHOLE}"),
+    (lambda: Heads(), "Heads got no pattern"),
+    (lambda: Heads(Causal(), Causal), "pattern 1 of Heads is the class Causal; give a pattern"),
+    (lambda: Causal() & 3, "what stands beside & is 3; give a pattern"),
+    (lambda: Causal() | "Band(3)", r"what stands beside \| is 'Band\(3\)'; give a pattern"),
+    (lambda: Causal() & Band, "is the class Band; give a pattern"),
+    (lambda: Not(3), "what stands beside ~ is 3"),
+]
+
+
+def said() -> list[str]:
+    return refusals([make for make, _ in WRONG])
+
+
+@pytest.mark.parametrize("n", range(len(WRONG)))
+def test_a_pattern_that_makes_no_sense_says_why_in_a_line(n):
+    """Also where nothing checks annotations."""
+    assert re.match(f"ValueError: .*{WRONG[n][1]}", unhooked(f"{__name__}:{said.__name__}")[n])
+    assert "\n" not in unhooked(f"{__name__}:{said.__name__}")[n]
+
+
+def test_every_pattern_with_arguments_refuses_some():
+    refusing = {word for make, _ in WRONG for word in make.__code__.co_names}
+    classes = {type(pattern).__name__ for pattern in DEFINITIONS} | {"Random", "Heads", "Not"}
+    assert classes - {"Full", "Causal"} <= refusing
+
+
+PAIR = Document(torch.tensor([IDS])) & ~MarkedKeys(torch.tensor([MARKS]))
+
+
 @pytest.mark.parametrize(
-    "wrong",
+    "pattern",
     [
-        lambda: Strided(0),
-        lambda: Columns(4, 5),
-        lambda: Block(0),
-        lambda: Blockwise((0, 0), 2),
-        lambda: Segment(0, 1),
-        lambda: Heads(),
+        PAIR,
+        Causal() & PAIR,
+        Shifted(PAIR, 2) | Band(1),
+        Heads(Causal(), PAIR, Since(torch.tensor([FIRST]))),
+        Marked(torch.tensor([MARKS])) & Heads(Band(2), Full()),
+        OwnSegment(torch.tensor([IDS]), 2),
     ],
+    ids=range(6),
 )
-def test_a_pattern_that_makes_no_sense_says_why(wrong):
-    with pytest.raises(ValueError, match=r"must|got"):
-        wrong()
+def test_tensors_of_the_batch_can_be_handed_over_one_by_one(pattern):
+    """with_tensors puts others in the place of each, at every depth, and leaves the pattern as it was."""
+    tensors = pattern.tensors()
+    before = [pattern.matrix(L, h=h) for h in range(3)]
+    same = pattern.with_tensors({name: tensor.clone() for name, tensor in tensors.items()})
+    other = pattern.with_tensors({name: tensor.flip(1) for name, tensor in tensors.items()})
+    assert tensors and same.tensors().keys() == other.tensors().keys() == tensors.keys()
+    for h in range(3):
+        assert torch.equal(same.matrix(L, h=h), before[h]) and torch.equal(pattern.matrix(L, h=h), before[h])
+    assert all(torch.equal(other.tensors()[name], tensor.flip(1)) for name, tensor in tensors.items())
+    assert any(not torch.equal(other.matrix(L, h=h), before[h]) for h in range(3))
+    for name in tensors:  # each of them alone reaches the set
+        one = pattern.with_tensors({name: tensors[name].flip(1)})
+        assert [n for n, t in one.tensors().items() if t is not tensors[n]] == [name]
+
+
+def test_a_pattern_without_tensors_is_itself_and_unknown_names_are_refused():
+    assert (Causal() & Band(3)).tensors() == {} and (Causal() & Band(3)).with_tensors({}) == Causal() & Band(3)
+    with pytest.raises(KeyError, match="no tensor 'mask'; it has .*'left.ids'"):
+        PAIR.with_tensors({"mask": torch.tensor([MARKS])})
+
+
+def test_the_matrix_of_a_row_is_that_rows():
+    ids = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    for b in range(2):
+        assert torch.equal(Document(ids).matrix(4, b=b), ids[b][:, None] == ids[b])
