@@ -1,20 +1,28 @@
 """Adaptive and dynamic spans against their equations: weights times a ramp, renormalised."""
 
+import inspect
 import math
+import re
+from collections.abc import Mapping
 
 import pytest
 import torch
 from torch import Tensor
 
+from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan, Ramp
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
+from kinformer.core.loss import gathered, penalties_of
 from kinformer.core.pattern import Pattern
+from kinformer.depth.stack import Stack
 from kinformer.execute import attend
-from kinformer.losses.span import SPAN
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 
 POS = torch.tensor([[[0, 1, 2, 3, 4, 5, 6, 7, 8]], [[-1, -1, 0, 1, 2, 3, 4, 5, 6]]])
 
@@ -65,13 +73,14 @@ def test_dynamic_equals_a_loop_over_the_equation(itself: bool, float64: None) ->
 def test_dynamic_spans_come_from_the_layers_input(float64: None) -> None:
     """z_t = S sigmoid(v.x_t + b), one v and b per head; its mean over heads is reported for each token."""
     bias = DynamicSpan(5, ramp=2)
-    layer = Attention(8, 2, Softmax(Causal() & Band(5), bias), out=False)
+    layer = Attention(QKV(8, 2), Softmax(Causal() & Band(5), bias), aggregation=Concat())
     x, pos = torch.randn(2, 9, 8), POS[:, 0]
     out = layer(x, None, Context(pos, run=True))
     assert layer.side is not None
     z = 5 * torch.sigmoid(torch.einsum("btd,hd->bht", x, layer.side.weight) + layer.side.bias[:, None])
     assert torch.allclose(out.aux["span"], z.mean(1), atol=1e-12)
-    heads = naive(*layer.projection(x, pos, x, pos), z, bias)
+    queries, keys = layer.projection(x, pos, x, pos)
+    heads = naive(queries.q, keys.k, keys.v, z, bias)
     assert torch.allclose(out.y, heads.transpose(1, 2).flatten(2), atol=1e-12)
 
 
@@ -135,16 +144,17 @@ def test_the_pattern_excludes_the_query_as_the_keyword_does(nearest: int, float6
 
 @pytest.mark.parametrize("itself", [True, False])
 def test_chunks_equal_the_whole_with_a_cache_of_the_longest_span(itself: bool, float64: None) -> None:
-    layer = Attention(8, 2, Softmax(Causal() & Band(6), spans(1.0, 4.5, itself=itself)))
+    layer = Attention(QKV(8, 2), Softmax(Causal() & Band(6), spans(1.0, 4.5, itself=itself)))
     x, pos = torch.randn(2, 20, 8), torch.arange(20).expand(2, 20)
     whole = layer(x, None, Context(pos, run=True)).y
-    state, pieces = layer.start(2, 20, dtype=x.dtype), []
+    state, pieces = layer.start(2, 20), []
+    assert state.pos.shape[1] == 7 + 1
     for lo, hi in ((0, 1), (1, 4), (4, 5), (5, 16), (16, 20)):
         out = layer(x[:, lo:hi], state, Context(pos[:, lo:hi], run=True))
         state = out.state
         pieces.append(out.y)
     assert torch.allclose(torch.cat(pieces, 1), whole, atol=1e-12)
-    assert state.pos.shape[1] == 7
+    assert state.pos.shape[1] == 7 + 1
 
 
 def test_after_a_step_spans_lie_between_0_and_the_longest() -> None:
@@ -156,13 +166,98 @@ def test_after_a_step_spans_lie_between_0_and_the_longest() -> None:
 
 
 @pytest.mark.parametrize("bias", [spans(1.0, 4.0), DynamicSpan(6)])
-def test_the_penalty_is_the_mean_span_and_moves_spans_alone(bias: Ramp) -> None:
-    layer = Attention(8, 2, Softmax(Causal() & Band(6), bias))
-    aux = layer(torch.randn(2, 9, 8), None, Context(POS[:, 0], run=True)).aux
-    assert isinstance(bias, DynamicSpan) or aux[SPAN.key] == 2.5
-    aux[SPAN.key].sum().backward()
-    moved = {name for name, p in layer.named_parameters() if p.grad is not None and (p.grad != 0).any()}
-    assert moved == {name for name, _ in layer.named_parameters() if SPAN.moves(name)} != set()
+def test_the_penalty_is_the_mean_span_and_moves_what_it_declares(bias: Ramp) -> None:
+    """On one Attention: the named parameters; where it reaches x also x and the matrix of the sides. Nothing else."""
+    layer = Attention(QKV(8, 2), Softmax(Causal() & Band(6), bias))
+    x = torch.randn(2, 9, 8, requires_grad=True)
+    out = layer(x, None, Context(POS[:, 0], run=True))
+    (penalty,) = penalties_of(layer)["span"]
+    assert isinstance(bias, DynamicSpan) or out.aux["span"] == 2.5
+    gathered(out.aux, POS[:, 0] >= 0)["span"].backward()
+    moved = {id(p) for p in layer.parameters() if p.grad is not None and (p.grad != 0).any()}
+    beneath = () if layer.side is None else tuple(layer.side.parameters())
+    assert penalty.reaches_x is isinstance(bias, DynamicSpan)
+    assert moved == {id(p) for p in (*penalty.trains, *(beneath if penalty.reaches_x else ()))} != set()
+    assert (x.grad is not None and bool((x.grad[POS[:, 0] >= 0] != 0).all())) is penalty.reaches_x
+
+
+def test_in_a_stack_the_penalty_of_dynamic_spans_moves_the_blocks_beneath() -> None:
+    blocks = [PreNorm(Attention(QKV(8, 2), Softmax(Causal(), bias))) for bias in (spans(1.0, 4.0), DynamicSpan(6))]
+    stack = Stack(blocks)
+    aux = stack(torch.randn(2, 9, 8), None, Context(POS[:, 0], run=True)).aux
+    (static,) = torch.autograd.grad(aux["0.0.span"], [blocks[0].layers[0].mechanism.bias.span], retain_graph=True)
+    assert torch.equal(static, torch.full((2,), 0.5))
+    aux["1.0.span"].sum().backward()
+    moved = {name for name, p in stack.named_parameters() if p.grad is not None and (p.grad != 0).any()}
+    upper = {name for name in moved if name.startswith("layers.1.")}
+    assert upper == {f"layers.1.{name}" for name in ("layers.0.side.weight", "layers.0.side.bias")} | {
+        f"layers.1.norms.0.{name}" for name, _ in blocks[1].norms[0].named_parameters()
+    }
+    assert {"layers.0.layers.0.projection.qkv.weight", "layers.0.layers.0.mechanism.bias.span"} <= moved
+
+
+def test_two_dynamic_spans_are_told_apart_by_their_place(float64: None) -> None:
+    """Each has columns of its own in the layer's matrix; together they read what one after the other leaves."""
+    near, far = DynamicSpan(3, ramp=2), DynamicSpan(6, ramp=2)
+    layer = Attention(QKV(8, 2), Softmax(Causal(), Plus(near, far)), aggregation=Concat())
+    x, pos = torch.randn(2, 9, 8), POS[:, 0]
+    out = layer(x, None, Context(pos, run=True))
+    assert layer.side is not None and layer.side.out_features == 4
+    z = torch.sigmoid(layer.side(x)).unflatten(-1, (2, 2)).permute(2, 0, 3, 1)  # [spans B H T]
+    assert set(out.aux) == {"0.span", "1.span"}
+    for n, longest in enumerate((3, 6)):
+        torch.testing.assert_close(out.aux[f"{n}.span"], longest * z[n].mean(1), rtol=0, atol=1e-12)
+    queries, keys = layer.projection(x, pos, x, pos)
+    both = [Softmax(Causal(), Fixed(longest * z[n], 2.0)) for n, longest in enumerate((3, 6))]
+    q = {"q_pos": POS, "k_pos": POS, "pattern": Causal()}
+    want = attend(queries.q, keys.k, keys.v, **q, bias=Plus(*(m.bias for m in both))).y
+    torch.testing.assert_close(out.y, want.transpose(1, 2).flatten(2), rtol=0, atol=1e-12)
+
+
+class Fixed(Ramp):
+    """Spans that are given."""
+
+    def __init__(self, z: Tensor, ramp: float):
+        super().__init__(99, ramp=ramp)
+        self.z = z
+
+    def spans(self, sides: Mapping[str, Tensor]) -> Tensor:
+        return self.z
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_spans_are_float32_in_a_half_precision_layer(dtype: torch.dtype) -> None:
+    """In bfloat16 a span between 256 and 512 would move in steps of 2: whole keys appear and disappear."""
+    dynamic, side = DynamicSpan(400), torch.randn(2, 3, 9, 1).to(dtype)
+    found = dynamic.spans({"span": side})
+    assert found.dtype == torch.float32
+    assert torch.equal(found, 400 * torch.sigmoid(side.float()[..., 0]))
+    assert torch.equal(dynamic.aux({"span": side})["span"], found.mean(1))
+    static = AdaptiveSpan(3, 400, start=257).to(dtype)
+    assert static.spans({}).dtype == static.aux({})["span"].dtype == torch.float32
+
+
+def unchecked(kind: type[Ramp], *args: object, **keywords: object) -> None:
+    """A Ramp made as outside of the tests, where nothing checks annotations."""
+    inspect.unwrap(Ramp.__init__)(kind.__new__(kind), *args, **keywords)
+
+
+def test_what_is_no_option_is_refused() -> None:
+    for make, words in (
+        (lambda: unchecked(AdaptiveSpan, 8, nearest=2), "nearest=2 is not known; choose 0 or 1"),
+        (lambda: unchecked(DynamicSpan, 8, nearest="0"), "nearest='0' is not known; choose 0 or 1"),
+        (lambda: AdaptiveSpan(0, 8), "heads=0: give a whole number of at least 1"),
+        (lambda: DynamicSpan(0), "longest=0: give a whole number of at least 1"),
+        (lambda: AdaptiveSpan(2, 8, ramp=0.0), "ramp=0.0: give a number from 1 up"),
+        (lambda: AdaptiveSpan(2, 8, start=9.0), "start=9.0: give a number from 0 to 8"),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
+            make()
+
+
+def test_spans_of_other_heads_are_an_error() -> None:
+    with pytest.raises(ValueError, match="spans of 3 heads came to a layer of 2 heads"):
+        attend(*torch.randn(3, 2, 2, 9, 4), q_pos=POS, k_pos=POS, pattern=Causal(), bias=spans(1.0, 2.0, 3.0))
 
 
 def test_without_a_short_span_nothing_is_changed(float64: None) -> None:

@@ -7,12 +7,20 @@ import torch
 from torch import Tensor
 
 from kinformer.attention import Attention
+from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.biases.distance_aware import DistanceAware
-from kinformer.core.layer import Context
-from kinformer.execute import attend
+from kinformer.core.bias import Bias, Plus, ScoreFn
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context, PerPair
+from kinformer.core.request import Request
+from kinformer.execute import attend, read
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+from kinformer.scores.product import Product
+from kinformer.scores.residual import ResidualScores
 
 
 def bias(alpha: list[float], beta: list[float]) -> DistanceAware:
@@ -27,9 +35,8 @@ def factor(made: DistanceAware, distance: int) -> Tensor:
     """What a score of 1 becomes at a distance, per head."""
     heads = len(made.alpha)
     one = torch.ones(1, heads, 1, 1)
-    score = made.bind(
-        one, one, torch.tensor([[[distance]]]), torch.tensor([[[0]]]), scale=1.0, reach=(9, 9), ctx=None, sides={}
-    )
+    queries = Queries(one, torch.tensor([[[distance]]]))
+    score = made.bind(Request(queries, Keys(one, one, torch.tensor([[[0]]])), Full(), Product()))
     h = torch.arange(heads)
     zero = torch.zeros_like(h)
     return score(torch.ones(heads), zero, h, zero, zero).detach()
@@ -40,7 +47,7 @@ def test_equals_a_loop_over_the_equation(pattern: Causal | Full, float64: None) 
     alpha, beta = [-0.7, 0.4, 0.0], [0.3, -1.0, 2.0]
     q, k, v = torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 4), torch.randn(2, 3, 6, 5)
     pos = torch.arange(6)[None, None].expand(2, 1, 6)
-    read = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias(alpha, beta))
+    found = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias(alpha, beta))
     for b in range(2):
         for h in range(3):
             for i in range(6):
@@ -49,7 +56,7 @@ def test_equals_a_loop_over_the_equation(pattern: Causal | Full, float64: None) 
                     f = (1 + math.exp(beta[h])) / (1 + math.exp(beta[h] - alpha[h] * abs(i - j)))
                     weight = math.exp(max(0.0, float(q[b, h, i] @ k[b, h, j])) * f / math.sqrt(4))
                     total, y = total + weight, y + weight * v[b, h, j]
-                assert torch.allclose(read.y[b, h, i], y / total, atol=1e-12)
+                assert torch.allclose(found.y[b, h, i], y / total, atol=1e-12)
 
 
 def test_the_function_is_1_at_0_monotone_and_bounded(float64: None) -> None:
@@ -73,7 +80,7 @@ def test_the_relu_comes_first(float64: None) -> None:
 @pytest.mark.parametrize("alpha", [-1e4, 1e4])
 @pytest.mark.parametrize("beta", [-200.0, 80.0])
 def test_extreme_parameters_keep_values_and_gradients_finite(alpha: float, beta: float) -> None:
-    layer = Attention(8, 2, Softmax(Causal(), bias([alpha, -alpha], [beta, beta])))
+    layer = Attention(QKV(8, 2), Softmax(Causal(), bias([alpha, -alpha], [beta, beta])))
     x = torch.randn(2, 9, 8, requires_grad=True)
     y = layer(x, None, Context(torch.arange(9).expand(2, 9), run=True)).y
     y.square().sum().backward()
@@ -96,3 +103,43 @@ def test_another_number_of_heads_is_an_error() -> None:
     pos = torch.arange(2)[None, None]
     with pytest.raises(ValueError, match=r"DistanceAware\(2\) came to a layer of 4 heads"):
         attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Causal(), bias=DistanceAware(2))
+
+
+class Twice(Bias):
+    """A product with a learned number, and no care for what was shut out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.tensor(2.0))
+
+    def bind(self, piece: Request) -> ScoreFn:
+        return lambda s, b, h, i, j: self.factor * torch.relu(s)
+
+
+def factors() -> list[Bias]:
+    return [bias([-0.7, 0.4], [0.3, -1.0]), Twice()]
+
+
+@pytest.mark.parametrize("n", [0, 1], ids=["DistanceAware", "Twice"])
+def test_no_order_of_a_plus_opens_what_a_span_shut_out(n: int, float64: None) -> None:
+    """A ReLU would make 0 of -inf. Spans end hard here (ramp 1, whole spans), so both orders give the same numbers."""
+    span, factor = AdaptiveSpan(2, 8, ramp=1.0, start=2.0), factors()[n]
+    q, k, v = (torch.randn(2, 2, 9, 4, requires_grad=True) for _ in range(3))
+    pos = torch.arange(9).expand(2, 1, 9)
+    at = {"q_pos": pos, "k_pos": pos, "pattern": Causal()}
+    first, last = (attend(q, k, v, **at, bias=Plus(*two)) for two in ((span, factor), (factor, span)))
+    near = attend(q, k, v, q_pos=pos, k_pos=pos, pattern=Causal() & Band(2), bias=factor)
+    for one in (first, last):
+        torch.testing.assert_close(one.y, near.y, rtol=0, atol=1e-12)
+        torch.testing.assert_close(one.lse, near.lse, rtol=0, atol=1e-12)
+    parameters = [q, k, v, *factor.parameters()]
+    want, *others = (torch.autograd.grad(one.y.sin().sum() + one.lse.sum(), parameters) for one in (near, first, last))
+    for gradients in others:
+        torch.testing.assert_close(gradients, want, rtol=0, atol=1e-12)
+
+
+def test_what_the_block_beneath_shut_out_is_not_opened(float64: None) -> None:
+    q, pos = torch.randn(1, 2, 3, 4), torch.arange(3)[None, None]
+    sent = PerPair(torch.randn(1, 2, 3, 3).where(torch.eye(3).bool(), -torch.inf), pos, pos)
+    request = Request(Queries(q, pos), Keys(q, q, pos), Full(), ResidualScores(), factors()[0], below={"scores": sent})
+    torch.testing.assert_close(read(request).y, q, rtol=0, atol=1e-12)  # each reads itself alone

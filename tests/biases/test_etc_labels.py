@@ -1,13 +1,12 @@
-"""ETCLabels: one label for each relation, and what it refuses."""
+"""ETCLabels: one label for each relation, in pieces and with a cache, and what it refuses."""
 
 import pytest
 import torch
 
-from kinformer.attention import Attention
 from kinformer.biases.etc_labels import ETCLabels
-from kinformer.core.layer import Context
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
+from kinformer.core.scores import scores
+from tests.biases.requests import asked
+from tests.biases.segments import strong, the_cut_changes_nothing, weights_are_those_of_the_whole
 
 
 @pytest.mark.parametrize("order", [False, True])
@@ -30,10 +29,21 @@ def test_every_relation_has_a_label_of_its_own(order: bool) -> None:
 
 
 def test_segments_of_another_sequence_are_refused() -> None:
-    layer = Attention(16, 2, Softmax(Full(), ETCLabels(2, 8, 2, 3)))
-    ctx = Context(torch.arange(5)[None], below={"segment": torch.zeros(1, 4, dtype=torch.long)})
-    with pytest.raises(ValueError, match="segments of 4 tokens for 5 queries and 5 keys; it serves a whole sequence"):
-        layer(torch.randn(1, 5, 16), None, ctx)
+    q, pos, segment = torch.randn(1, 2, 5, 8), torch.arange(5)[None, None], torch.zeros(1, 4, dtype=torch.long)
+    request = asked(q, q, q_pos=pos, k_pos=pos, bias=ETCLabels(2, 8, 2, 3), segments=(segment, segment))
+    with pytest.raises(ValueError, match="ETCLabels got .* of 4 queries and 4 keys for 5 queries and 5 keys"):
+        scores(request)
+
+
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("cuts", [[1] * 12, [5, 1, 6], [4, 8]], ids=str)
+def test_it_decodes_with_the_segments_that_a_cache_keeps(cuts: list[int], order: bool, float64: None) -> None:
+    the_cut_changes_nothing(strong(ETCLabels(2, 8, 2, 3, order=order)), cuts)
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_rows_of_the_attention_matrix_are_those_of_the_whole(order: bool, float64: None) -> None:
+    weights_are_those_of_the_whole(strong(ETCLabels(2, 8, 2, 3, order=order)))
 
 
 def test_a_negative_clip_is_refused() -> None:

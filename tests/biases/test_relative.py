@@ -11,6 +11,7 @@ from kinformer.execute import attend
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from tests.biases.requests import asked
 
 pytestmark = pytest.mark.usefixtures("float64")
 K, V = 6, 5
@@ -52,7 +53,7 @@ def test_the_tables_are_shared_by_heads_and_distances_beyond_the_clip_are_alike(
     assert bias.keys.shape == (5, K) and bias.added is not None and bias.added.shape == (5, K)
     q, k = torch.randn(1, 1, 1, K).expand(1, 3, 6, K), torch.zeros(1, 3, 6, K)
     pos = torch.arange(6)[None, None]
-    terms = scores(q, k, q_pos=pos, k_pos=pos, pattern=Full(), bias=bias)
+    terms = scores(asked(q, k, q_pos=pos, k_pos=pos, bias=bias))
     assert torch.equal(terms[:, 0], terms[:, 1])
     assert torch.equal(terms[0, 0, 0, 2:], terms[0, 0, 0, 2].expand(4))
     assert len(terms[0, 0].unique()) == 5

@@ -7,9 +7,7 @@ import torch
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from kinformer.biases.t5 import T5
-from kinformer.core.layer import Context
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.full import Full
+from kinformer.execute import attend
 
 
 @pytest.mark.parametrize("ahead", [False, True])
@@ -38,7 +36,7 @@ def test_each_head_adds_its_number_of_the_bucket(float64, ahead):
     torch.nn.init.normal_(bias.table)
     pos = torch.tensor([[-1, 4, 5, 6, 7, 30], [0, 1, 2, 3, 4, 5]])
     q, k, v = (torch.randn(2, 2, 6, 4) for _ in range(3))
-    y = Softmax(Full(), bias)(q, k, v, pos, None, Context(pos), {}).y.y
+    y = attend(q, k, v, q_pos=pos[:, None], k_pos=pos[:, None], bias=bias).y
     for b, h, i in ((b, h, i) for b in range(2) for h in range(2) for i in range(6) if pos[b, i] >= 0):
         keys = [j for j in range(6) if pos[b, j] >= 0]
         added = [bias.table[bias.bucket(pos[b, i] - pos[b, j]), h] for j in keys]
@@ -49,7 +47,6 @@ def test_each_head_adds_its_number_of_the_bucket(float64, ahead):
 def test_what_is_wrong_is_said_in_words():
     with pytest.raises(ValueError, match="buckets=8, furthest=2: give at least 2 buckets a side"):
         T5(2, 8, 2)
-    pos = torch.arange(3)[None]
     x = torch.randn(1, 4, 3, 2)
-    with pytest.raises(ValueError, match="made for 2 heads and got 4"):
-        Softmax(Full(), T5(2))(x, x, x, pos, None, Context(pos), {})
+    with pytest.raises(ValueError, match="a T5 of 2 heads came to a layer of 4 heads"):
+        attend(x, x, x, bias=T5(2))

@@ -5,15 +5,21 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import TransformerXL, distances, sinusoids
+from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
 from kinformer.core.scores import scores
 from kinformer.execute import attend
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.patterns.segment import Segment
+from kinformer.projections.qkv import QKV
+from tests.biases.requests import asked
 
 pytestmark = pytest.mark.usefixtures("float64")
 HEADS, DIM = 4, 6
@@ -66,33 +72,108 @@ def test_it_is_the_equation(pattern: Pattern, groups: int) -> None:
     torch.testing.assert_close(read.y, naive(bias, q, k, v, q_pos, k_pos, pattern), rtol=0, atol=1e-12)
 
 
-def test_what_reaches_the_table_s_ends_is_the_same_from_reach_and_from_positions() -> None:
+def test_a_table_of_distances_and_a_product_of_positions_are_one_thing() -> None:
+    """Known from the reach, from a row without gaps, or not at all: the same scores, and the same gradients."""
     bias = strong()
-    q, k = torch.randn(1, HEADS, 5, DIM), torch.randn(1, HEADS, 5, DIM)
-    pos = torch.arange(10, 15)[None, None]
-    by_positions = scores(q, k, q_pos=pos, k_pos=pos, pattern=Full(), bias=bias)
-    by_reach = scores(q, k, q_pos=pos, k_pos=pos, pattern=Band(4), bias=bias)
-    torch.testing.assert_close(by_positions, by_reach, rtol=0, atol=1e-13)
+    q, k = (torch.randn(2, HEADS, 5, DIM, requires_grad=True) for _ in range(2))
+    pos = torch.arange(10, 15).expand(2, 1, 5)
+    by_positions = asked(q, k, q_pos=pos, k_pos=pos, bias=bias)
+    by_reach, by_row = by_positions.but(pattern=Band(4)), by_positions.but(run=True)
+    assert distances(by_positions) is None and distances(by_reach) == distances(by_row) == (-4, 4)
+    found = [scores(one) for one in (by_positions, by_reach, by_row)]
+    want, *others = (torch.autograd.grad(one.sin().sum(), [q, k, *bias.parameters()]) for one in found)
+    for one, gradients in zip(found[1:], others, strict=True):
+        torch.testing.assert_close(one, found[0], rtol=0, atol=1e-13)
+        torch.testing.assert_close(gradients, want, rtol=0, atol=1e-12)
 
 
-def test_only_distances_matter() -> None:
+@pytest.mark.parametrize("pattern", [Full(), Band(6)], ids=repr)
+def test_only_distances_matter(pattern: Pattern) -> None:
     bias = strong()
     q, k = torch.randn(2, HEADS, 3, DIM), torch.randn(2, HEADS, 6, DIM)
     q_pos, k_pos = torch.arange(3, 6).expand(2, 1, -1), torch.arange(6).expand(2, 1, -1)
-    here = scores(q, k, q_pos=q_pos, k_pos=k_pos, pattern=Full(), bias=bias)
-    there = scores(q, k, q_pos=q_pos + 1000, k_pos=k_pos + 1000, pattern=Full(), bias=bias)
-    assert torch.equal(here, there)
-    moved = scores(q, k, q_pos=q_pos + 1, k_pos=k_pos, pattern=Full(), bias=bias)
-    assert not torch.allclose(here, moved)
+
+    def found(by_q: int, by_k: int) -> Tensor:
+        return scores(asked(q, k, q_pos=q_pos + by_q, k_pos=k_pos + by_k, pattern=pattern, bias=bias))
+
+    here = found(0, 0)
+    assert torch.equal(here, found(1000, 1000))
+    assert not torch.allclose(here, found(1, 0))
 
 
-def test_distances_come_from_the_reach_and_else_from_real_positions() -> None:
-    q_pos, k_pos = torch.tensor([[[-1, 7, 9]]]), torch.tensor([[[-1, 4, 12]]])
-    assert distances(q_pos, k_pos, (3, 0)) == (0, 3)
-    assert distances(q_pos, k_pos, (math.inf, 0)) == (0, 5)
-    assert distances(q_pos, k_pos, (2, math.inf)) == (-5, 2)
-    assert distances(q_pos, k_pos, (math.inf, math.inf)) == (-5, 5)
-    assert distances(torch.full_like(q_pos, -1), k_pos, (math.inf, math.inf)) == (0, 0)
+def test_far_positions_keep_their_digits() -> None:
+    """In float32, at position 3,000,000: the angles are those of distances, whichever way they are made."""
+    bias = strong().float()
+    q, k = torch.randn(1, HEADS, 3, DIM).float(), torch.randn(1, HEADS, 6, DIM).float()
+    at = {"q_pos": torch.arange(3, 6)[None, None], "k_pos": torch.arange(6)[None, None], "bias": bias}
+    near = scores(asked(q, k, **at))
+    far = scores(asked(q, k, **{**at, "q_pos": at["q_pos"] + 3_000_000, "k_pos": at["k_pos"] + 3_000_000}))
+    torch.testing.assert_close(far, near, rtol=0, atol=1e-5)
+
+
+def test_distances_come_from_the_reach_and_from_a_row_without_gaps() -> None:
+    q = torch.randn(1, HEADS, 3, DIM)
+    pos, other = torch.tensor([[[-1, 7, 8]]]), torch.tensor([[[-1, 7, 8]]])
+
+    def found(pattern: Pattern, run: bool = False, k_pos: Tensor = pos) -> tuple[int, int] | None:
+        return distances(asked(q, q, q_pos=pos, k_pos=k_pos, pattern=pattern, run=run))
+
+    assert found(Causal() & Band(3)) == (0, 3)
+    assert found(Band(2, 5)) == (-5, 2)
+    assert found(Band(5, -1)) == (1, 5)
+    assert found(Causal()) is None and found(Full()) is None
+    assert found(Causal(), run=True) == (0, 2)
+    assert found(Full(), run=True) == (-2, 2)
+    assert found(Band(1, 5), run=True) == (-2, 1)
+    assert found(Causal(), run=True, k_pos=other) is None  # keys that stand elsewhere, for all that Python knows
+
+
+@pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(3), Full()], ids=repr)
+@pytest.mark.parametrize("run", [True, False])
+def test_no_layer_waits_for_its_device(pattern: Pattern, run: bool) -> None:
+    q, pos = torch.randn(2, HEADS, 5, DIM), torch.arange(5).expand(2, 1, 5)
+    request = asked(q, q, q_pos=pos, k_pos=pos, pattern=pattern, bias=strong(), run=run)
+    with Looks() as looks:
+        scores(request)
+    assert looks.count == 0
+    with Looks() as looks:
+        pos.amax().item()
+    assert looks.count == 1  # a look would have been seen
+
+
+class Looks(TorchDispatchMode):
+    """Counts how often numbers are fetched from where tensors live."""
+
+    def __enter__(self) -> "Looks":
+        self.count = 0
+        return super().__enter__()
+
+    def __torch_dispatch__(self, function, types, args=(), keywords=None):
+        self.count += function in FETCHES
+        return function(*args, **(keywords or {}))
+
+
+FETCHES = (
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.equal.default,
+    torch.ops.aten.is_nonzero.default,
+)
+
+
+@pytest.mark.parametrize("cuts", [[1] * 11, [4, 1, 6]], ids=str)
+@pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(3)], ids=repr)
+def test_it_decodes(pattern: Pattern, cuts: list[int]) -> None:
+    """Chunks of a cache under an endless reach have no table; the row at once has one."""
+    layer = Attention(QKV(HEADS * DIM, HEADS), Softmax(pattern, strong()))
+    x, pos = torch.randn(2, 11, HEADS * DIM), torch.arange(11).expand(2, -1)
+    ctx = Context(pos, run=True)
+    whole, state, done, lo = layer(x, None, ctx).y, layer.start(2, 11), [], 0
+    for size in cuts:
+        out = layer(x[:, lo : lo + size], state, ctx.columns(lo, lo + size))
+        state, lo = out.state, lo + size
+        done.append(out.y)
+    torch.testing.assert_close(torch.cat(done, 1), whole, rtol=0, atol=1e-12)
 
 
 def test_sines_stand_before_cosines() -> None:
@@ -105,6 +186,17 @@ def test_u_and_v_of_one_layer_serve_another() -> None:
     second = TransformerXL(HEADS, DIM, u=first.u, v=first.v)
     assert second.u is first.u and second.v is first.v
     assert second.position.weight is not first.position.weight
+
+
+def test_a_u_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^u has shape \[2, 4\]; give one of \[4, 6\]$"):
+        TransformerXL(HEADS, DIM, u=torch.nn.Parameter(torch.zeros(2, 4)))
+
+
+def test_a_layer_of_other_heads_is_an_error() -> None:
+    q, pos = torch.randn(1, 2, 5, DIM), torch.arange(5)[None, None]
+    with pytest.raises(ValueError, match="a TransformerXL of 4 heads came to a layer of 2 heads"):
+        scores(asked(q, q, q_pos=pos, k_pos=pos, bias=strong()))
 
 
 def test_an_odd_width_is_refused() -> None:

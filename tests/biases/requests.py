@@ -1,0 +1,37 @@
+"""A Request from tensors, as `attend` makes it: what scores, weights and pieces are tested on."""
+
+from torch import Tensor
+
+from kinformer.core.bias import Bias
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.pattern import Pattern
+from kinformer.core.request import Request
+from kinformer.core.score import Score
+from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
+
+
+def asked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor | None = None,
+    *,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    pattern: Pattern | None = None,
+    bias: Bias | None = None,
+    score: Score | None = None,
+    segments: tuple[Tensor, Tensor] | None = None,
+    **more: object,
+) -> Request:
+    """Keys are their own values unless some are given; `segments` are those of queries and keys."""
+    asks, told = ({}, {}) if segments is None else ({"segment": one} for one in segments)
+    return Request(
+        Queries(q, q_pos, labels=asks),
+        Keys(k, k if v is None else v, k_pos, labels=told),
+        Full() if pattern is None else pattern,
+        Product() if score is None else score,
+        bias,
+        q.shape[-1] ** -0.5,
+        **more,
+    )
