@@ -12,6 +12,7 @@ from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.full import Full
 from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
 
 EPS = 1e-12
 
@@ -33,7 +34,7 @@ def bert(
     """
 
     def block() -> PostNorm:
-        attention = Attention(d, heads, Softmax(Full(), dropout=dropout, lse=False))
+        attention = Attention(QKV(d, heads), Softmax(Full(), dropout=dropout, lse=False))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)])
@@ -41,4 +42,3 @@ def bert(
 
 
 EXAMPLES = (lambda: bert(d=16, depth=2, heads=2, length=64, vocab=11),)
-COMPILES = True

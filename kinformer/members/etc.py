@@ -52,11 +52,10 @@ def etc(
     def block() -> PostNorm:
         labels = ETCLabels(heads, d // heads, tokens, clip, order=order)
         mechanism = Softmax(Band(radius) | Tokens(tokens) | Rows(tokens), labels, dropout=dropout)
-        return PostNorm(Attention(d, heads, mechanism, projection=projection()), MLP(d), dropout=dropout)
+        return PostNorm(Attention(projection(), mechanism), MLP(d), dropout=dropout)
 
     body = GlobalTokens(Stack([block() for _ in range(depth)]), tokens, hard=hard)
     return MLM(vocab, d, body, segment=partial(segments, unit=unit), dropout=dropout)
 
 
 EXAMPLES = (lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),)
-COMPILES = True

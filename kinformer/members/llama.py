@@ -2,14 +2,16 @@
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import multiple
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
-from kinformer.feedforward.mlp import Gated
+from kinformer.feedforward.mlp import GatedMLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.lm import LM
 from kinformer.norms.rms import RMSNorm
 from kinformer.patterns.causal import Causal
 from kinformer.positions.rotary import Rotary
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -31,10 +33,10 @@ def llama(
     """
 
     def block() -> PreNorm:
-        rotary = Rotary(d // heads, base=base, pairs="half")
-        mechanism = Softmax(Causal(), lse=False)
-        attention = Attention(d, heads, mechanism, key_heads=key_heads, rotary=rotary, bias=False)
-        return PreNorm(attention, Gated(d, hidden), norm=RMSNorm)
+        rotation = Rotary(multiple("d", d, "heads", heads) // heads, base=base, pairs="half")
+        projection = QKV(d, heads, key_heads=key_heads, rotation=rotation, bias=False)
+        attention = Attention(projection, Softmax(Causal(), lse=False))
+        return PreNorm(attention, GatedMLP(d, hidden), norm=RMSNorm)
 
     return LM(vocab, d, Stack([block() for _ in range(depth)], RMSNorm(d)), tie=tie)
 
@@ -43,4 +45,3 @@ EXAMPLES = (
     lambda: llama(d=16, depth=2, heads=4, key_heads=2, vocab=11),
     lambda: llama(d=16, depth=1, heads=2, key_heads=1, hidden=24, vocab=11, tie=True),
 )
-COMPILES = True

@@ -5,10 +5,12 @@ from kinformer.blocks.post_norm import PostNorm
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.explicit import Explicit, FromBelow
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+from kinformer.scores.residual import ResidualScores
 
 
 @member
@@ -24,11 +26,10 @@ def realformer(
     """
 
     def block() -> PostNorm:
-        mechanism = Explicit(Causal(), before=FromBelow(), up=True, dropout=dropout)
-        return PostNorm(Attention(d, heads, mechanism), MLP(d), dropout=dropout)
+        mechanism = Explicit(Causal(), score=ResidualScores(), up=True, dropout=dropout)
+        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     return LM(vocab, d, Stack(block() for _ in range(depth)), position=Learned(d, length), dropout=dropout)
 
 
 EXAMPLES = (lambda: realformer(d=16, depth=2, heads=2, length=64, vocab=11),)
-COMPILES = True

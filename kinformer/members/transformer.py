@@ -10,6 +10,7 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -30,12 +31,12 @@ def transformer(
     """
 
     def encoder() -> PostNorm:
-        itself = Attention(d, heads, Softmax(Full(), lse=False))
+        itself = Attention(QKV(d, heads), Softmax(Full(), lse=False))
         return PostNorm(itself, MLP(d, hidden, activation="relu"), dropout=dropout)
 
     def decoder() -> PostNorm:
-        itself = Attention(d, heads, Softmax(Causal(), lse=False))
-        source = Attention(d, heads, Softmax(Full(), lse=False), cross=True)
+        itself = Attention(QKV(d, heads), Softmax(Causal(), lse=False))
+        source = Attention(QKV(d, heads), Softmax(Full(), lse=False), cross=True)
         return PostNorm(itself, source, MLP(d, hidden, activation="relu"), dropout=dropout)
 
     return Seq2Seq(
@@ -51,4 +52,3 @@ def transformer(
 
 
 EXAMPLES = (lambda: transformer(d=16, depth=2, heads=2, hidden=24, vocab=11, dropout=0.0),)
-COMPILES = True

@@ -1,39 +1,52 @@
 """Seq2Seq: one sequence in, another one out, one token after the other."""
 
-import dataclasses
+import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, prefixed
-from kinformer.core.loss import Loss, gathered, weighed
+from kinformer.core.checks import a_part, a_probability, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
+from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
+from kinformer.core.memo import Memo
+from kinformer.core.model import Judged, Metric, Writer, random_tokens, total
+from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.models.lm import Numbered, after, number
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.full import Full
+from kinformer.core.state import shared
+
+Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Writer):
     """An encoder that reads a source and a decoder that writes a target: for translation and other pairs of sequences.
 
-    `decoder` holds layers with `cross=True`, which read what the encoder made of the source. Source, target and head
-    share one embedding, which is multiplied by `scale`; `tie=False` gives the head a matrix of its own. Two ids stand
-    above `vocab`: `end`, which the model writes last, and `begin`, which it reads first and never writes, so logits
-    have vocab + 1 entries. -1 is padding, at the ends of a row only; a target without a token has no loss.
+    p(next token) = softmax(head(decoder(what was written, encoder(source)))). Source, target and head share one
+    embedding. Two ids stand above `vocab`: `end`, which the model writes last, and `begin`, which it reads first and
+    never writes, so logits have vocab + 1 entries. The loss is over the target's tokens and the end, each given the
+    true ones before it. -1 is padding, at the ends of a row only; a target without a token has no loss.
 
-    `forward((source, target))` is the loss over the target's tokens and the end, each given the true ones before it;
-    `smoothing` is the share of a target's probability that `total` spreads evenly over all entries, parts["nll"] is
-    without it. `penalties` weighs auxiliary losses by their last name; `dropout` drops embeddings.
+    vocab: how many tokens there are.
+    d: the width of encoder and decoder.
+    encoder: layers that read the source both ways.
+    decoder: layers that never read ahead, some with `cross=True`, which read what the encoder made of the source.
+    position: what is added to embedded tokens; None where the layers know positions themselves.
+    scale: the factor of embedded tokens.
+    tie: the head is the embedding again; False gives it a matrix of its own.
+    smoothing: the share of a target's probability that the loss spreads evenly over all entries; parts["nll"] is
+        without it.
+    dropout: the share of embedded numbers that training drops.
+    penalties: weights of auxiliary losses, by the last part of their names.
 
-    Source: Vaswani et al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
+    Errors: ValueError for a penalty that no part reports. Source: Vaswani et al., 2017, arXiv:1706.03762; label
+    smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """
+
+    reads: ClassVar[str] = "pairs"
+    metric = Metric("bits per token", "bits")
 
     def __init__(
         self,
@@ -50,27 +63,31 @@ class Seq2Seq(nn.Module):
         penalties: Mapping[str, float] | None = None,
     ):
         super().__init__()
-        self.vocab, self.end, self.begin = vocab, vocab, vocab + 1
-        self.d, self.scale, self.smoothing, self.dropout = d, scale, smoothing, dropout
+        self.vocab, self.end, self.begin = at_least("vocab", vocab, 1), vocab, vocab + 1
+        self.d, self.scale = at_least("d", d, 1), scale
+        self.smoothing, self.dropout = a_probability("smoothing", smoothing), a_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 2, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
-        self.position, self.encoder, self.decoder = position, encoder, decoder
+        self.position = position and a_part("position", position, Position, "a position, such as Sinusoidal(d)")
+        self.encoder = a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
+        self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
         self.head = nn.Linear(d, vocab + 2, bias=False)
         if tie:
             self.head.weight = self.embedding.weight
-        self.penalties = dict(penalties or {})
+        for part in (encoder, decoder):
+            self.refuse_unmet(part)
+        self.penalties = known(penalties or {}, (encoder, decoder, position))
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> Numbered:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
         """The state before the first token of targets of up to `length` tokens; the first call puts the source in."""
-        now = torch.zeros(batch, dtype=torch.long, device=device)
-        return Numbered(now, self.decoder.start(batch, length, dtype=dtype, device=device))
+        new = room(self, batch, length, dtype, device)
+        now = torch.zeros(batch, dtype=torch.long, device=new.device)
+        return shared(Numbered(now, self.decoder.start(batch, length, dtype=new.dtype, device=new.device)))
 
     def encode(self, source: Int[Tensor, "B S"]) -> tuple[Out, Int[Tensor, "B S"]]:
         """What the encoder makes of each source token, and the tokens' positions: a Context's source and source_pos."""
-        pos = number(source, source.new_zeros(len(source)))
-        return self.encoder(self._embedded(source, pos), None, Context(pos, run=True)), pos
+        ctx = numbered(source)
+        return self.encoder(self._embedded(source, ctx.pos), None, ctx), ctx.pos
 
     def logits(
         self,
@@ -79,41 +96,72 @@ class Seq2Seq(nn.Module):
         ctx: Context | None = None,
         *,
         source: Int[Tensor, "B S"] | None = None,
+        last: bool = False,
     ) -> Out:
-        """Scores of the target's token after each token, the first of which is `begin`.
+        """Scores of the target's token after each token, the first of which is `begin`; with `last` of the last alone.
 
         The source comes as tokens or, encoded, in the ctx: in every call, or with a state in the first one, since the
         state keeps what is read of it. Without a ctx the model numbers tokens on from its state.
         """
-        now = tokens.new_zeros(len(tokens)) if state is None else state.now
-        if ctx is None:
-            ctx = Context(number(tokens, now), run=True)
         if source is not None:
-            encoded, source_pos = self.encode(source)
-            ctx = dataclasses.replace(ctx, source=encoded.y, source_pos=source_pos)
-        out = self.decoder(self._embedded(tokens, ctx.pos), None if state is None else state.body, ctx)
-        if state is not None:
-            out = out._replace(state=Numbered(after(now, ctx.pos), out.state))
-        return out._replace(y=self.head(out.y)[..., : self.vocab + 1])
+            _, ctx = self._with_source(tokens, source, state, ctx)
+        elif ctx is None:
+            ctx = numbered(tokens, state)
+        return self._decoded(tokens, state, ctx, last)
 
-    def forward(
-        self,
-        batch: tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]],
-        state: Numbered | None = None,
-        progress: float = 1.0,
-    ) -> Loss:
+    def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 1.0) -> Loss:
         source, target = batch
         read, wanted = framed(target, self.begin, self.end)
-        encoded, source_pos = self.encode(source)
-        now = read.new_zeros(len(read)) if state is None else state.now
-        ctx = Context(number(read, now), run=True, source=encoded.y, source_pos=source_pos)
-        out = self.logits(read, state, ctx)
-        nll, smooth = (cross_entropy(out.y, wanted, smoothing) for smoothing in (0.0, self.smoothing))
+        encoded, ctx = self._with_source(read, source, state, None)
+        out, real = self._decoded(read, state, ctx), wanted >= 0
+        nll = mean(surprise(out.y, wanted), real)
+        smooth = mean(surprise(out.y, wanted, self.smoothing), real) if self.smoothing else nll
         sums = gathered(encoded.aux, source >= 0)
         for name, value in gathered(out.aux, read >= 0).items():
             sums[name] = sums[name] + value if name in sums else value
         stats = prefixed("encoder", encoded.stats) | prefixed("decoder", out.stats)
-        return Loss(weighed(smooth, sums, self.penalties), {"nll": nll, **sums}, out.state, stats)
+        parts = {"nll": nll, **sums}
+        return Loss(weighed(smooth, sums, self.penalties), parts, out.state, stats, real.sum())
+
+    def judge(self, batch: Pair, state: Numbered | None = None) -> Judged:
+        """The bits that each token of the targets, and each end, costs."""
+        source, target = batch
+        read, wanted = framed(target, self.begin, self.end)
+        out = self.logits(read, state, source=source)
+        return Judged({self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}, out.state)
+
+    def sample(self, rows: int, length: int, seed: int) -> Pair:
+        """Random sources and targets of `length` tokens."""
+        return random_tokens(self.vocab, rows, length, seed), random_tokens(self.vocab, rows, length, seed + 1)
+
+    def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B T"], Mapping[str, Tensor]]:
+        source, target = batch
+        return framed(target, self.begin, self.end)[0], {"source": source}
+
+    def _with_source(
+        self, tokens: Int[Tensor, "B T"], source: Int[Tensor, "B S"], state: Numbered | None, ctx: Context | None
+    ) -> tuple[Out, Context]:
+        """What the encoder makes of the source, and the context of the target with it."""
+        memo = Memo() if ctx is None else ctx.memo
+        if ctx is None and state is None:
+            (source_pos, real), (pos, full) = fresh(memo, source, tokens)
+            ctx = Context(pos, run=True, full=full, memo=memo)
+        else:
+            ((source_pos, real),) = fresh(memo, source)
+            if ctx is None:
+                assert state is not None
+                ctx = Context(number(tokens, state.now, memo), run=True, memo=memo)
+        its = Context(source_pos, run=True, full=real, memo=memo)
+        encoded = self.encoder(self._embedded(source, source_pos), None, its)
+        return encoded, ctx.but(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
+
+    def _decoded(self, tokens: Int[Tensor, "B T"], state: Numbered | None, ctx: Context, last: bool = False) -> Out:
+        ctx = ctx.but(head=self.head)
+        out = self.decoder(self._embedded(tokens, ctx.pos), None if state is None else state.body, ctx)
+        ctx.memo.settle()
+        if state is not None:
+            out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
+        return out._replace(y=self.head(out.y[:, -1:] if last else out.y)[..., : self.vocab + 1])
 
     def _embedded(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         x = self.embedding(tokens.clamp_min(0)) * self.scale
@@ -132,19 +180,18 @@ def framed(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor
     return read, wanted
 
 
-def cross_entropy(
-    logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"], smoothing: float = 0.0
-) -> Float[Tensor, ""]:
-    """The mean over real targets, in nats, with that share of each target's probability spread evenly."""
-    total = F.cross_entropy(
-        logits.transpose(1, 2), wanted, ignore_index=-1, reduction="sum", label_smoothing=smoothing
-    )
-    return total / (wanted >= 0).sum().clamp_min(1)
-
-
 def _example() -> Seq2Seq:
-    encoder = PreNorm(Attention(16, 2, Softmax(Full())), MLP(16))
-    decoder = PreNorm(Attention(16, 2, Softmax(Causal())), Attention(16, 2, Softmax(Full()), cross=True), MLP(16))
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.patterns.full import Full
+    from kinformer.projections.qkv import QKV
+
+    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))
+    itself, source = Softmax(Causal()), Softmax(Full())
+    decoder = PreNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True), MLP(16))
     return Seq2Seq(11, 16, encoder, decoder, smoothing=0.1)
 
 

@@ -24,6 +24,7 @@ from kinformer.discover import Origin, Record, members
 from kinformer.keywords import check_keywords, name_of, nearest
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "bytes"
+EDITION = 2  # of the form of a checkpoint; the first had no number
 
 
 class CheckpointError(ValueError):
@@ -49,7 +50,7 @@ def save(model: nn.Module, folder: str | Path) -> None:
         raise TypeError("only a model that a member function built can be saved; put @member above the function")
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config = _config(record)
+    config = _config(record) | _learned(model)
     weights = format_tensors(_tensors(model), {"format": "pt", "built": _built(config)})
     text = json.dumps(config, indent=2) + "\n"
     if not (folder / CONFIG).is_file() or (folder / CONFIG).read_bytes() != text.encode():
@@ -96,10 +97,19 @@ def write(path: Path, data: bytes) -> None:
 
 
 def _config(record: Record) -> dict[str, Any]:
-    config: dict[str, Any] = {"member": record.name, "keywords": record.keywords}
+    config: dict[str, Any] = {"format": EDITION, "member": record.name, "keywords": record.keywords}
     if record.file is not None:
         config |= {"file": Path(record.file).name, "sha256": record.sha256}
     return config | {"kinformer": __version__, "tokenizer": TOKENIZER}
+
+
+def _learned(model: Any) -> dict[str, Any]:
+    """What a model says of itself beyond its member: how long its rows were in training, and what it is judged by."""
+    metric = getattr(model, "metric", None)
+    return {
+        "trained_length": getattr(model, "trained_length", None),
+        "metric": None if metric is None else metric._asdict(),
+    }
 
 
 def _built(config: Mapping[str, Any]) -> str:
@@ -141,6 +151,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
     with torch.random.fork_rng(devices=[]):
         model = function(**keywords)
     _fill(model, tensors, folder / WEIGHTS)
+    model.trained_length = config.get("trained_length")
     return model.eval()
 
 
@@ -159,6 +170,12 @@ def _read_config(path: Path) -> dict[str, Any]:
         config = json.loads(_read(path))
     except ValueError as error:
         raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
+    if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
+        edition = config.get("format", 1)
+        raise CheckpointError(
+            f"{path} is of edition {edition} of the form of a checkpoint, and this version reads edition {EDITION}; "
+            "train the model again, or load it with the version that wrote it"
+        )
     form = {"member": str, "keywords": dict, "kinformer": str, "tokenizer": str}
     wrong = [key for key, kind in form.items() if not isinstance(config, dict) or not isinstance(config.get(key), kind)]
     if wrong:

@@ -1,64 +1,60 @@
-"""Bits per byte on a text: no chance in it, no byte scored twice, the same bytes for every model."""
+"""A model's metric on data: no chance in it, no byte scored twice, the same bytes for every model."""
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Int, UInt8
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import pad
+
+from kinformer.core.model import Judged, Metric, Model
+from kinformer.data.batches import on
 
 BATCH = 16
+LANE = 4096  # bytes of a lane; what a model carries is worth less than a thousandth of it at the lane's begin
 
 
 @dataclass(frozen=True)
 class Score:
-    """Bits per byte, and how many bytes were scored."""
+    """The value of a model's metric, and how many bytes, tokens or rows it is the mean over."""
 
-    bits: float
-    bytes: int
+    value: float
+    count: int
+    metric: Metric
 
 
-def evaluate(model: nn.Module, text: UInt8[Tensor, "N"], length: int, limit: int | None = None) -> Score:
-    """The bits per byte a model needs for a text, or for its first `limit` bytes, in order, in eval mode.
+def evaluate(model: Model, text: UInt8[Tensor, "N"], length: int, limit: int | None = None) -> Score:
+    """The metric of a model for a text, or for its first `limit` bytes, in order, in eval mode.
 
-    Every byte but the first, which nothing predicts, is scored exactly once. A model that carries a state reads the
-    text as one lane, `length` tokens at a time, and forgets nothing between. Another reads windows of `length` tokens,
-    each half a window after the one before, and is scored on the half that is new: every byte but those of the first
-    window has at least half a window before it. One that fills in what it hides (`masks`) reads windows side by side
-    and is scored on the bytes that a fixed draw chooses, all around them known: its bits compare with its like alone.
-    Raises ValueError where there are fewer than two bytes, or none is chosen.
+    Where the model predicts what comes next, every byte but the first, which nothing predicts, is scored exactly once.
+    One that is trained on lanes reads up to 16 of them side by side, `length` tokens at a time, and forgets nothing
+    within a lane. Another reads windows of `length` tokens, each half a window after the one before, and is scored on
+    the half that is new: every byte but those of the first window has at least half a window before it. One that
+    predicts no next token reads windows side by side: its score compares with its like alone.
+    Raises ValueError where there are fewer than two bytes, or none is scored.
     """
     text = text[:limit]
     if len(text) < 2:
         raise ValueError(f"the text to evaluate on is too short: {len(text)} bytes are there, and 2 are needed")
-    training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            if masks(model):
-                return _filled(model, text, length)
-            nats = sum(_carried(model, text, length) if carries(model) else _windows(model, text, length))
-    finally:
-        model.train(training)
-    return Score(nats / math.log(2) / (len(text) - 1), len(text) - 1)
+    if model.lanes:
+        found = _in_lanes(model, text, length)
+    else:
+        found = _windows(model, text, length) if model.predicts_next else _side_by_side(model, text, length)
+    score = _scored(model, found)
+    if not score.count:
+        raise ValueError(f"of the {len(text)} bytes to evaluate on none was chosen to be hidden; give more text")
+    return score
 
 
-def carries(model: nn.Module) -> bool:
-    """Whether a model is trained with its state carried from batch to batch."""
-    return bool(getattr(model, "recurrent", False))
-
-
-def masks(model: nn.Module) -> bool:
-    """Whether a model fills in bytes that it hides by its own `hide`, and so predicts no next one."""
-    return callable(getattr(model, "hide", None))
-
-
-def unit(model: nn.Module) -> str:
-    """What a score of the model is called."""
-    return "bits per masked byte" if masks(model) else "bits per byte"
+def evaluate_batches(model: Model, batches: Iterable[Any]) -> Score:
+    """The metric of a model over batches, in eval mode. ValueError where nothing in them counts."""
+    score = _scored(model, (model.judge(on(device_of(model), batch)) for batch in batches))
+    if not score.count:
+        raise ValueError("in the batches to evaluate on nothing counts: every target is padding; give others")
+    return score
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -66,44 +62,60 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def _nats(logits: Tensor, targets: Tensor) -> float:
-    return float(cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").double().sum())
+def _scored(model: Model, found: Iterable[Judged]) -> Score:
+    """The sums of what is found, which is not looked for before the model is in eval mode."""
+    training, name = model.training, model.metric.name
+    model.eval()
+    value, count = 0.0, 0
+    try:
+        with torch.inference_mode():
+            for judged in found:
+                part, some = judged.totals[name]
+                value, count = value + float(part), count + int(some)
+    finally:
+        model.train(training)
+    return Score(value / max(count, 1), count, model.metric)
 
 
-def _carried(model: Any, text: Tensor, length: int) -> Iterator[float]:
-    device = device_of(model)
-    state = model.start(1, len(text) - 1, device=device)
-    for first in range(0, len(text) - 1, length):
-        tokens = text[None, first : first + length + 1].long().to(device)
-        out = model.logits(tokens[:, :-1], state)
-        state = out.state
-        yield _nats(out.y, tokens[:, 1:])
+def _tokens(model: Model, text: UInt8[Tensor, "..."]) -> Int[Tensor, "..."]:
+    return text.long().to(device_of(model))
 
 
-def _windows(model: Any, text: Tensor, length: int) -> Iterator[float]:
-    device, last = device_of(model), len(text) - 1
+def _in_lanes(model: Model, text: Tensor, length: int) -> Iterator[Judged]:
+    last = len(text) - 1
+    lanes = min(BATCH, -(-last // LANE))
+    lane = -(-last // lanes)
+    # neighbours share the byte at which one ends and the other begins; the last lane may be shorter
+    rows = pad(text.long(), (0, lanes * lane - last), value=-1).unfold(0, lane + 1, lane)
+    state = model.start(lanes, lane)
+    for first in range(0, lane, length):
+        judged = model.judge(rows[:, first : first + length + 1].to(device_of(model)), state)
+        state = judged.state
+        yield judged
+
+
+def _windows(model: Model, text: Tensor, length: int) -> Iterator[Judged]:
+    last = len(text) - 1
     length = min(length, last)
     stride = max(length // 2, 1)
-    ends = [*range(length, last, stride), last]
-    news = [length, *(end - before for before, end in zip(ends, ends[1:], strict=False))]
-    for some in range(0, len(ends), BATCH):
-        rows = torch.stack([text[end - length : end + 1] for end in ends[some : some + BATCH]]).long().to(device)
-        logits = model.logits(rows[:, :-1]).y
-        for row, new in enumerate(news[some : some + BATCH]):
-            yield _nats(logits[row : row + 1, -new:], rows[row : row + 1, -new:])
+    ends = [length, *range(length + stride, last, stride), *([last] if last > length else [])]
+    groups: dict[int, list[int]] = {length: [length]}  # the ends of windows by how many of their bytes are new
+    for before, end in pairwise(ends):
+        groups.setdefault(end - before, []).append(end)
+    for new, some in groups.items():
+        for first in range(0, len(some), BATCH):
+            rows = _tokens(model, torch.stack([text[end - length : end + 1] for end in some[first : first + BATCH]]))
+            known = length - new
+            if not known:
+                yield model.judge(rows)
+                continue
+            state = model.judge(rows[:, : known + 1], model.start(len(rows), length)).state
+            yield model.judge(rows[:, known:], state)
 
 
-def _filled(model: Any, text: Tensor, length: int) -> Score:
-    device, generator = device_of(model), torch.Generator().manual_seed(0)
-    nats, count = 0.0, 0
+def _side_by_side(model: Model, text: Tensor, length: int) -> Iterator[Judged]:
     for rows in text.split(BATCH * length):
         whole = rows[: len(rows) // length * length].view(-1, length)
         rest = rows[whole.numel() :].view(1, -1)
         for some in (part for part in (whole, rest) if part.numel()):
-            read, wanted = (tokens.to(device) for tokens in model.hide(some.long(), generator))
-            chosen = wanted >= 0
-            nats += _nats(model.logits(read).y[chosen][None], wanted[chosen][None])
-            count += int(chosen.sum())
-    if not count:
-        raise ValueError(f"of the {len(text)} bytes to evaluate on none was chosen to be hidden; give more text")
-    return Score(nats / math.log(2) / count, count)
+            yield model.judge(_tokens(model, some))

@@ -12,7 +12,7 @@ EVERY = 10.0
 
 @dataclass(frozen=True)
 class Status:
-    """Where a training stands: `spent` of its budget, bits (smoothed in training, last measured on valid), speed."""
+    """Where a training stands: `spent` of its budget, loss (smoothed) and metric (last measured on valid), speed."""
 
     step: int
     spent: float
