@@ -1,6 +1,6 @@
 """The only registry: what lies in a folder is what exists, and the signature of a member function is its config.
 
-Choose `modules` and `examples` to go over every part, `member` to declare a named system, `find_member` and
+Choose `kinds`, `modules` and `examples` to go over every part, `member` to declare a named system, `find_member` and
 `parse_keywords` to get from text to a model. Nothing is cached here, and nothing here imports torch.
 """
 
@@ -10,42 +10,30 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from kinformer.core.example import Example
 from kinformer.keywords import check_keywords, name_of, nearest, parse_keywords, signature
 
-KINDS = (
-    "patterns",
-    "biases",
-    "positions",
-    "projections",
-    "mechanisms",
-    "maps",
-    "memories",
-    "aggregations",
-    "feedforward",
-    "norms",
-    "blocks",
-    "depth",
-    "losses",
-    "models",
-    "members",
-)
+if TYPE_CHECKING:
+    from kinformer.train.recipe import Recipe
 
 P = ParamSpec("P")
 M = TypeVar("M")
 __all__ = [
-    "KINDS",
     "Origin",
     "Record",
     "examples",
     "find_member",
+    "kinds",
     "member",
     "members",
     "modules",
@@ -55,6 +43,19 @@ __all__ = [
 
 
 # What a folder holds -------------------------------------------------------------------------------------------------
+
+
+def kinds() -> tuple[str, ...]:
+    """Every kind of part: the folders that hold a file with EXAMPLES, and groups of plugins without a folder."""
+    package = Path(__file__).parent
+    folders = {path.name for path in package.iterdir() if path.is_dir()}
+    found = {name for name in folders if any(_has_examples(file) for file in (package / name).glob("*.py"))}
+    groups = {group.removeprefix("kinformer.") for group in entry_points().groups if group.startswith("kinformer.")}
+    return tuple(sorted(found | (groups - folders)))
+
+
+def _has_examples(file: Path) -> bool:
+    return re.search(rb"^EXAMPLES\b", file.read_bytes(), re.M) is not None
 
 
 def _plugins(kind: str) -> tuple[EntryPoint, ...]:
@@ -67,36 +68,40 @@ def _import(name: str, load: Callable[[], object]) -> types.ModuleType:
     except Exception as error:
         raise ImportError(f"{name} failed to import: {type(error).__name__}: {error}") from error
     if not isinstance(module, types.ModuleType):
-        raise ImportError(f"the plugin {name} must name a module, and names a {type(module).__name__}")
+        raise ImportError(f"{name} must name a module, and names a {type(module).__name__}")
     return module
 
 
 def modules(kind: str) -> dict[str, types.ModuleType]:
-    """Every module of one kind by name: the files of the folder `kinformer/<kind>`, then plugins, each sorted.
+    """Every module of a folder by name: the files of `kinformer/<kind>`, then plugins, each sorted.
 
-    A plugin is an entry point of the group `kinformer.<kind>` whose value is a module. Raises LookupError for an
-    unknown kind, and ImportError naming the module where one fails to import or where two have one name.
+    A plugin is an entry point of the group `kinformer.<kind>` whose value is a module. One that cannot be imported, or
+    has the name of a file, is left out with a warning of one line. `support` is no part: it is where a folder's helpers
+    lie. Errors: LookupError for an unknown kind, ImportError where a file of the library fails to import.
     """
-    folder = Path(__file__).parent / kind
-    if kind not in KINDS and not folder.is_dir():
-        raise LookupError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
-    names = sorted(info.name for info in pkgutil.iter_modules([str(folder)]) if not info.name.startswith("_"))
+    folder, plugins = Path(__file__).parent / kind, _plugins(kind)
+    if not folder.is_dir() and not plugins:
+        raise LookupError(f"there is no kind {kind!r}{nearest(kind, kinds())}")
     found = {}
-    for name in names:
-        full = f"kinformer.{kind}.{name}"
-        found[name] = _import(full, functools.partial(importlib.import_module, full))
-    for point in sorted(_plugins(kind), key=lambda point: point.name):
-        if point.name in found:
-            raise ImportError(f"the plugin {point.value} is called {point.name!r}, and {kind} has one of that name")
-        found[point.name] = _import(point.value, point.load)
+    for name in sorted(info.name for info in pkgutil.iter_modules([str(folder)])):
+        if not name.startswith("_") and name != "support":
+            full = f"kinformer.{kind}.{name}"
+            found[name] = _import(full, functools.partial(importlib.import_module, full))
+    for point in sorted(plugins, key=lambda point: point.name):
+        try:
+            if point.name in found:
+                raise ImportError(f"{point.value} is called {point.name!r}, and {kind} has one of that name")
+            found[point.name] = _import(point.value, point.load)
+        except ImportError as error:
+            warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=2)
     return found
 
 
-def examples(kind: str) -> Iterator[tuple[str, Any]]:
+def examples(kind: str) -> Iterator[tuple[str, Example]]:
     """Each entry of EXAMPLES of each module of a kind, with the module's name (which repeats where it has several)."""
     for name, module in modules(kind).items():
-        for example in getattr(module, "EXAMPLES", ()):
-            yield name, example
+        for entry in getattr(module, "EXAMPLES", ()):
+            yield name, Example.of(entry)
 
 
 # Members -------------------------------------------------------------------------------------------------------------
@@ -104,12 +109,16 @@ def examples(kind: str) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class Record:
-    """What a model remembers of its member: the name, every keyword with its value, and where a user's own file is."""
+    """What a model remembers of its member: the name, every keyword with its value, and where a user's own file is.
+
+    And how the member wants to be trained, where it says so.
+    """
 
     name: str
     keywords: dict[str, Any]
     file: str | None = None
     sha256: str | None = None
+    recipe: "Recipe | None" = None
 
 
 @dataclass(frozen=True)
@@ -128,18 +137,34 @@ def _origin(function: Callable[..., Any]) -> Origin:
     return Origin(str(file), hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None)
 
 
-def member(function: Callable[P, M]) -> Callable[P, M]:
+@overload
+def member(function: Callable[P, M]) -> Callable[P, M]: ...
+
+
+@overload
+def member(*, recipe: "Recipe") -> Callable[[Callable[P, M]], Callable[P, M]]: ...
+
+
+def member(function: Callable[..., Any] | None = None, *, recipe: "Recipe | None" = None) -> Callable[..., Any]:
     """Declare a member: a function whose signature is its config and which returns a model.
+
+    `@member`, or `@member(recipe=Recipe(lr=5e-4, warmup=0.2))` where it wants to be trained otherwise than most.
 
     Choose it for every named system, the library's or your own. Keywords are int, float, bool, str, Literal,
     tuple[T, ...], X | None and unions of these, all with defaults: checked here. A call checks names and values
     (TypeError), and leaves on the model a `Record` named `member`: the name and every keyword with its value.
     """
+    if function is None:
+        return functools.partial(_member, recipe=recipe)
+    return _member(function, recipe)
+
+
+def _member(function: Callable[..., Any], recipe: "Recipe | None") -> Callable[..., Any]:
     found = signature(function)
     origin = _origin(function)
 
     @functools.wraps(function)
-    def build(*args: P.args, **keywords: P.kwargs) -> M:
+    def build(*args: Any, **keywords: Any) -> Any:
         if len(args) > len(found.parameters):
             raise TypeError(f"{name_of(function)!r} has {len(found.parameters)} keywords, and {len(args)} values came")
         given = dict(zip(found.parameters, args, strict=False))
@@ -149,8 +174,8 @@ def member(function: Callable[P, M]) -> Callable[P, M]:
         given |= keywords
         check_keywords(function, given)
         resolved = {name: parameter.default for name, parameter in found.parameters.items()} | given
-        model = function(**resolved)  # type: ignore[call-arg]
-        model.member = Record(name_of(function), resolved, origin.file, origin.sha256)  # type: ignore[attr-defined]
+        model = function(**resolved)
+        model.member = Record(name_of(function), resolved, origin.file, origin.sha256, recipe)
         return model
 
     build.origin = origin  # type: ignore[attr-defined]

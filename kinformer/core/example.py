@@ -1,5 +1,7 @@
 """Example: a small one of a part, by which laws, drawings and `kinformer show` know it."""
 
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,3 +17,11 @@ class Example:
 
     make: Callable[[], Any]
     breaks: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entry: Any) -> "Example":
+        """An entry of EXAMPLES: an Example, a function or class that makes a part, or else a part as it stands."""
+        if isinstance(entry, cls):
+            return entry
+        makes = inspect.isroutine(entry) or inspect.isclass(entry) or isinstance(entry, functools.partial)
+        return cls(entry) if makes else cls(lambda: entry)

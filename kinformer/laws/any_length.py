@@ -1,38 +1,39 @@
-"""Law 12, any length: rows of any number of tokens, without a demand that they divide by something."""
+"""Law any_length: rows of any number of tokens, without a demand that they divide by something."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from kinformer.laws.batch import Batch, positions
-from kinformer.laws.broken import Broken
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.batch import Batch, positions
+from kinformer.laws.support.finding import Broken, found
+from kinformer.laws.support.subject import Subject, Trained
 
+SAYS = "rows of any number of tokens work"
+OVER = ("layer", "model")
 LENGTHS = (1, 2, 3, 7, 31)
 
 
-def check(subject: Subject) -> None:
+def judge(subject: Subject | Trained) -> Iterator[str]:
     """Values and gradients for each length, of x and of a source; no token at all works or is refused in one line."""
     module = subject.build()
-    for training in subject.modes(module):
+    if isinstance(subject, Trained):
+        for length in LENGTHS[1:]:
+            yield from found(_trains, subject, module, length)
+        return
+    for _ in subject.modes(module):
         for length in LENGTHS:
-            _runs(subject, module, subject.batch([length] * 2), f"{length} tokens", training)
-            if subject.source:
-                batch = _with_source(subject, length)
-                _runs(subject, module, batch, f"a source of {length} tokens", training)
-        _nothing(subject, module, training)
+            yield from found(_runs, subject, module, subject.batch([length] * 2), f"{length} tokens")
+            if subject.source == "other":
+                pos = positions([length] * 2, [0, 0], length)
+                batch = dataclasses.replace(subject.batch([3] * 2), source=subject.filled(pos, 0), source_pos=pos)
+                yield from found(_runs, subject, module, batch, f"a source of {length} tokens")
+        yield from found(_nothing, subject, module)
 
 
-def _with_source(subject: Subject, length: int) -> Batch:
-    pos = positions([length] * 2, [0, 0], length)
-    return dataclasses.replace(subject.batch([3] * 2), source=subject.sourced(pos, 0), source_pos=pos)
-
-
-def _runs(subject: Subject, module: Any, batch: Batch, what: str, training: bool) -> None:
-    stateful = subject.no_state(module) is None
-    states = [subject.start(module, 2, batch.size[1])] if stateful else []
-    for state in states if training else [None, *states]:
+def _runs(subject: Subject, module: Any, batch: Batch, what: str) -> None:
+    for state in subject.states(module, 2, batch.size[1]):
         try:
             out, leaf = subject.traced(module, batch, state)
             (gradient,) = torch.autograd.grad(out.y.square().sum(), leaf)
@@ -44,13 +45,10 @@ def _runs(subject: Subject, module: Any, batch: Batch, what: str, training: bool
             raise Broken(f"values or gradients are not finite at {what}")
 
 
-def _nothing(subject: Subject, module: Any, training: bool) -> None:
-    batch = subject.batch([0] * 2, columns=0)
-    stateful = subject.no_state(module) is None
-    states = [subject.start(module, 2, 4)] if stateful else []
-    for state in states if training else [None, *states]:
+def _nothing(subject: Subject, module: Any) -> None:
+    for state in subject.states(module, 2, 4):
         try:
-            out = subject.call(module, batch, state)
+            out = subject.call(module, subject.batch([0] * 2, columns=0), state)
         except ValueError as error:
             if "\n" in str(error):
                 raise Broken(f"a row of no tokens is refused in more than one line: {error}") from error
@@ -59,3 +57,14 @@ def _nothing(subject: Subject, module: Any, training: bool) -> None:
             raise Broken(f"a row of no tokens gives {type(error).__name__}: {error}; return it or refuse it") from error
         if tuple(out.y.shape[:2]) != (2, 0):
             raise Broken(f"no tokens in, an output of shape {tuple(out.y.shape)} out")
+
+
+def _trains(subject: Trained, module: Any, length: int) -> None:
+    try:
+        loss = subject.call(module, subject.ragged(length)).y
+        given = [p for p in module.parameters() if p.requires_grad]
+        gradients = torch.autograd.grad(loss.sum(), given, allow_unused=True)
+    except Exception as error:
+        raise Broken(f"its loss fails at rows of {length}: {type(error).__name__}: {error}") from error
+    if not loss.isfinite().all() or not all(g.isfinite().all() for g in gradients if g is not None):
+        raise Broken(f"its loss or a gradient of it is not finite at rows of {length}")

@@ -1,50 +1,50 @@
-"""Law 1, chunk: cut a row anywhere and carry the state; outputs, aux and the last state are those of one call."""
+"""Law chunk: cut a row anywhere and carry the state; outputs, aux and the last state are those of one call."""
 
 import itertools
 import random
+from collections.abc import Iterator
 from typing import Any
 
 from kinformer.core.layer import Out, State
-from kinformer.core.state import leaves
-from kinformer.laws.batch import Batch
-from kinformer.laws.broken import Broken
-from kinformer.laws.compare import agree_out, agree_states, joined, smallest
-from kinformer.laws.subject import Subject, remembers
+from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.compare import agree_out, agree_states, entries, joined
+from kinformer.laws.support.finding import Broken, Unjudged, smallest
+from kinformer.laws.support.subject import EFFORT, Subject
 
+SAYS = "cut anywhere, the state carried on, it gives what one call gives"
+OVER = "layer"
 LENGTH = 17
 
 
-def check(subject: Subject) -> None:
+def judge(subject: Subject) -> Iterator[str]:
     """Uneven cuts, longer and shorter than the cache; rows padded differently; rows longer than `start` was told."""
     module = subject.build()
-    for training in subject.modes(module):
+    stateless = ""
+    for _ in subject.modes(module):
         text = subject.no_state(module)
         if text is None:
-            for seed in range(2 * subject.effort):
-                smallest(_cut, LENGTH + 5 * (seed // 2), subject, module, seed, training)
+            for seed in range(2 * EFFORT):
+                yield from smallest(_cut, LENGTH + 5 * (seed // 2), subject, module, seed)
         elif "use " not in text:
-            raise Broken(f"start() says that there is no state but not what to do instead: {text!r}")
+            yield f"start() says that there is no state but not what to do instead: {text!r}"
+        else:
+            stateless = text
+    if stateless:
+        raise Unjudged(f"no state to judge: {stateless}")
 
 
-def _cut(length: int, subject: Subject, module: Any, seed: int, training: bool) -> None:
+def _cut(length: int, subject: Subject, module: Any, seed: int) -> None:
     batch = subject.ragged(length, seed=seed) if seed % 2 else subject.batch([length] * 3, seed=seed)
     whole = subject.call(module, batch, subject.start(module, 3, length))
     if whole.state is None:
         raise Broken("a state went in and none came out, so the next chunk cannot go on")
-    if not (training and remembers(module)):
-        plain = subject.call(module, batch)
-        agree_out(whole, plain, "a call with a fresh state differs from one without", batch.pos)
-        if plain.state is not None:
-            raise Broken("no state went in and one came out: training would pay for a cache")
+    plain = subject.call(module, batch)
+    agree_out(whole, plain, "a call with a fresh state differs from one without", batch.pos)
+    if plain.state is not None:
+        raise Broken("no state went in and one came out: training would pay for a cache")
     for told, sizes in ((length, [1] * length), (2 * length, _drawn(length, seed)), (length // 3 + 1, _primes(length))):
         sentence = f"cut into chunks of {sizes}, {length} tokens give another result than in one call"
-        state = subject.start(module, 3, told)
-        try:
-            out = chunked(subject, module, batch, sizes, state)
-        except (ValueError, IndexError):
-            if told >= length:
-                raise
-            continue  # a cache may refuse a row that is longer than it was told
+        out = chunked(subject, module, batch, sizes, subject.start(module, 3, told))
         agree_out(out, whole, sentence, batch.pos)
         agree_states(out.state, whole.state, sentence)
         if told >= length and not subject.source and subject.also is None:
@@ -52,19 +52,19 @@ def _cut(length: int, subject: Subject, module: Any, seed: int, training: bool) 
 
 
 def _no_growth(start: State, end: State, sentence: str) -> None:
-    for (name, before), (_, after) in zip(leaves(start), leaves(end), strict=True):
-        if after.numel() > before.numel():
-            shapes = f"from {list(before.shape)} to {list(after.shape)}"
-            raise Broken(f"with {sentence}, the state's {name or 'leaf'} grew {shapes}: start() made too little room")
+    after = dict(entries(end))
+    for name, (before, _) in entries(start):
+        if name in after and after[name][0].numel() > before.numel():
+            shapes = f"from {list(before.shape)} to {list(after[name][0].shape)}"
+            raise Broken(f"with {sentence}, the state's {name} grew {shapes}: start() made too little room")
 
 
 def chunked(subject: Subject, module: Any, batch: Batch, sizes: list[int], state: State) -> Out:
     """One call for each chunk, the state carried on."""
     outs = []
     for hi, size in zip(itertools.accumulate(sizes), sizes, strict=True):
-        out = subject.call(module, batch.columns(hi - size, hi), state)
-        state = out.state
-        outs.append(out)
+        outs.append(subject.call(module, batch.columns(hi - size, hi), state))
+        state = outs[-1].state
     return joined(outs)
 
 

@@ -1,44 +1,71 @@
-"""Law 9, compiles: what declares COMPILES = True compiles as one graph, forward and backward, and computes the same."""
+"""Law compiles: a part compiles as one graph, forward and backward, and computes the same; with a state too."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from kinformer.core.layer import Out
-from kinformer.laws.broken import Broken
-from kinformer.laws.compare import agree, agree_out
-from kinformer.laws.subject import Subject
+from kinformer.core.state import fork
+from kinformer.laws.support.compare import agree_gradients, agree_out, agree_states
+from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.laws.support.reading import gradients
+from kinformer.laws.support.subject import EFFORT, ROWS, Subject, Trained
 
-LENGTH = 9
+SAYS = "it compiles as one graph, with a state too"
+OVER = ("layer", "model")
+LENGTH, CHUNK = 9, 3
+BACKEND = "aot_eager" if EFFORT > 1 else "eager"  # a code generator's own crashes are its own
 
 
-def check(subject: Subject, backend: str = "aot_eager") -> None:
-    """A call without a state, and its gradients. Code whose annotations are checked at run time cannot compile."""
-    module = subject.build().train()
-    batch = subject.ragged(LENGTH)
+def judge(subject: Subject | Trained) -> Iterator[str]:
+    """A call and its gradients; then a chunk and one token after a state, as decoding has them.
+
+    Code whose annotations are checked at run time cannot compile: tests ask this law in a process of its own.
+    """
+    if hasattr(Out.__init__, "__wrapped__") or hasattr(agree_out, "__wrapped__"):
+        raise Unjudged("annotations are checked at run time here, and such code does not compile")
+    module = subject.build()
     torch._dynamo.reset()
+    yield from found(_plain, subject, module)
+    if len(subject.states(module, ROWS, LENGTH)) > 1:
+        yield from found(_decoded, subject, module)
 
-    def plain() -> Out:
-        return subject.call(module, batch)
 
-    want = plain()
+def _plain(subject: Any, module: Any) -> None:
+    batch = subject.ragged(LENGTH)
+    call = _prepared(subject, module, batch)
+    want, got = call(None), _compiled(call, None)
+    agree_out(got, want, "compiled, it computes something else", batch.pos)
+    theirs, mine = (gradients(out.y.sin().sum(), module) for out in (want, got))
+    agree_gradients(mine, theirs, "compiled, it trains otherwise")
+
+
+def _decoded(subject: Subject, module: Any) -> None:
+    batch = subject.batch([LENGTH] * ROWS)
+    with torch.no_grad():
+        state = subject.call(module, batch.columns(0, CHUNK), subject.start(module, ROWS, LENGTH)).state
+        for lo, hi in ((CHUNK, LENGTH - 1), (LENGTH - 1, LENGTH)):
+            chunk = batch.columns(lo, hi)
+            call = _prepared(subject, module, chunk)
+            want, got = call(fork(state)), _compiled(call, fork(state))
+            what = f"compiled, {hi - lo} token{'s' if hi - lo > 1 else ''} after {lo} give another result"
+            agree_out(got, want, what, chunk.pos)
+            agree_states(got.state, want.state, what)
+            state = want.state
+
+
+def _prepared(subject: Any, module: Any, batch: Any) -> Callable[[Any], Out]:
+    """A call with all but the state fixed: what makes the context is no part of the graph."""
+    if isinstance(subject, Trained) or subject.vocab:
+        return lambda state: subject.call(module, batch, state)
+    ctx = batch.context()
+    return lambda state: module(batch.x, state, ctx)
+
+
+def _compiled(call: Callable[[Any], Out], state: Any) -> Out:
     try:
-        got = torch.compile(plain, fullgraph=True, backend=backend)()
-        compiled = _gradients(module, got)
+        return torch.compile(call, fullgraph=True, backend=BACKEND)(state)
     except Exception as error:
         first = str(error).strip().splitlines()[0]
         raise Broken(f"does not compile as one graph: {type(error).__name__}: {first}") from error
-    agree_out(got, want, "compiled, it computes something else", batch.pos)
-    for name, mine, theirs in zip(dict(module.named_parameters()), compiled, _gradients(module, want), strict=True):
-        if mine is not None and theirs is not None:
-            agree(mine, theirs, f"compiled, the gradient of {name} is another")
-        elif mine is not theirs:
-            raise Broken(f"compiled, {name} has a gradient in one case and none in the other")
-
-
-def _gradients(module: Any, out: Out) -> tuple[Tensor | None, ...]:
-    parameters = list(module.parameters())
-    if not out.y.requires_grad:
-        return (None,) * len(parameters)
-    return torch.autograd.grad(out.y.sin().sum(), parameters, allow_unused=True)

@@ -1,4 +1,4 @@
-"""Law 11, empty rows: a query with no keys reads 0, and nothing is NaN or infinite, in gradients either."""
+"""Law empty_rows: a query with no keys reads 0, and nothing is NaN or infinite, in gradients either."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -8,26 +8,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.pattern import Pattern, narrowed
-from kinformer.core.scores import allowed
-from kinformer.laws.batch import SOURCE, Batch, positions
-from kinformer.laws.broken import Broken
-from kinformer.laws.subject import Subject
+from kinformer.core.pattern import Pattern, narrowed, pairs
+from kinformer.laws.support.batch import Batch, positions
+from kinformer.laws.support.finding import Broken, found
+from kinformer.laws.support.subject import ROWS, SOURCE, Subject
 from kinformer.patterns.band import Band
 
+SAYS = "where there is nothing to read it gives 0, and nothing is NaN"
+OVER = "layer"
 LENGTH = 7
 
 
-def check(subject: Subject) -> None:
+def judge(subject: Subject) -> Iterator[str]:
     """A row that is all padding; a source that is; every query kept from itself, so that the first has nothing."""
     module = subject.build()
-    for training in subject.modes(module):
+    for _ in subject.modes(module):
         for what, batch in _cases(subject):
-            states = [] if subject.no_state(module) else [subject.start(module, 3, LENGTH)]
-            for state in states if training else [None, *states]:
-                _finite(subject, module, batch, state, what)
+            for state in subject.states(module, ROWS, LENGTH):
+                yield from found(_finite, subject, module, batch, state, what)
 
 
 def _cases(subject: Subject) -> Iterator[tuple[str, Batch]]:
@@ -35,9 +36,9 @@ def _cases(subject: Subject) -> Iterator[tuple[str, Batch]]:
     batch = subject.batch(lengths, [0, 0, 2], LENGTH)
     yield "a row is all padding", batch
     yield "every query is kept from itself", batch.narrowed(~Band(0))
-    if subject.source:
+    if subject.source == "other":
         pos = positions([SOURCE, 0, 3], [0, 0, 1], SOURCE)
-        empty = dataclasses.replace(subject.batch([LENGTH] * 3), source=subject.sourced(pos, 0), source_pos=pos)
+        empty = dataclasses.replace(subject.batch([LENGTH] * 3), source=subject.filled(pos, 0), source_pos=pos)
         yield "a source is all padding", empty
 
 
@@ -82,8 +83,10 @@ def _reads_of_nothing(module: Any, what: str) -> Iterator[None]:
 
 
 def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
-    q, _, _, k_pos, _, ctx, _ = inputs
-    nothing = _keyless(part, q.shape[1], k_pos, ctx)
+    queries, keys, state, ctx = inputs
+    if keys is None or ctx.remember:
+        return
+    nothing = _keyless(part, queries, keys, ctx)
     if not nothing.any():
         return
     y, lse = out.y.y.detach(), out.y.lse
@@ -97,10 +100,14 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
         raise Broken(f"{name}: where {what}, a query without keys has lse {most:.3g} instead of -inf")
 
 
-def _keyless(part: nn.Module, heads: int, k_pos: Tensor, ctx: Context) -> Tensor:
-    """Queries [B H T] without a key: no key in the row, or none that the mechanism's pattern allows."""
-    none = ~(k_pos >= 0).any(1)[:, None, None].expand(-1, heads, ctx.pos.shape[1])
-    pattern = getattr(part, "pattern", None)
-    if not isinstance(pattern, Pattern) or ctx.also is not None or isinstance(getattr(part, "rows", None), Pattern):
+def _keyless(part: nn.Module, queries: Queries, keys: Keys, ctx: Context) -> Tensor:
+    """Queries [B H T] without a key: no key in the row, or none that the mechanism's one pattern allows."""
+    heads = queries.q.shape[1]
+    none = ~(keys.pos >= 0).any(-1)[..., None].expand(-1, heads, queries.q.shape[2])
+    patterns = [value for value in vars(part).values() if isinstance(value, Pattern)]
+    if len(patterns) != 1 or ctx.also is not None:
         return none  # what may be read beyond the pattern is not known here
-    return none | ~allowed(narrowed(pattern, ctx.only, ctx.also), heads, ctx.pos[:, None], k_pos[:, None]).any(-1)
+    pattern = narrowed(patterns[0], ctx.only, ctx.also) if keys.own else patterns[0]
+    return none | ~pairs(pattern, queries.pos, keys.pos, range(queries.head, queries.head + heads)).any(-1).expand_as(
+        none
+    )

@@ -1,45 +1,52 @@
-"""Law 14: the reads of any partition of the keys merge to the read of all, in values, lse and gradients."""
+"""Law merge: the reads of any partition of the keys merge to the read of all, in values, lse and gradients."""
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.read import Read, merge
-from kinformer.laws.broken import Broken
+from kinformer.laws.support.finding import Broken, found
+from kinformer.laws.support.heads import drawn
 
-BATCH, HEADS, WIDTH, TOKENS = 2, 2, 8, 9
+SAYS = "reads of pieces of the keys merge to the read of all"
+OVER = "mechanism"
+PIECES = (2, 3, 9)
 
 
-def check(mechanism: Mechanism, *, pieces: int = 3, seed: int = 0) -> None:
+def judge(mechanism: Mechanism) -> Iterator[str]:
     """Split the keys at random, read each piece alone (the others marked as padding), and merge."""
+    mechanism = mechanism.double().eval()
+    queries, keys = drawn(mechanism)
+    whole = _read(mechanism, queries, keys)
+    if whole.lse is None:
+        yield (
+            f"{type(mechanism).__name__} gives no lse, so what it reads merges with nothing; return Read(y, lse) with "
+            "the log-sum-exp of its scores, or declare in breaks why there is none"
+        )
+        return
+    for seed, pieces in enumerate(PIECES):
+        yield from found(_merged, mechanism, queries, keys, whole, pieces, seed)
+
+
+def _merged(mechanism: Mechanism, queries: Queries, keys: Keys, whole: Read, pieces: int, seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
-    mechanism = mechanism.double()
-    q, k, v = (
-        torch.randn(BATCH, HEADS, TOKENS, WIDTH, generator=g, dtype=torch.float64, requires_grad=True) for _ in range(3)
-    )
-    sides = {
-        name: torch.randn(BATCH, HEADS, TOKENS, n, generator=g, dtype=torch.float64)
-        for name, n in mechanism.sides(WIDTH, WIDTH).items()
-    }
-    pos = torch.arange(TOKENS).expand(BATCH, -1)
-    ctx = Context(pos, run=True)
-    owner = torch.randint(pieces, (BATCH, TOKENS), generator=g)
-
-    def read(k_pos: Tensor) -> Read:
-        found = mechanism(q, k, v, k_pos, None, ctx, sides).y
-        if found.lse is None:
-            raise Broken(f"{type(mechanism).__name__} gives no lse, so what it reads cannot be merged with anything")
-        return found
-
-    whole = read(pos)
-    joined = merge(*(read(torch.where(owner == n, pos, -1)) for n in range(pieces)))
-    _same(type(mechanism).__name__, "y", whole.y, joined.y)
-    _same(type(mechanism).__name__, "lse", whole.lse, joined.lse)
+    owner = torch.randint(pieces, keys.pos.shape, generator=g)
+    reads = [_read(mechanism, queries, keys._replace(pos=keys.pos.masked_fill(owner != n, -1))) for n in range(pieces)]
+    joined = merge(*reads)
+    name = type(mechanism).__name__
+    _same(name, "y", whole.y, joined.y)
+    _same(name, "lse", whole.lse, joined.lse)
     ones = torch.randn(whole.y.shape, generator=g, dtype=torch.float64)
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        gradients = [_gradient(_sum(r, ones), x) for r in (whole, joined)]
-        _same(type(mechanism).__name__, f"the gradient of {name}", *gradients)
+    for what, x in (("q", queries.q), ("k", keys.k), ("v", keys.v)):
+        _same(name, f"the gradient of {what}", *(_gradient(_sum(read, ones), x) for read in (whole, joined)))
+
+
+def _read(mechanism: Mechanism, queries: Queries, keys: Keys) -> Read:
+    return mechanism(queries, keys, None, Context(queries.pos[:, 0], run=True)).y
 
 
 def _sum(read: Read, ones: Tensor) -> Tensor:
@@ -49,14 +56,13 @@ def _sum(read: Read, ones: Tensor) -> Tensor:
 
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
     """Zeros where the mechanism makes nothing of x."""
-    (found,) = torch.autograd.grad(value, x, retain_graph=True, allow_unused=True)
-    return torch.zeros_like(x) if found is None else found
+    (gradient,) = torch.autograd.grad(value, x, retain_graph=True, allow_unused=True)
+    return torch.zeros_like(x) if gradient is None else gradient
 
 
 def _same(name: str, what: str, whole: Tensor | None, joined: Tensor | None) -> None:
     assert whole is not None and joined is not None
     if not torch.allclose(whole, joined, atol=1e-9, rtol=1e-9):
         apart = (whole - joined).detach().abs()
-        raise Broken(
-            f"{name}: {what} of merged pieces is {float(apart[apart.isfinite()].max()):.2g} away from that of one read"
-        )
+        most = float(apart[apart.isfinite()].max())
+        raise Broken(f"{name}: {what} of merged pieces is {most:.2g} away from that of one read")

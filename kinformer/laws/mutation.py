@@ -1,5 +1,6 @@
-"""Law 15, mutation: a forward changes no buffer, no parameter, nothing that it was handed, no mapping of an Out."""
+"""Law mutation: a forward changes no buffer, no parameter, nothing that it was handed, no mapping of an Out."""
 
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -7,31 +8,32 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Out
-from kinformer.laws.broken import Broken
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.finding import Broken, found
+from kinformer.laws.support.subject import ROWS, Subject, Trained
 
+SAYS = "a call changes nothing but what it returns"
+OVER = ("layer", "model")
 LENGTH = 9
-MAPPINGS = ("aux", "up", "stats")
+MAPPINGS = ("aux", "up", "stats", "taps")
 
 
-def check(subject: Subject) -> None:
-    """Forward and backward in eval and train mode, with and without a state; what a state held may be used up."""
+def judge(subject: Subject | Trained) -> Iterator[str]:
+    """Forward and backward in eval and train mode, with and without a state; the state that is handed over is spent."""
     shared = [Out._field_defaults[name] for name in MAPPINGS]
     try:
-        _all(subject, subject.build())
+        yield from found(_all, subject, subject.build())
         if any(shared):
-            raise Broken("a forward writes to the empty mapping that every Out shares")
+            yield "a forward writes to the empty mapping that every Out shares"
     finally:
         for mapping in shared:
             mapping.clear()  # so that what is judged next does not suffer
 
 
-def _all(subject: Subject, module: nn.Module) -> None:
+def _all(subject: Any, module: nn.Module) -> None:
     before = {name: tensor.detach().clone() for name, tensor in _numbers(module).items()}
     for training in (False, True):
         module.train(training)
-        states = [None] if subject.no_state(module) else [None, subject.start(module, 3, LENGTH)]
-        for state in states:
+        for state in subject.states(module, ROWS, LENGTH):
             _forward(subject, module, state)
             for name, tensor in _numbers(module).items():
                 if name not in before or not torch.equal(tensor, before[name]):
@@ -53,9 +55,9 @@ def _numbers(module: nn.Module) -> dict[str, Tensor]:
     return dict(named + plain)
 
 
-def _forward(subject: Subject, module: Any, state: Any) -> None:
+def _forward(subject: Any, module: Any, state: Any) -> None:
     batch = subject.ragged(LENGTH)
-    kept = [t.clone() for t in (batch.x, batch.pos, batch.source, batch.source_pos) if t is not None]
+    kept = [t.clone() for t in batch.tensors()]
     outs: list[tuple[Out, dict[str, dict[str, Tensor]]]] = []
 
     def note(part: nn.Module, inputs: tuple, out: Any) -> None:
@@ -71,7 +73,7 @@ def _forward(subject: Subject, module: Any, state: Any) -> None:
         out = subject.call(module, batch, state)
     except TypeError as error:
         if "mappingproxy" in str(error):
-            raise Broken(f"a forward writes to ctx.below: {error}") from error
+            raise Broken(f"a forward writes to ctx.below or ctx.labels: {error}") from error
         raise
     finally:
         for hook in hooks:
@@ -85,9 +87,7 @@ def _forward(subject: Subject, module: Any, state: Any) -> None:
             now = getattr(returned, name)
             if now.keys() != entries.keys() or any(now[key] is not entries[key] for key in entries):
                 raise Broken(f"the mapping {name} of a part's Out is written to after it was returned: {sorted(now)}")
-    if not all(
-        map(torch.equal, kept, [t for t in (batch.x, batch.pos, batch.source, batch.source_pos) if t is not None])
-    ):
+    if not all(map(torch.equal, kept, batch.tensors())):
         raise Broken("a forward writes to its inputs")
 
 
@@ -100,5 +100,4 @@ def _plain_stats(out: Out, training: bool) -> None:
 
 
 def _guarded(ctx: Context) -> Context:
-    below = MappingProxyType(dict(ctx.below))
-    return Context(ctx.pos, ctx.run, ctx.only, ctx.also, ctx.source, ctx.source_pos, below)
+    return ctx.but(below=MappingProxyType(dict(ctx.below)), labels=MappingProxyType(dict(ctx.labels)))

@@ -1,5 +1,6 @@
-"""Law 16, rows: a reset row is a fresh one, a selected one is its origin, a forked state goes on by itself."""
+"""Law rows: a reset row is a fresh one, a selected one is its origin, a forked state goes on by itself."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -7,26 +8,40 @@ from torch import Tensor
 
 from kinformer.core.layer import State
 from kinformer.core.state import fork, leaves, reset, select
-from kinformer.laws.batch import Batch
-from kinformer.laws.broken import Broken
-from kinformer.laws.compare import agree_out, agree_states, smallest
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.compare import agree_out, agree_states
+from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
+from kinformer.laws.support.subject import Subject
 
+SAYS = "rows of its state can be reset, picked and copied"
+OVER = "layer"
 LENGTH = 6
 PICKED = [2, 0, 0, 1]
 FRESH = [True, False, True]
 
 
-def check(subject: Subject) -> None:
-    """After some tokens: mark rows to begin again, pick rows with repeats, copy the state and continue both copies."""
+def judge(subject: Subject) -> Iterator[str]:
+    """After some tokens: mark rows to begin again, pick rows with repeats, copy the state and continue both copies.
+
+    A state that was handed over is spent, so each of them gets a fork.
+    """
     module = subject.build()
+    stateless = ""
     for _ in subject.modes(module):
-        if subject.no_state(module) is None:
-            for name, leaf in leaves(subject.start(module, 3, 2 * LENGTH)):
-                if leaf.shape[:1] != (3,):
-                    shape = list(leaf.shape)
-                    raise Broken(f"the state's {name or 'leaf'} is {shape} for 3 rows; every leaf must be batch first")
-            smallest(_all, LENGTH, subject, module)
+        text = subject.no_state(module)
+        if text is None:
+            yield from found(_batch_first, subject, module)
+            yield from smallest(_all, LENGTH, subject, module)
+        stateless = text or stateless
+    if stateless:
+        raise Unjudged(f"no state to judge: {stateless}")
+
+
+def _batch_first(subject: Subject, module: Any) -> None:
+    for name, leaf in leaves(subject.start(module, 3, 2 * LENGTH)):
+        if leaf.shape[:1] != (3,):
+            shape = list(leaf.shape)
+            raise Broken(f"the state's {name or 'leaf'} is {shape} for 3 rows; every leaf must be batch first")
 
 
 def _all(length: int, subject: Subject, module: Any) -> None:
@@ -47,8 +62,7 @@ def _select(subject: Subject, module: Any, state: State, rest: Batch) -> None:
     want = subject.call(module, rest, state)
     got = subject.call(module, rest.rows(PICKED), picked)
     chosen = want._replace(
-        y=want.y[PICKED],
-        aux={key: value[PICKED] if value.dim() else value for key, value in want.aux.items()},
+        y=want.y[PICKED], aux={key: value[PICKED] if value.dim() else value for key, value in want.aux.items()}
     )
     sentence = f"rows {PICKED} of a state, selected, go on otherwise than their origins"
     agree_out(got, chosen, sentence, rest.rows(PICKED).pos)
@@ -60,7 +74,7 @@ def _fork(subject: Subject, module: Any, state: State, rest: Batch) -> None:
     for (name, mine), (_, its) in zip(leaves(copy), leaves(state), strict=True):
         if mine.numel() and mine.data_ptr() == its.data_ptr():
             raise Broken(f"the state's {name or 'leaf'} and its fork are one memory, so writing to one writes to both")
-    with torch.no_grad():  # where writing in place is allowed
+    with torch.no_grad():  # where a state is written in place
         want = subject.call(module, rest, state)
     agree_states(copy, before, "continuing a state changes its fork")
     agree_out(subject.call(module, rest, copy), want, "a forked state goes on otherwise than its origin", rest.pos)

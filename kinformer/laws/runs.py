@@ -1,25 +1,36 @@
-"""Law 0, runs: a plain call gives an Out of the right shape with finite numbers. What fails here needs no other law."""
+"""Law runs: a plain call gives an Out of the right shape with finite numbers. What fails here needs no other law."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from kinformer.core.layer import Layer, Out
-from kinformer.core.mechanism import Mechanism
+from kinformer.core.collected import met
+from kinformer.core.layer import Below, Context, Layer, Out
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.model import Judged, Model
 from kinformer.core.position import Position
 from kinformer.core.read import Read
-from kinformer.laws.broken import Broken
-from kinformer.laws.compare import smallest
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.finding import Broken, smallest
+from kinformer.laws.support.subject import Subject, Trained
 
+SAYS = "a plain call gives finite numbers of the right shape"
+OVER = ("layer", "model")
 LENGTH = 5
 
 
-def check(subject: Subject) -> None:
-    """Rows padded left and right, in eval mode and without a state; every layer, mechanism and position is watched."""
-    smallest(_call, LENGTH, subject, subject.build())
+def judge(subject: Subject | Trained) -> Iterator[str]:
+    """Rows padded left and right, in eval mode and without a state; every layer, mechanism and position is watched.
+
+    What a part finds in `below` it must want, what it gives up it must send. A model's loss and measures are looked at.
+    """
+    module = subject.build()
+    if isinstance(subject, Trained):
+        yield from smallest(_model, LENGTH, module, subject)
+    else:
+        yield from smallest(_call, LENGTH, subject, module)
 
 
 def _call(length: int, subject: Subject, module: Any) -> None:
@@ -29,16 +40,40 @@ def _call(length: int, subject: Subject, module: Any) -> None:
     _out(out, type(module).__name__)
     if tuple(out.y.shape[:2]) != batch.size:
         raise Broken(f"{list(batch.size)} tokens in, an output of shape {list(out.y.shape)} out")
-    found = out.y[batch.real]
-    if not found.isfinite().all():
-        wrong = int((~found.isfinite()).sum())
-        raise Broken(f"{wrong} of {found.numel()} numbers of its output are NaN or infinite, in rows of {length}")
+    numbers = out.y[batch.real]
+    if not numbers.isfinite().all():
+        wrong = int((~numbers.isfinite()).sum())
+        raise Broken(f"{wrong} of {numbers.numel()} numbers of its output are NaN or infinite, in rows of {length}")
+
+
+def _model(length: int, model: Model, subject: Trained) -> None:
+    name, batch, again = type(model).__name__, subject.ragged(length), subject.ragged(length)
+    if not all(map(torch.equal, batch.tensors(), again.tensors())):
+        raise Broken(f"{name}.sample gives other rows for the same seed")
+    loss, judged = model(batch.x), model.judge(batch.x)
+    if not isinstance(judged, Judged) or next(iter(judged.totals), None) != model.metric.name:
+        raise Broken(f"{name}.judge must return Judged totals, the first of them its metric {model.metric.name!r}")
+    if loss.total.shape or not loss.total.isfinite() or int(loss.count) < 1:
+        raise Broken(f"the loss of {length} tokens is {loss.total.tolist()} over {int(loss.count)} targets")
+    for what, (total, count) in judged.totals.items():
+        if total.shape or count.shape or not total.isfinite():
+            raise Broken(f"{name}.judge gives {what!r} as {total.tolist()} of {count.tolist()}; give a sum and a count")
+    if model.predicts_next:
+        try:
+            model.start(1, length)
+        except NoState as error:
+            raise Broken(f"it learns to say what comes next, but has no state: {error}") from error
 
 
 @contextmanager
 def _watched(module: nn.Module) -> Iterator[None]:
-    """While this lasts, what a part returns is looked at before anyone uses it."""
+    """While this lasts, what a part returns and finds below is looked at before anyone uses it."""
     hooks = [part.register_forward_hook(_look) for part in module.modules()]
+    for part in module.modules():
+        if isinstance(part, Mechanism) or (
+            isinstance(part, Layer) and not any(isinstance(one, Layer) for one in part.children())
+        ):
+            hooks.append(part.register_forward_pre_hook(_wanting))
     try:
         yield
     finally:
@@ -46,22 +81,51 @@ def _watched(module: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
+class Wanting(Mapping[str, Below]):
+    """What came from below, for a part that may look at no more than it says that it wants."""
+
+    def __init__(self, inside: Mapping[str, Below], part: Any):
+        self.inside, self.part = inside, part
+
+    def __getitem__(self, name: str) -> Below:
+        if not met(name, [want.name for want in self.part.wants]) and name in self.inside:
+            raise Broken(f"{type(self.part).__name__} reads {name!r} from below, and its `wants` do not name it")
+        return self.inside[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.inside)
+
+    def __len__(self) -> int:
+        return len(self.inside)
+
+
+def _wanting(part: nn.Module, inputs: tuple) -> tuple:
+    return tuple(x.but(below=Wanting(x.below, part)) if isinstance(x, Context) and x.below else x for x in inputs)
+
+
 def _look(part: nn.Module, inputs: tuple, out: Any) -> None:
     name = type(part).__name__
+    if any(isinstance(x, Context) and x.remember for x in inputs):
+        return  # only its state was wanted
     if isinstance(part, Layer):
         _out(out, name)
         _shape(out.y, inputs[0].shape, name, "y, as x has")
     elif isinstance(part, Mechanism):
-        _mechanism(out, inputs[0], inputs[2], name)
+        _mechanism(out, inputs[0].q, inputs[1], name)
     elif isinstance(part, Position):
         _shape(out, (*inputs[0].shape, out.shape[-1]), name, "its vectors")
+    if isinstance(part, Layer | Mechanism):
+        for sent in out.up:
+            if not met(sent, part.sends) and sent not in part.sends:
+                raise Broken(f"{name} sends {sent!r} up, and its `sends` do not name it")
 
 
-def _mechanism(out: Any, q: Tensor, v: Tensor, name: str) -> None:
+def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:
     _out(out, name)
     if not isinstance(out.y, Read):
         raise Broken(f"{name}.forward returns an Out of a {type(out.y).__name__}; return Out(Read(y, lse), state)")
-    _shape(out.y.y, (*q.shape[:3], v.shape[-1]), name, "y")
+    wide = out.y.y.shape[-1] if keys is None else keys.v.shape[-1]
+    _shape(out.y.y, (*q.shape[:3], wide), name, "y")
     if out.y.lse is not None:
         _shape(out.y.lse, q.shape[:3], name, "lse")
 
@@ -71,6 +135,6 @@ def _out(out: Any, name: str) -> None:
         raise Broken(f"{name}.forward returns a {type(out).__name__}; return Out(y, state)")
 
 
-def _shape(found: Tensor, wanted: tuple[int, ...], name: str, what: str) -> None:
-    if tuple(found.shape) != tuple(wanted):
-        raise Broken(f"{name}.forward gives {list(found.shape)}; it must give {list(wanted)} for {what}")
+def _shape(got: Tensor, wanted: tuple[int, ...], name: str, what: str) -> None:
+    if tuple(got.shape) != tuple(wanted):
+        raise Broken(f"{name}.forward gives {list(got.shape)}; it must give {list(wanted)} for {what}")

@@ -1,22 +1,28 @@
-"""Law 8, save and load: what is written of a part or model makes one that computes the same."""
+"""Law save_load: what is written of a part or model makes one that computes the same."""
 
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from kinformer.discover import Record, find_member
-from kinformer.laws.broken import Broken
-from kinformer.laws.compare import agree_out
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.compare import agree_out
+from kinformer.laws.support.finding import Broken, found
+from kinformer.laws.support.subject import Subject, Trained
 from kinformer.train.checkpoint import load, save
 
+SAYS = "what is saved and loaded computes the same"
+OVER = ("layer", "model")
 LENGTH = 7
 
 
-def check(subject: Subject) -> None:
+def judge(subject: Subject | Trained) -> Iterator[str]:
     """A part's state_dict goes into one of another seed; a member's model through a folder, by name and keywords."""
-    module = subject.build()
+    yield from found(_same, subject, subject.build())
+
+
+def _same(subject: Any, module: Any) -> None:
     member = isinstance(getattr(module, "member", None), Record)
     again = _through_a_folder(module) if member else _through_numbers(subject, module)
     if _shared(again) != _shared(module):
@@ -27,7 +33,7 @@ def check(subject: Subject) -> None:
     agree_out(got, want, "what was saved and loaded computes something else", batch.pos, bound=0.0)
 
 
-def _through_numbers(subject: Subject, module: Any) -> Any:
+def _through_numbers(subject: Any, module: Any) -> Any:
     again = subject.build(seed=1)
     again.load_state_dict(module.state_dict())
     return again

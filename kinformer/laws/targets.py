@@ -1,35 +1,58 @@
-"""Law 13, loss targets: an auxiliary loss moves exactly the parameters that its Penalty declares."""
+"""Law targets: each penalty that a part declares moves exactly the parameters it names."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from kinformer.core.loss import Penalty, gathered
-from kinformer.laws.broken import Broken
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.laws.support.subject import Subject
 
+SAYS = "each penalty moves exactly the parameters it names"
+OVER = "layer"
 LENGTH = 9
 
 
-def reports(subject: Subject, penalty: Penalty) -> bool:
-    """Does this subject report the penalty's key in its aux, in train mode?"""
-    batch = subject.ragged(LENGTH)
-    return penalty.key in gathered(subject.call(subject.build().train(), batch).aux, batch.real)
+def judge(subject: Subject) -> Iterator[str]:
+    """The gradient of each penalty alone, in train mode.
 
-
-def check(subject: Subject, penalty: Penalty) -> None:
-    """The gradient of the penalty alone, in train mode."""
+    A penalty that says that it reaches x may also move what lies beneath its part, and of the part itself no more than
+    it names.
+    """
     module = subject.build().train()
-    batch = subject.ragged(LENGTH)
-    value = gathered(subject.call(module, batch).aux, batch.real)[penalty.key]
-    parameters = dict(module.named_parameters())
-    if not value.requires_grad:
-        raise Broken(f"the loss {penalty.key!r} depends on no parameter at all")
-    gradients = torch.autograd.grad(value, list(parameters.values()), allow_unused=True)
-    moved = {name for name, g in zip(parameters, gradients, strict=True) if g is not None and bool((g != 0).any())}
-    declared = {name for name in parameters if penalty.moves(name)}
+    declared: dict[str, list[tuple[nn.Module, Penalty]]] = {}
+    for part in module.modules():
+        penalties = getattr(part, "penalties", None)
+        for name, penalty in (penalties() if callable(penalties) else {}).items():
+            declared.setdefault(name, []).append((part, penalty))
     if not declared:
-        raise Broken(f"the loss {penalty.key!r} declares none of {sorted(parameters)}")
-    if moved != declared:
-        more, less = sorted(moved - declared), sorted(declared - moved)
-        raise Broken(
-            f"the loss {penalty.key!r} moves {more} without declaring it, and declares {less} without moving it"
-        )
+        raise Unjudged("no part of it declares a penalty")
+    batch = subject.ragged(LENGTH)
+    out, leaf = subject.traced(module, batch)
+    sums = gathered(out.aux, batch.real)
+    for name, given in declared.items():
+        if name not in sums:
+            yield f"it declares the penalty {name!r}, and its aux hold {', '.join(map(repr, sorted(out.aux))) or 'none'}"
+        else:
+            yield from found(_exact, module, name, sums[name], given, leaf)
+
+
+def _exact(module: Any, name: str, value: Tensor, given: list[tuple[nn.Module, Penalty]], leaf: Tensor) -> None:
+    if not value.requires_grad:
+        raise Broken(f"the penalty {name!r} depends on no parameter at all")
+    parameters = dict(module.named_parameters())
+    gradients = torch.autograd.grad(value, [leaf, *parameters.values()], allow_unused=True, retain_graph=True)
+    by_x, *moves = (g is not None and bool((g != 0).any()) for g in gradients)
+    reaches = any(penalty.reaches_x for _, penalty in given)
+    if by_x != reaches:
+        raise Broken(f"the penalty {name!r} {'trains' if by_x else 'does not train'} through x; say so by reaches_x")
+    trains = {id(p) for _, penalty in given for p in penalty.trains}
+    own = {id(p) for part, _ in given for p in part.parameters()}
+    moved = {key for key, yes in zip(parameters, moves, strict=True) if yes}
+    declared = {key for key, p in parameters.items() if id(p) in trains}
+    more = sorted(key for key in moved - declared if not reaches or id(parameters[key]) in own)
+    less = sorted(declared - moved)
+    if more or less:
+        raise Broken(f"the penalty {name!r} moves {more} without declaring it, and declares {less} without moving it")

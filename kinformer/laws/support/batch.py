@@ -1,7 +1,7 @@
 """Batch: what a law feeds to a part. Rows of unequal length, padded on either side, with garbage at the padding."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context
-from kinformer.core.pattern import And, Heads, Not, Or, Pattern
+from kinformer.core.pattern import Pattern
 
-SOURCE = 7  # tokens of a source, for what reads one: another number than any length a law uses for x by itself
+LABEL = 3  # tokens that have one label
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +36,14 @@ class Batch:
         return self.pos.shape[0], self.pos.shape[1]
 
     def context(self) -> Context:
-        """What a layer is told of this batch."""
-        return Context(self.pos, True, self.only, self.also, self.source, self.source_pos)
+        """What a layer is told of this batch. Its promises are made wherever they are true."""
+        full = bool(self.real.all()) and (self.source_pos is None or bool((self.source_pos >= 0).all()))
+        labels = {"segment": self.pos.clamp_min(0) // LABEL % 2}
+        return Context(self.pos, True, full, self.only, self.also, self.source, self.source_pos, labels=labels)
+
+    def tensors(self) -> list[Tensor]:
+        """Everything that it hands over."""
+        return [t for t in (self.x, self.pos, self.source, self.source_pos) if t is not None]
 
     def columns(self, lo: int, hi: int) -> "Batch":
         """A chunk of the batch. Only the first one brings the source."""
@@ -47,21 +53,14 @@ class Batch:
     def rows(self, rows: Sequence[int]) -> "Batch":
         """The given rows, which may repeat."""
         at = torch.tensor(rows)
-        return Batch(
-            self.x[at],
-            self.pos[at],
-            _rows_of(self.only, at),
-            _rows_of(self.also, at),
-            None if self.source is None else self.source[at],
-            None if self.source_pos is None else self.source_pos[at],
-        )
+        source, source_pos = (None if one is None else one[at] for one in (self.source, self.source_pos))
+        return Batch(self.x[at], self.pos[at], _rows(self.only, at), _rows(self.also, at), source, source_pos)
 
     def to(self, dtype: torch.dtype) -> "Batch":
         """The same batch in another precision."""
-        x = self.x.to(dtype) if self.x.is_floating_point() else self.x
-        source = self.source
-        if source is not None and source.is_floating_point():
-            source = source.to(dtype)
+        x, source = (
+            one.to(dtype) if one is not None and one.is_floating_point() else one for one in (self.x, self.source)
+        )
         return dataclasses.replace(self, x=x, source=source)
 
     def narrowed(self, pattern: Pattern) -> "Batch":
@@ -97,24 +96,9 @@ def tokens(rows: int, columns: int, vocab: int, seed: int) -> Int[Tensor, "B T"]
 
 def varied(pattern: Pattern) -> Pattern:
     """A pattern with tensors of the batch, the rows shifted against each other so that no two are alike."""
-    return _over_tensors(pattern, lambda t: torch.stack([row.roll(2 * n, 0) for n, row in enumerate(t)]))
+    each = {name: torch.stack([row.roll(2 * n, 0) for n, row in enumerate(t)]) for name, t in pattern.tensors().items()}
+    return pattern.with_tensors(each)
 
 
-def holds_tensors(pattern: Pattern) -> bool:
-    """Does this pattern hold tensors of a batch, so that it comes through a Context?"""
-    return any(isinstance(getattr(pattern, field.name), Tensor) for field in dataclasses.fields(pattern))
-
-
-def _rows_of(pattern: Pattern | None, at: Tensor) -> Pattern | None:
-    return None if pattern is None else _over_tensors(pattern, lambda t: t[at])
-
-
-def _over_tensors(pattern: Pattern, f: Callable[[Tensor], Tensor]) -> Pattern:
-    if isinstance(pattern, And | Or):
-        return type(pattern)(_over_tensors(pattern.left, f), _over_tensors(pattern.right, f))
-    if isinstance(pattern, Not):
-        return Not(_over_tensors(pattern.pattern, f))
-    if isinstance(pattern, Heads):
-        return Heads(*(_over_tensors(p, f) for p in pattern.patterns))
-    mine = {field.name: getattr(pattern, field.name) for field in dataclasses.fields(pattern)}
-    return dataclasses.replace(pattern, **{name: f(t) for name, t in mine.items() if isinstance(t, Tensor)})
+def _rows(pattern: Pattern | None, at: Tensor) -> Pattern | None:
+    return None if pattern is None else pattern.with_tensors({name: t[at] for name, t in pattern.tensors().items()})

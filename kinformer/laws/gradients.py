@@ -1,0 +1,56 @@
+"""Law gradients: a cut changes no gradient, and nothing flows where a part says that it stops."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.pattern import Pattern
+from kinformer.laws.chunk import chunked
+from kinformer.laws.support.compare import agree_gradients
+from kinformer.laws.support.finding import Broken, Unjudged, smallest
+from kinformer.laws.support.reading import gradients, loss, reads
+from kinformer.laws.support.subject import ROWS, Subject
+
+SAYS = "cut anywhere, the state carried with its graph, gradients are the same; none flows where a part stops it"
+OVER = "layer"
+LENGTH = 11
+
+
+def judge(subject: Subject) -> Iterator[str]:
+    """A row in one call and in chunks, by every parameter. A part names in `stops` the pairs that give no gradient."""
+    module = subject.build()
+    stateless, judged = "", False
+    for training in (False, True):
+        module.train(training)
+        stateless = subject.no_state(module) or ""
+        if not stateless:
+            yield from smallest(_cut, LENGTH, subject, module)
+        stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
+        if stops and training and isinstance(module, Attention):
+            yield from smallest(_stopped, LENGTH, subject, module, stops[0])
+        judged = judged or not stateless or bool(stops)
+    if not judged:
+        raise Unjudged(f"no state to cut at: {stateless}")
+
+
+def _cut(length: int, subject: Subject, module: Any) -> None:
+    batch = subject.ragged(length)
+    whole = subject.call(module, batch, subject.start(module, ROWS, length))
+    want = gradients(loss(whole, batch), module)
+    for sizes in ([1] * length, [length - length // 2, length // 2], [2, length - 2]):
+        cut = chunked(subject, module, batch, sizes, subject.start(module, ROWS, length))
+        got = gradients(loss(cut, batch), module)
+        agree_gradients(got, want, f"cut into chunks of {sizes}, {length} tokens train it otherwise than in one call")
+
+
+def _stopped(length: int, subject: Subject, module: Any, stops: Pattern) -> None:
+    batch = subject.ragged(length)
+    at = batch.pos.clamp_min(0)
+    where = stops(torch.arange(ROWS)[:, None, None], 0, at[:, :, None], at[:, None, :]) & batch.real[:, :, None]
+    wrong = where & batch.real[:, None, :] & (reads(subject, module, batch) > 0)
+    if wrong.any():
+        r, t, s = wrong.nonzero()[0].tolist()
+        query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
+        raise Broken(f"position {query} gives position {key} a gradient, and it says that none flows where {stops}")

@@ -1,0 +1,59 @@
+"""Law groups: with fewer heads of keys than of queries, a head reads what it would read if each had its own copy."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from kinformer.core.heads import Keys
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.read import Read
+from kinformer.laws.support.compare import agree
+from kinformer.laws.support.finding import Unjudged, found
+from kinformer.laws.support.heads import TOKENS, drawn
+
+SAYS = "grouped heads read what heads with copies of the keys read, or are refused"
+OVER = "mechanism"
+SIZES = ((2, 1), (4, 2), (4, 1))  # heads of queries and of keys
+SOURCE = TOKENS - 3
+
+
+def judge(mechanism: Mechanism) -> Iterator[str]:
+    """One head of keys and two of four, over the own row, another one, and another one that is as long."""
+    mechanism = mechanism.double().eval()
+    refused, judged = "", 0
+    for heads, groups in SIZES:
+        for source in (0, SOURCE, TOKENS):
+            queries, keys = drawn(mechanism, heads=heads, groups=groups, source=source)
+            ctx = Context(queries.pos[:, 0], run=True, full=True, labels=queries.labels)
+            copies = _copied(keys, heads // groups)
+            try:
+                want = mechanism(queries, copies, None, ctx).y
+            except Exception:
+                continue  # made for another number of heads, or refuses equal heads too: other laws see to that
+            try:
+                got = mechanism(queries, keys, None, ctx).y
+            except (ValueError, NoState) as error:
+                refused = f"refused: {error}"
+                if "\n" in str(error):
+                    yield f"{groups} heads of keys for {heads} are refused in more than one line: {error}"
+                continue
+            what = f"{heads} heads that share {groups} of {'a source' if source else 'keys'}"
+            yield from found(_same, got, want, f"{what} read otherwise than with copies of their keys")
+            judged += 1
+    if not judged:
+        raise Unjudged(refused or "it takes none of these numbers of heads")
+
+
+def _copied(keys: Keys, times: int) -> Keys:
+    def each(x: Tensor) -> Tensor:
+        return x.repeat_interleave(times, 1)
+
+    sides = {name: each(side) for name, side in keys.sides.items()}
+    return keys._replace(k=each(keys.k), v=each(keys.v), sides=sides)
+
+
+def _same(got: Read, want: Read, sentence: str) -> None:
+    agree(got.y, want.y, sentence)
+    if got.lse is not None and want.lse is not None:
+        agree(got.lse, want.lse, f"{sentence} (lse)")

@@ -1,0 +1,193 @@
+"""Forms: how an example of each kind of part is put to work as a layer or a model, for laws to watch.
+
+One function per contract class. A new folder of parts of a known class needs nothing here; a new contract class a line.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.aggregation import Aggregation
+from kinformer.core.bias import Bias
+from kinformer.core.block import Join, ResidualBlock
+from kinformer.core.feature_map import FeatureMap
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Memory
+from kinformer.core.model import Model
+from kinformer.core.pattern import Pattern
+from kinformer.core.position import Position, Rotation
+from kinformer.core.projection import Projection
+from kinformer.core.score import Score
+from kinformer.core.shorten import Shorten
+from kinformer.feedforward.mlp import MLP
+from kinformer.laws.support.batch import varied
+from kinformer.laws.support.subject import Subject, Trained
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+
+Make = Callable[[], Any]
+Forms = Iterator[Subject | Trained]
+
+
+class Placed(Layer):
+    """A position added to the layer's input, as a model adds it to embedded tokens."""
+
+    def __init__(self, d: int, position: Position):
+        super().__init__()
+        self.d, self.position = d, position
+
+    def forward(self, x: Any, state: State | None, ctx: Context) -> Out:
+        return Out(x + self.position(ctx.pos), state)
+
+
+def forms(part: Any, make: Make) -> list[Subject | Trained]:
+    """The layers and models in which a part is judged; `make` makes it afresh."""
+    form = next((form for kind, form in FORMS.items() if isinstance(part, kind)), None)
+    return [] if form is None else list(form(part, make))
+
+
+def kind_of(part: Any) -> str:
+    """The word for what a part is: "pattern", "feature map", "layer"; "" for what is none."""
+    found = next((kind for kind in FORMS if isinstance(part, kind)), None)
+    if found is None:
+        return ""
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in found.__name__).strip().replace("module", "norm")
+
+
+def _layer_of(mechanism: Make, *, projection: Make | None = None, **parts: Any) -> Make:
+    """Attention of width 16 and two heads, all of its parts made afresh."""
+
+    def make() -> Attention:
+        made = {name: value() if callable(value) else value for name, value in parts.items()}
+        return Attention(QKV(16, 2) if projection is None else projection(), mechanism(), **made)
+
+    return make
+
+
+def _pattern(p: Pattern, make: Make) -> Forms:
+    if p.tensors():
+        p, near = varied(p), Causal() & Band(1)
+        for own in (Causal(), Full()):
+            yield Subject(p, _layer_of(partial(Softmax, own)), f"{own} under ctx.only", only=p, pattern=own)
+        also = _layer_of(partial(Softmax, near))
+        yield Subject(p, also, "ctx.also", also=p, only=Causal(), pattern=near)
+        return
+    causal = Causal() & p
+    yield Subject(p, _layer_of(partial(Softmax, causal)), "Causal() & it", pattern=causal)
+    yield Subject(p, _layer_of(partial(Softmax, p)), "by itself", pattern=p)
+
+
+def _bias(bias: Bias, make: Make) -> Forms:
+    for p in (Causal(), Full()):
+        yield Subject(bias, _layer_of(lambda p=p: Softmax(p, make())), f"on 2 heads under {p}")
+
+
+def _score(score: Score, make: Make) -> Forms:
+    for p in (Causal(), Full()):
+        yield Subject(score, _layer_of(lambda p=p: Softmax(p, score=make())), f"on 2 heads under {p}")
+
+
+def _shorten(shorten: Shorten, make: Make) -> Forms:
+    from kinformer.mechanisms.shortened import Shortened
+
+    yield Subject(shorten, _layer_of(lambda: Shortened(Softmax(Full()), make())), "before Softmax(Full())")
+
+
+def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
+    """Equal heads and one head of keys, for a sequence that reads itself, and another one, longer and just as long."""
+    one = partial(QKV, 16, 2, key_heads=1)
+    yield Subject(mechanism, _layer_of(make))
+    yield Subject(mechanism, _layer_of(make, projection=one), "one key head", tried=True)
+    yield Subject(mechanism, _layer_of(make, cross=True), "across", source="other", tried=True)
+    equal = _layer_of(make, projection=one, cross=True)
+    yield Subject(mechanism, equal, "across, one key head, a source as long", source="equal", tried=True)
+
+
+def _projection(projection: Projection, make: Make) -> Forms:
+    yield Subject(projection, _layer_of(partial(Softmax, Causal()), projection=make))
+    across = _layer_of(partial(Softmax, Full()), projection=make, cross=True)
+    yield Subject(projection, across, "across", source="other", tried=True)
+
+
+def _map(feature_map: FeatureMap, make: Make) -> Forms:
+    from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
+
+    for kind in (LinearAttention, FullLinearAttention):
+        yield Subject(feature_map, _layer_of(lambda kind=kind: kind(make())), f"in {kind.__name__}")
+
+
+def _memory(memory: Memory, make: Make) -> Forms:
+    yield Subject(memory, _layer_of(partial(Softmax, Causal() & memory.reads), memory=make))
+
+
+def _rotation(rotation: Rotation, make: Make) -> Forms:
+    yield Subject(rotation, _layer_of(partial(Softmax, Causal()), projection=lambda: QKV(16, 2, rotation=make())))
+
+
+def _position(position: Position, make: Make) -> Forms:
+    yield Subject(position, lambda: Placed(16, make()))
+
+
+def _aggregation(aggregation: Aggregation, make: Make) -> Forms:
+    yield Subject(aggregation, _layer_of(partial(Softmax, Causal()), aggregation=make))
+
+
+def _join(join: Join, make: Make) -> Forms:
+    def block() -> ResidualBlock:
+        layers = [Attention(QKV(16, 2), Softmax(Causal())), MLP(16)]
+        return ResidualBlock(layers, [make(), make()], [LayerNorm(16), LayerNorm(16)])
+
+    yield Subject(join, block)
+
+
+def _layer(layer: Layer, make: Make) -> Forms:
+    across = any(isinstance(one, Attention) and one.cross for one in layer.modules())
+    yield Subject(layer, make, width=layer.d, source="other" if across else "")
+
+
+def _model(model: Any, make: Make) -> Forms:
+    if hasattr(model, "logits"):
+        source = "other" if hasattr(model, "encoder") else ""
+        yield Subject(model, make, width=model.d, vocab=model.vocab, source=source)
+    yield Trained(model, make)
+
+
+def _norm(norm: nn.Module, make: Make) -> Forms:
+    """A plain module that gives vectors of the shape that it gets is taken for a norm; of others no law says anything."""
+    try:
+        is_norm = norm(torch.zeros(1, 2, 16)).shape == (1, 2, 16)
+    except Exception:
+        return
+    if is_norm:
+        block = partial(PreNorm, norm=lambda d: make())
+        yield Subject(norm, lambda: block(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)))
+
+
+# the first class that a part is an instance of; plain modules last
+FORMS: dict[type, Callable[[Any, Make], Forms]] = {
+    Pattern: _pattern,
+    Bias: _bias,
+    Score: _score,
+    Shorten: _shorten,
+    Mechanism: _mechanism,
+    Projection: _projection,
+    FeatureMap: _map,
+    Memory: _memory,
+    Rotation: _rotation,
+    Position: _position,
+    Aggregation: _aggregation,
+    Join: _join,
+    Layer: _layer,
+    Model: _model,
+    nn.Module: _norm,
+}

@@ -1,0 +1,34 @@
+"""Queries and keys for a mechanism by itself, without a layer around it."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.mechanism import Mechanism
+from kinformer.laws.support.batch import LABEL
+
+ROWS, WIDTH, TOKENS = 2, 8, 9
+
+
+def drawn(
+    mechanism: Mechanism, *, heads: int = 2, groups: int = 2, tokens: int = TOKENS, source: int = 0, seed: int = 0
+) -> tuple[Queries, Keys]:
+    """Random queries of a row of tokens and keys of the same row, or of a source; float64, all with gradients."""
+    g = torch.Generator().manual_seed(seed)
+    cross, keys = source > 0, source or tokens
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(ROWS, *shape, generator=g, dtype=torch.float64, requires_grad=True)
+
+    def sided(sides: Mapping[str, Side], heads: int, count: int) -> dict[str, Tensor]:
+        return {name: numbers(heads, count, side.width) for name, side in sides.items()}
+
+    sizes = Sizes(heads, groups, groups, WIDTH, WIDTH, cross)
+    pos, k_pos = (torch.arange(n).expand(ROWS, 1, n) for n in (tokens, keys))
+    labels, k_labels = ({"segment": p[:, 0] // LABEL % 2} for p in (pos, k_pos))
+    queries = Queries(numbers(heads, tokens, WIDTH), pos, sided(mechanism.sides(sizes), heads, tokens), labels)
+    k, v = numbers(groups, keys, WIDTH), numbers(groups, keys, WIDTH)
+    sides = sided(mechanism.key_sides(sizes), groups, keys)
+    return queries, Keys(k, v, pos if not cross else k_pos, sides, {} if cross else k_labels, own=not cross)

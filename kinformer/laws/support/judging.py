@@ -1,0 +1,140 @@
+"""Judging: a law asked about an example of a part, and the verdict."""
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from kinformer.discover import Record, examples, modules
+from kinformer.laws.support.finding import Unjudged
+from kinformer.laws.support.forms import forms, kind_of
+from kinformer.laws.support.subject import Subject
+
+End = Literal["holds", "broken", "declared", "slow", "nothing"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a law found of a part: it holds, it is broken, `breaks` says so, no answer in time, or nothing to judge.
+
+    `unjudged` says of each way of use that was not looked at why.
+    """
+
+    law: str
+    part: str
+    end: End
+    text: str
+    unjudged: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Does it end a check with exit code 1?"""
+        return self.end in ("broken", "slow")
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Something that laws are asked about: how it is called, how it is made, which laws it says that it breaks."""
+
+    name: str
+    make: Callable[[], Any]
+    breaks: Mapping[str, str] = field(default_factory=dict)
+    file: Path | None = None
+
+    @property
+    def kind(self) -> str:
+        """The word for what it is."""
+        made = self.make()
+        if isinstance(made, ModuleType):
+            return "executor"
+        return "member" if isinstance(getattr(made, "member", None), Record) else kind_of(made)
+
+
+def laws() -> dict[str, ModuleType]:
+    """Every law by name, `runs` first: what does not run needs no other."""
+    found = modules("laws")
+    for name, law in found.items():
+        missing = [what for what in ("SAYS", "OVER", "judge") if not hasattr(law, what)]
+        if missing:
+            raise ImportError(f"the law {name!r} has no {' and no '.join(missing)}; see kinformer/laws/__init__.py")
+    return dict(sorted(found.items(), key=lambda one: (one[0] != "runs", one[0])))
+
+
+def discovered(kind: str) -> Iterator[Judged]:
+    """Every example of a folder and its plugins, called "kind.file.n"; of `execute`, every executor."""
+    if kind == "execute":
+        yield from (Judged(f"execute.{name}", lambda made=made: made) for name, made in modules(kind).items())
+        return
+    count: dict[str, int] = {}
+    for file, example in examples(kind):
+        n = count[file] = count.get(file, -1) + 1
+        yield Judged(f"{kind}.{file}.{n}", example.make, example.breaks)
+
+
+def subjects(law: ModuleType, one: Judged) -> list[Any]:
+    """What a law looks at in an example: the part itself, or the layers and models that it is put to work in."""
+    over = {law.OVER} if isinstance(law.OVER, str) else set(law.OVER)
+    part = one.make()
+    found: list[Any] = []
+    if not {"layer", "model"}.isdisjoint(over) and not isinstance(part, ModuleType):
+        placed = forms(part, one.make)
+        found += [form for form in placed if ("layer" if isinstance(form, Subject) else "model") in over]
+    return [*found, part] if one.kind in over - {"layer", "model"} else found
+
+
+def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
+    """A law over an example; None where it does not speak of such parts.
+
+    A break that is declared must be found: nothing else counts as one.
+    """
+    try:
+        found = subjects(law, one)
+    except Exception as error:
+        return Verdict(name, one.name, "broken", f"it cannot be put to work: {told(error, one.file)}")
+    reason, unjudged, held = one.breaks.get(name), [], 0
+    for subject in found:
+        place = getattr(subject, "place", "")
+        where = f"{place}: " if place else ""
+        refusal = subject.refusal() if hasattr(subject, "refusal") else ""
+        if refusal:
+            unjudged.append(f"{where}{refusal}")
+            continue
+        try:
+            finding = next(iter(law.judge(subject)), None)
+        except Unjudged as why:
+            unjudged.append(f"{where}{why}")
+        except Exception as error:
+            return Verdict(name, one.name, "broken", f"{where}it fails: {told(error, one.file)}")
+        else:
+            if finding is not None and reason:
+                return Verdict(name, one.name, "declared", reason)
+            if finding is not None:
+                return Verdict(name, one.name, "broken", f"{where}{finding}")
+            held += 1
+    if not found and not reason:
+        return None
+    if reason:
+        return Verdict(name, one.name, "broken", f"breaks is out of date: it keeps this law; drop {name!r} from it")
+    text = law.SAYS if held else f"nothing to judge: {unjudged[0]}"
+    return Verdict(name, one.name, "holds" if held else "nothing", text, tuple(unjudged))
+
+
+def unjudged_kind(one: Judged) -> Verdict:
+    """What is said of an example that no law speaks of."""
+    name = type(one.make()).__name__
+    return Verdict("every law", one.name, "nothing", f"nothing to judge: no law looks at a {name} by itself")
+
+
+def told(error: BaseException, path: Path | None) -> str:
+    """An error in one line, with the line of the user's file that it came from, where it came from there."""
+    text = " ".join(str(error).split())
+    lines: list[int | None] = []
+    if path is not None:
+        full = str(path.resolve())
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == full]
+        if isinstance(error, SyntaxError) and error.filename == full:
+            text, lines = error.msg, [error.lineno]
+    at = f"line {lines[-1]} of {path.name}: " if lines and path else ""
+    return f"{at}{type(error).__name__}: {text}" if text else f"{at}{type(error).__name__}"

@@ -1,0 +1,51 @@
+"""What a result depends on: a loss whose gradients tell, and who reads whom."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layer import Out
+from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.subject import Subject
+
+
+def loss(out: Out, batch: Batch) -> Tensor:
+    """A loss of values and aux at real positions, the same however these are placed."""
+    rows = real(out.y, batch)
+    weights = [torch.arange(1.0, row.numel() + 1).to(row).view_as(row).sin() for row in rows]
+    terms = [(row * weight).sum() for row, weight in zip(rows, weights, strict=True)]
+    for value in out.aux.values():
+        terms += [piece.sum() for piece in (real(value, batch) if value.dim() else [value])]
+    return torch.stack(terms).sum()
+
+
+def real(value: Tensor, batch: Batch) -> list[Tensor]:
+    """What stands at real positions, row by row."""
+    return [row[mark] for row, mark in zip(value, batch.real, strict=True)]
+
+
+def gradients(value: Tensor, module: Any, **more: Tensor) -> dict[str, Tensor | None]:
+    """The gradient of a loss by every parameter, and by further tensors, by name; None where there is none."""
+    of = {**more, **dict(module.named_parameters())}
+    found = (
+        torch.autograd.grad(value, list(of.values()), allow_unused=True) if value.requires_grad else (None,) * len(of)
+    )
+    return dict(zip(of, found, strict=True))
+
+
+def reads(subject: Subject, module: Any, batch: Batch) -> Tensor:
+    """How much y and aux at column t depend on x at column s, through gradients: a row, t, s."""
+    out, leaf = subject.traced(module, batch)
+    watched = [(out.y * _noise(out.y)).sum(2), *(value.sin() for value in out.aux.values() if value.dim())]
+    total = torch.stack([value for value in watched if value.requires_grad]).sum(0)
+    found = []
+    for t in range(batch.size[1]):
+        (gradient,) = torch.autograd.grad(total[:, t].sum(), leaf, retain_graph=True)
+        found.append(gradient.abs().sum(-1))
+    return torch.stack(found, 1) * batch.real[:, :, None]
+
+
+def _noise(like: Tensor) -> Tensor:
+    """Random weights of a shape, so that no sum cancels."""
+    return torch.randn(like.shape, generator=torch.Generator().manual_seed(7), dtype=like.dtype)
