@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.options import BATCH, LENGTH, RATE, SEED, Batch, Data, Length, Out, Rate, Seed
+from kinformer.cli.options import BATCH, LENGTH, SEED, Batch, Data, Length, Out, Rate, Seed
 from kinformer.cli.wanted import folder_name, spelled, titles
 
 
@@ -16,7 +16,7 @@ def compare(
     out: Out,
     batch: Batch = BATCH,
     length: Length = LENGTH,
-    lr: Rate = RATE,
+    lr: Rate = None,
     seed: Seed = SEED,
 ) -> None:
     """Train members side by side, and compare them.
@@ -32,7 +32,6 @@ def compare(
     from kinformer.cli.picture import draw
     from kinformer.cli.results import WRITTEN, Results, compressed, measured, settled
     from kinformer.cli.training import learn, make_folder, prepare, spare
-    from kinformer.train.evaluate import masks
 
     job = prepare(data, None, minutes, batch, length, lr, seed)
     make_folder(out)
@@ -40,7 +39,7 @@ def compare(
     for title, one in named:
         model = one.build(seed)
         spare(out / folder_name(title), model)
-        if masks(model):
+        if not model.predicts_next:
             raise UserError(f"{one.text!r} fills in hidden bytes, and compare takes members that predict the next one")
     results = Results(settled(job, minutes), compressed(job), [])
     for place, (title, one) in enumerate(named):

@@ -1,6 +1,8 @@
 """How a command fails: one line on stderr and an exit code, never a traceback for what a user can mend."""
 
 import os
+import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +24,19 @@ def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
         yield
     except kinds as error:
         raise UserError(str(error), code) from error
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """What the library warns of goes to stderr, a line each."""
+
+    def note(message: Warning | str, category: type[Warning], *_: object) -> None:
+        print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = note  # type: ignore[assignment]
+        yield
 
 
 def debugging() -> bool:

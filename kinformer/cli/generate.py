@@ -2,13 +2,12 @@
 
 import codecs
 import sys
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.options import SEED, Own, Temperature
 
 
@@ -45,13 +44,11 @@ def generate(
 
     print(prompt, end="", flush=True)
     drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    last = b""
     try:
-        with from_user(ValueError, LookupError):
-            written, milliseconds = write(model, prompt.encode(), tokens, hear=say, **drawing)
-        last = written[-1:]
+        with from_user(ValueError, LookupError), noted():
+            _, milliseconds = write(model, prompt.encode(), tokens, hear=say, **drawing)
     finally:
-        print(decoder.decode(last, final=True))
+        print(decoder.decode(b"", final=True))
     print(f"{tokens} bytes, {milliseconds:.1f} ms each", file=sys.stderr)
 
 
@@ -61,8 +58,7 @@ def _loaded(folder: Path, member: str | None) -> Any:
     from kinformer.cli.wanted import member_named
     from kinformer.train.checkpoint import MemberNeeded, load
 
-    notes = warnings.catch_warnings(record=True, action="always", category=UserWarning)
-    with from_user(ValueError, OSError), notes as caught:
+    with from_user(ValueError, OSError), noted():
         function = member_named(member) if member else None
         try:
             model = load(folder, member=function).to(device())
@@ -71,6 +67,4 @@ def _loaded(folder: Path, member: str | None) -> Any:
                 f"the model in {folder} was built by {error.name!r} of {error.file}: "
                 f"give --member {error.file}:{error.name}, with the path of the file"
             ) from error
-    for warning in caught or ():
-        print(f"warning: {' '.join(str(warning.message).split())}", file=sys.stderr)
     return model

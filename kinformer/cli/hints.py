@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import torch
 
 from kinformer.core.pattern import Pattern
-from kinformer.laws.batch import holds_tensors
 from kinformer.laws.pattern import matrix
 
 LENGTH = 64
@@ -13,7 +12,7 @@ LENGTH = 64
 
 def hints(pattern: Pattern) -> Iterator[str]:
     """A sentence for each, from what the pattern does over 64 positions; none for patterns of a batch."""
-    if holds_tensors(pattern):
+    if pattern.tensors():
         return
     read = matrix(pattern, LENGTH).any(0).any(0)
     at = torch.arange(LENGTH)

@@ -6,24 +6,27 @@ import typer
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.parts import first_sentence
-from kinformer.discover import KINDS, modules
+from kinformer.discover import kinds, modules
 from kinformer.keywords import nearest
 
 WIDTH = 200  # where there is no terminal to ask, so that each stays on one line
 
 
-def list_parts(kind: Annotated[str | None, typer.Argument(help="One kind alone: " + ", ".join(KINDS))] = None) -> None:
+def list_parts(
+    kind: Annotated[str | None, typer.Argument(help="One kind alone, such as patterns or members.")] = None,
+) -> None:
     """List what there is, by kind."""
     from rich.console import Console
     from rich.table import Table
 
-    if kind is not None and kind not in KINDS:
-        raise UserError(f"there is no kind {kind!r}{nearest(kind, KINDS)}")
+    known = kinds()
+    if kind is not None and kind not in known:
+        raise UserError(f"there is no kind {kind!r}{nearest(kind, known)}")
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("kind", "name", "what it is"):
         table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")
-    for one in [kind] if kind else KINDS:
+    for one in [kind] if kind else known:
         with from_user(ImportError):
             found = modules(one)
         for name, module in found.items():

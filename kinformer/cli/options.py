@@ -10,11 +10,11 @@ Out = Annotated[Path, typer.Option(help="The folder to write to; made where it i
 Minutes = Annotated[float | None, typer.Option(help="Minutes of training, evaluation not counted.")]
 Batch = Annotated[int, typer.Option(help="Windows or lanes in a batch.", min=1)]
 Length = Annotated[int, typer.Option(help="Tokens in a window or chunk.", min=1)]
-Rate = Annotated[float, typer.Option(help="The highest learning rate.")]
+Rate = Annotated[float | None, typer.Option(help="The highest learning rate; the member's own unless given.")]
 Seed = Annotated[int, typer.Option(help="Of the weights, the windows and the samples.", min=0)]
 Temperature = Annotated[
     float, typer.Option(help="Below 1 is more cautious, above 1 bolder; 0 always takes the likeliest.", min=0.0)
 ]
 Own = Annotated[str | None, typer.Option(help="file.py:function, where a member of your own built the model.")]
 
-BATCH, LENGTH, RATE, SEED = 4, 128, 2e-3, 0
+BATCH, LENGTH, SEED = 4, 128, 0

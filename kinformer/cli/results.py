@@ -20,7 +20,7 @@ from kinformer.cli.wanted import Wanted
 from kinformer.cli.writing import write
 from kinformer.train.checkpoint import load
 from kinformer.train.checkpoint import write as write_file
-from kinformer.train.fit import History
+from kinformer.train.history import History
 
 PROMPT, WRITTEN, TEMPERATURE = 64, 256, 0.8
 
@@ -34,6 +34,7 @@ class Row:
     member: str
     keywords: dict[str, Any]
     parameters: int
+    lr: float
     bits_per_byte: float
     tokens_per_second: float
     ms_per_token: float
@@ -130,6 +131,7 @@ def measured(name: str, one: Wanted, history: History, job: Job, folder: Path) -
         member=model.member.name,
         keywords=model.member.keywords,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
+        lr=job.settings.recipe(model).lr,
         bits_per_byte=history.best.valid,
         tokens_per_second=history.speed,
         ms_per_token=milliseconds,

@@ -11,7 +11,7 @@ import typer
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.parts import named
 from kinformer.cli.wanted import member_named
-from kinformer.discover import KINDS, Origin, modules
+from kinformer.discover import Origin, kinds, modules
 from kinformer.keywords import describe, nearest, signature
 
 LENGTH, MOST = 24, 5
@@ -46,7 +46,7 @@ def _found(name: str) -> Iterator[tuple[str, list[tuple[str, Any]], tuple[Any, .
         return
     places: dict[str, str] = {}
     nothing = True
-    for kind in KINDS:
+    for kind in kinds():
         with from_user(ImportError):
             found = modules(kind)
         for file, module in found.items():

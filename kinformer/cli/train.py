@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kinformer.cli.errors import UserError
-from kinformer.cli.options import BATCH, LENGTH, RATE, SEED, Batch, Data, Length, Minutes, Out, Rate, Seed
+from kinformer.cli.options import BATCH, LENGTH, SEED, Batch, Data, Length, Minutes, Out, Rate, Seed
 from kinformer.cli.wanted import wanted
 
 
@@ -19,7 +19,7 @@ def train(
     minutes: Minutes = None,
     batch: Batch = BATCH,
     length: Length = LENGTH,
-    lr: Rate = RATE,
+    lr: Rate = None,
     seed: Seed = SEED,
 ) -> None:
     """Train a member on a text.
@@ -35,7 +35,6 @@ def train(
     one = wanted(member, keywords or ())
 
     from kinformer.cli.training import learn, prepare, spare
-    from kinformer.train.evaluate import unit
 
     job = prepare(data, steps, minutes, batch, length, lr, seed)
     model = one.build(seed)
@@ -43,6 +42,6 @@ def train(
     history = learn(one.text, model, job, out)
     best = history.best
     print(
-        f"{one.text}: {best.valid:.3f} {unit(model)} on the first {job.valid_bytes:,} bytes of valid "
+        f"{one.text}: {best.valid:.3f} {history.metric.name} on the first {job.valid_bytes:,} bytes of valid "
         f"at step {best.step:,}, {history.speed:,.0f} tokens/s; in {out}"
     )

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user
-from kinformer.core.mechanism import NoState
+from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user, noted
 from kinformer.data.spec import read_spec
 from kinformer.data.text import Text
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import occupied
-from kinformer.train.fit import History, Settings, TrainingStopped, fit
+from kinformer.train.history import History
+from kinformer.train.loop import TrainingStopped, train
 from kinformer.train.progress import show
+from kinformer.train.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Job:
         return min(self.settings.valid_bytes, len(self.text.valid))
 
 
-def prepare(data: str, steps: int | None, minutes: float | None, batch: int, length: int, lr: float, seed: int) -> Job:
+def prepare(
+    data: str, steps: int | None, minutes: float | None, batch: int, length: int, lr: float | None, seed: int
+) -> Job:
     """The text, the budget and the settings that options give; UserError where one makes no sense."""
     with from_user(ValueError, OSError):
         budget: Budget = Steps(steps) if steps is not None else Minutes(minutes or 0.0)
@@ -64,8 +67,8 @@ def learn(name: str, model: Any, job: Job, folder: Path) -> History:
     make_folder(folder)
     model.to(device())
     try:
-        with show(Console(stderr=True), name) as shown, from_user(ValueError, LookupError, NoState):
-            return fit(model, job.text, job.budget, job.settings, folder=folder, show=shown)
+        with show(Console(stderr=True), name) as shown, from_user(ValueError, LookupError), noted():
+            return train(model, job.text, job.budget, job.settings, folder=folder, show=shown)
     except KeyboardInterrupt as stop:
         raise UserError(str(stop) or "stopped", INTERRUPTED) from stop
     except (OSError, TrainingStopped) as error:

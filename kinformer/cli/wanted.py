@@ -1,6 +1,5 @@
 """What a command's words name: a member with its keywords, checked before anything is built."""
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,10 +25,11 @@ class Wanted:
         torch.manual_seed(seed)
         with from_user(ValueError, TypeError, LookupError):
             model = self.function(**self.keywords)
-        reads = inspect.signature(model.logits).parameters if hasattr(model, "logits") else {"source": None}
-        if "source" in reads:
+        reads = getattr(model, "reads", "something else")
+        if reads not in ("text", "masked"):
             raise UserError(
-                f"{self.text!r} builds a {type(model).__name__}; a text alone can train a language model only"
+                f"{self.text!r} builds a {type(model).__name__}, which reads {reads}; "
+                "a text alone can train a language model only"
             )
         return model
 

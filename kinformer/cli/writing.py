@@ -7,46 +7,25 @@ from time import monotonic
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from kinformer.core.layer import Out
 from kinformer.core.mechanism import NoState
-from kinformer.generate import generate
-from kinformer.train.evaluate import device_of, masks
+from kinformer.generation import generate
+from kinformer.train.evaluate import device_of
 
 
 def decodes(model: Any, length: int) -> bool:
     """Whether a model keeps a state for so many tokens; without one it reads the whole text again for each token.
 
-    Raises ValueError for a model that fills in hidden bytes, and what its `start` raises.
+    Raises ValueError for a model that predicts no next token, and what its `start` raises.
     """
-    if masks(model):
+    if not model.predicts_next:
         raise ValueError(f"{type(model).__name__} fills in hidden bytes and writes none; use a causal member, like gpt")
     try:
-        model.start(1, length, device=device_of(model))
+        model.start(1, length)
     except NoState:
         return False
     return True
-
-
-class Heard(nn.Module):
-    """A model that says what it reads: after the prompt, each token once it is drawn."""
-
-    def __init__(self, model: Any, hear: Callable[[int], None]) -> None:
-        super().__init__()
-        self.model, self.hear = model, hear
-        self.times: list[float] = []
-
-    def start(self, batch: int, length: int, **where: Any) -> Any:
-        """The model's own."""
-        return self.model.start(batch, length, **where)
-
-    def logits(self, tokens: Tensor, state: Any = None) -> Out:
-        """The model's own, after saying the last token, where it is no longer the prompt's."""
-        if self.times:
-            self.hear(int(tokens[0, -1]))
-        self.times.append(monotonic())
-        return self.model.logits(tokens, state)
 
 
 def write(
@@ -62,21 +41,18 @@ def write(
 ) -> tuple[bytes, float]:
     """What a model writes after a prompt, and the milliseconds that a token took (the median, the prompt left out).
 
-    A model without a state reads all anew for each token. `hear` is told each byte but the last while it writes.
-    Raises ValueError for a model that fills in hidden bytes, and what `generate` raises.
+    A model without a state reads all anew for each token. `hear` is told each byte once it is drawn.
+    Raises ValueError for a model that predicts no next token, and what `generate` raises.
     """
+    times: list[float] = []
+
+    def drawn(new: Tensor) -> None:
+        hear(int(new[0]))
+        times.append(monotonic())
+
     recompute = not decodes(model, len(prompt) + tokens)
     rows = torch.tensor([list(prompt)], device=device_of(model))
-    heard = Heard(model, hear)
-    written = generate(
-        heard,
-        rows,
-        tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        recompute=recompute,
-    )
-    spent = [after - before for before, after in pairwise((*heard.times[1:], monotonic()))]
+    drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    written = generate(model, rows, tokens, **drawing, recompute=recompute, hear=drawn)
+    spent = [after - before for before, after in pairwise(times)]
     return bytes(min(token, 255) for token in written[0, len(prompt) :].tolist()), 1000 * median(spent or [0.0])
