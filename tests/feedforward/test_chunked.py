@@ -2,14 +2,17 @@
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.attention import Attention
-from kinformer.core.layer import Context
+from kinformer.core.choice import choice
+from kinformer.core.layer import Context, Layer, Out, PerPair, PerToken, State, Want
 from kinformer.feedforward.chunked import Chunked
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+from tests.unhooked import unhooked
 
 CTX = Context(torch.arange(11).expand(2, 11), True)
 
@@ -54,6 +57,85 @@ def test_dropout_is_the_same_in_the_backward(float64: None) -> None:
 
 def test_what_reads_tokens_together_is_refused() -> None:
     with pytest.raises(ValueError, match="Attention has a state.*give an MLP"):
-        Chunked(Attention(8, 2, Softmax(Causal())), 4)
+        Chunked(Attention(QKV(8, 2), Softmax(Causal())), 4)
     with pytest.raises(ValueError, match="size=0"):
         Chunked(MLP(8), 0)
+    with pytest.raises(ValueError, match="Reader sends 'seen' up, which is of a whole row"):
+        Chunked(Reader(sends=frozenset({"seen"})), 2)
+
+
+class Reader(Layer):
+    """Gives what it finds below and among the labels for each token, and reports and tells of it."""
+
+    d = 8
+    wants = (Want("level"), Want("pairs"))
+
+    def __init__(self, sends: frozenset[str] = frozenset()) -> None:
+        super().__init__()
+        self.sends = sends
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        level, pairs = ctx.below["level"].value, ctx.below["pairs"].scores
+        y = x * level[..., None] + pairs.sum((1, 3))[..., None] + ctx.labels["segment"][..., None]
+        return Out(y, state, {"level": level * 2, "fixed": x.new_ones(())}, {}, {"count": level.sum()}, {"seen": y})
+
+
+@pytest.mark.parametrize("size", [1, 4, 11, 100])
+def test_what_came_from_below_and_the_labels_are_cut_with_the_tokens(float64: None, size: int) -> None:
+    by_head = CTX.pos[:, None]
+    below = {"level": PerToken(torch.randn(2, 11)), "pairs": PerPair(torch.randn(2, 3, 11, 11), by_head, by_head)}
+    ctx = Context(CTX.pos, below=below, labels={"segment": torch.randint(0, 5, (2, 11))}, run=True)
+    x = torch.randn(2, 11, 8)
+    chunked = Chunked(Reader(), size)
+    whole, found = Reader()(x, None, ctx), chunked(x, None, ctx)
+    assert chunked.wants == Reader.wants
+    assert torch.allclose(found.y, whole.y) and torch.allclose(found.taps["seen"], whole.taps["seen"])
+    assert torch.allclose(found.stats["count"], whole.stats["count"])
+    assert found.aux["fixed"].item() == 1 and torch.equal(found.aux["level"], whole.aux["level"])
+
+
+def test_a_row_without_tokens() -> None:
+    ctx = Context(torch.zeros(2, 0, dtype=torch.long))
+    assert Chunked(MLP(8), 4)(torch.zeros(2, 0, 8), None, ctx).y.shape == (2, 0, 8)
+
+
+class Chooser(Layer):
+    """Adds one of two vectors by a hard choice that is another one each time it is asked for."""
+
+    d = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+        self.two = nn.Parameter(torch.tensor([[1.0], [100.0]]))
+
+    def choose(self) -> Tensor:
+        self.asked += 1
+        return torch.tensor(self.asked % 2)
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x * self.two[choice(self.choose)], state)
+
+
+def test_a_hard_choice_is_made_once_and_read_back_in_the_backward() -> None:
+    layer, x = Chooser(), torch.ones(2, 11, 8, requires_grad=True)
+    out = Chunked(layer, 4)(x, None, CTX).y
+    out.sum().backward()
+    assert x.grad is not None and torch.equal(x.grad, out.detach())
+    assert layer.asked == 3
+
+
+def compiled() -> list[bool]:
+    x, found = torch.randn(2, 11, 8), []
+    for chunked in (Chunked(MLP(8), 4),):
+        whole = torch.compile(chunked, backend="aot_eager", fullgraph=True)
+        with torch.no_grad():
+            found.append(torch.allclose(whole(x, None, CTX).y, chunked(x, None, CTX).y))
+        x.requires_grad_()
+        grads = [torch.autograd.grad(one(x, None, CTX).y.sin().sum(), x)[0] for one in (whole, chunked)]
+        found.append(torch.allclose(*grads, atol=1e-6))
+    return found
+
+
+def test_one_graph() -> None:
+    assert unhooked(f"{__name__}:{compiled.__name__}") == [True, True]

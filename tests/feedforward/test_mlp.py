@@ -1,4 +1,4 @@
-"""MLP and Gated against their equations."""
+"""MLP and GatedMLP against their equations."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from kinformer.core.layer import Context
-from kinformer.feedforward.mlp import MLP, Gated, activate
+from kinformer.feedforward.mlp import MLP, GatedMLP, activate
+from tests.unhooked import refusals, unhooked
 
 CTX = Context(torch.arange(5).expand(2, 5))
 FORMULAS: dict[str, Callable[[float], float]] = {
@@ -34,15 +35,15 @@ def test_mlp_is_two_matrices_around_a_relu(bias: bool, float64: None) -> None:
 
 
 def test_gated_multiplies_by_a_gate(float64: None) -> None:
-    part, x = Gated(4, 6), torch.randn(2, 5, 4)
+    part, x = GatedMLP(4, 6), torch.randn(2, 5, 4)
     gate = x @ part.gate.weight.T
     wanted = (gate * gate.sigmoid() * (x @ part.up.weight.T)) @ part.down.weight.T
     assert torch.allclose(part(x, None, CTX).y, wanted, atol=1e-14)
 
 
 def test_usual_widths_cost_the_same() -> None:
-    assert MLP(12).up.out_features == 48 and Gated(12).up.out_features == 32
-    sizes = [sum(p.numel() for p in part.parameters()) for part in (MLP(12, bias=False), Gated(12))]
+    assert MLP(12).up.out_features == 48 and GatedMLP(12).up.out_features == 32
+    sizes = [sum(p.numel() for p in part.parameters()) for part in (MLP(12, bias=False), GatedMLP(12))]
     assert sizes[0] == sizes[1]
 
 
@@ -58,8 +59,42 @@ def test_dropout_acts_in_training_alone_and_keeps_the_mean() -> None:
     assert torch.equal(part.eval()(x, None, ctx).y, x)
 
 
-@pytest.mark.parametrize("part", [MLP(4), Gated(4)])
-def test_has_no_state_and_hands_on_what_it_gets(part: MLP | Gated) -> None:
+@pytest.mark.parametrize("part", [MLP(4), GatedMLP(4)])
+def test_has_no_state_and_hands_on_what_it_gets(part: MLP | GatedMLP) -> None:
     assert part.start(2, 5) == ()
     x = torch.randn(2, 5, 4)
     assert part(x, None, CTX).state is None and part(x, (), CTX).state == ()
+
+
+def said() -> list[str]:
+    x = torch.zeros(1)
+    return refusals(
+        [
+            lambda: activate(x, "tanh"),  # type: ignore[arg-type]
+            lambda: MLP(4, activation="tanh"),  # type: ignore[arg-type]
+            lambda: GatedMLP(4, activation="tanh"),  # type: ignore[arg-type]
+            lambda: MLP(4, dropout=5.0),
+            lambda: MLP(4, 0),
+            lambda: GatedMLP(4, 0),
+            lambda: MLP(0),
+        ]
+    )
+
+
+def test_an_option_that_is_none_is_refused_also_without_checked_annotations() -> None:
+    """A nonlinearity that is not there was silu once."""
+    starts = ["activation='tanh' is not known; choose 'relu'"] * 3 + ["dropout=5.0", "hidden=0", "hidden=0", "d=0"]
+    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), starts, strict=True):
+        assert text.startswith(f"ValueError: {start}")
+
+
+def compiled() -> list[bool]:
+    x, found = torch.randn(2, 5, 4), []
+    for part in (MLP(4, activation="gelu_tanh"), GatedMLP(4)):
+        whole = torch.compile(part, backend="aot_eager", fullgraph=True)
+        found.append(torch.allclose(whole(x, None, CTX).y, part(x, None, CTX).y))
+    return found
+
+
+def test_one_graph() -> None:
+    assert unhooked(f"{__name__}:{compiled.__name__}") == [True, True]

@@ -4,6 +4,7 @@ import torch
 
 from kinformer.norms.layer import LayerNorm
 from kinformer.norms.rms import RMSNorm
+from tests.unhooked import refusals, unhooked
 
 
 def test_layer_norm_equals_its_equation(float64: None) -> None:
@@ -30,3 +31,16 @@ def test_only_layer_norm_takes_away_the_mean() -> None:
     x = torch.randn(2, 5, 6)
     assert torch.allclose(LayerNorm(6)(x + 7), LayerNorm(6)(x), atol=1e-5)
     assert not torch.allclose(RMSNorm(6)(x + 7), RMSNorm(6)(x), atol=1e-1)
+
+
+def said() -> list[str]:
+    return refusals(
+        [lambda: LayerNorm(0), lambda: LayerNorm(4, eps=-1.0), lambda: RMSNorm(2.0), lambda: RMSNorm(4, eps="a")]
+    )
+
+
+def test_refuses_sizes_that_are_none() -> None:
+    for text, start in zip(
+        unhooked(f"{__name__}:{said.__name__}"), ("d=0", "eps=-1.0", "d=2.0", "eps='a'"), strict=True
+    ):
+        assert text.startswith(f"ValueError: {start}: give a")

@@ -5,12 +5,15 @@ import cmath
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
 from kinformer.positions.rotary import Rotary
+from kinformer.projections.qkv import QKV
+from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[0, 1, 7, 900], [5, 4, 3, -1]])
 
@@ -47,14 +50,14 @@ def test_products_know_only_the_distance(pairs: str, float64: None) -> None:
 
 def test_a_layer_turns_queries_and_keys_but_not_values(float64: None) -> None:
     """So a shift of all positions changes nothing, and what a lone token reads is its plain value."""
-    layer = Attention(16, 2, Softmax(Causal()), rotary=Rotary(8))
+    layer = Attention(QKV(16, 2, rotation=Rotary(8)), Softmax(Causal()))
     x, pos = torch.randn(2, 9, 16), torch.arange(9).expand(2, 9)
     here, there = (layer(x, None, Context(p, run=True)).y for p in (pos, pos + 1000))
     assert torch.allclose(here, there, atol=1e-11)
-    found, names = layer.projection(x, pos, x, pos + 3), ("q", "k", "v")
-    for heads, name, shift in zip(found, names, (0, 3, None), strict=True):
-        plain = layer.projection.get_submodule(name)(x).unflatten(-1, (2, 8)).transpose(1, 2)
-        assert torch.equal(heads, plain if shift is None else Rotary(8)(plain, pos + shift))
+    queries, keys = layer.projection(x, pos, x, pos + 3)
+    for heads, name, shift in ((queries.q, "q", 0), (keys.k, "k", 3), (keys.v, "v", None)):
+        plain = F.linear(x, *layer.projection.matrix(name)).unflatten(-1, (2, 8)).transpose(1, 2)
+        assert torch.allclose(heads, plain if shift is None else Rotary(8)(plain, pos + shift), atol=1e-14)
 
 
 def test_far_positions_stay_apart_in_bfloat16() -> None:
@@ -68,3 +71,14 @@ def test_far_positions_stay_apart_in_bfloat16() -> None:
 def test_refuses_what_does_not_pair_up(turned: int) -> None:
     with pytest.raises(ValueError, match=f" {turned} must be even"):
         Rotary(8, turned=turned)
+
+
+def said() -> list[str]:
+    wrong = [{"pairs": "halves"}, {"base": 0.0}, {"turned": -2}, {"base": "ten"}]
+    return refusals([*(lambda given=given: Rotary(8, **given) for given in wrong), lambda: Rotary(0)])
+
+
+def test_an_option_that_is_none_is_refused_also_without_checked_annotations() -> None:
+    starts = ["pairs='halves' is not known", "base=0.0", "turned=-2", "base='ten'", "head_dim=0"]
+    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), starts, strict=True):
+        assert text.startswith(f"ValueError: {start}")

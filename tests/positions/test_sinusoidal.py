@@ -6,12 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.positions.sinusoidal import Sinusoidal, Timing
+from kinformer.positions.sinusoidal import Sinusoidal
+from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[-1, -1, 0, 1, 2, 700], [3, 5000, 7, 90000, -1, -1]])
 
 
-def naive(pos: Tensor, d: int, layout: str) -> Tensor:
+USUAL = {"interleaved": "paper", "concat": "tensor2tensor"}
+
+
+def naive(pos: Tensor, d: int, layout: str, frequencies: str | None = None) -> Tensor:
+    """Number by number: the place of a pair by the layout, its frequency by the other name."""
+    frequencies = frequencies or USUAL[layout]
     table = torch.zeros(*pos.shape, d, dtype=torch.float64)
     half = d // 2
     for b in range(pos.shape[0]):
@@ -19,20 +25,30 @@ def naive(pos: Tensor, d: int, layout: str) -> Tensor:
             p = int(pos[b, t])
             for c in range(d if p >= 0 else 0):
                 if layout == "interleaved":
-                    angle = p / 10000 ** (2 * (c // 2) / d)
-                    table[b, t, c] = math.cos(angle) if c % 2 else math.sin(angle)
+                    n, wave = c // 2, math.cos if c % 2 else math.sin
                 elif c < 2 * half:
-                    angle = p / 10000 ** ((c % half) / max(half - 1, 1))
-                    table[b, t, c] = math.sin(angle) if c < half else math.cos(angle)
+                    n, wave = c % half, math.sin if c < half else math.cos
+                else:
+                    continue
+                power = 2 * n / d if frequencies == "paper" else n / max(half - 1, 1)
+                table[b, t, c] = wave(p / 10000**power)
     return table
 
 
+@pytest.mark.parametrize("frequencies", [None, "paper", "tensor2tensor"])
 @pytest.mark.parametrize("layout", ["interleaved", "concat"])
 @pytest.mark.parametrize("d", [1, 2, 3, 6, 9, 16])
-def test_equals_the_equation(d: int, layout: str) -> None:
-    ours = Sinusoidal(d, layout=layout).double()(POS)
+def test_equals_the_equation(d: int, layout: str, frequencies: str | None) -> None:
+    ours = Sinusoidal(d, layout=layout, frequencies=frequencies).double()(POS)
     assert ours.dtype == torch.float64
-    assert torch.allclose(ours, naive(POS, d, layout), atol=1e-10, rtol=0)
+    assert torch.allclose(ours, naive(POS, d, layout, frequencies), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("frequencies", ["paper", "tensor2tensor"])
+def test_the_layout_is_an_order_of_columns_and_no_more(frequencies: str) -> None:
+    """Marian's table is the paper's numbers, all sines before all cosines."""
+    paper, concat = (Sinusoidal(8, layout=one, frequencies=frequencies)(POS) for one in ("interleaved", "concat"))
+    assert torch.equal(concat, torch.cat([paper[..., ::2], paper[..., 1::2]], -1))
 
 
 def test_a_step_turns_each_pair_by_one_angle(float64: None) -> None:
@@ -58,9 +74,12 @@ def test_has_nothing_to_save() -> None:
     assert not Sinusoidal(16).state_dict() and not list(Sinusoidal(16).parameters())
 
 
-@pytest.mark.parametrize("layout", ["interleaved", "concat"])
-def test_timing_is_the_wave_of_the_position_and_that_of_the_step(layout: str) -> None:
-    for step in (0, 3):
-        steps = torch.where(POS >= 0, step, -1)
-        wanted = naive(POS, 6, layout) + naive(steps, 6, layout)
-        assert torch.allclose(Timing(6, layout=layout).double()(POS, step), wanted, atol=1e-10, rtol=0)
+def said() -> list[str]:
+    wrong = [{"layout": "cat"}, {"frequencies": "marian"}, {"base": 0.5}]
+    return refusals([*(lambda given=given: Sinusoidal(8, **given) for given in wrong), lambda: Sinusoidal(0)])
+
+
+def test_an_option_that_is_none_is_refused_also_without_checked_annotations() -> None:
+    starts = ["layout='cat' is not known", "frequencies='marian' is not known", "base=0.5", "d=0"]
+    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), starts, strict=True):
+        assert text.startswith(f"ValueError: {start}")
