@@ -9,42 +9,95 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from kinformer.attention import Attention
+    from kinformer.checking import check
+    from kinformer.core.aggregation import Aggregation
     from kinformer.core.bias import Bias, Plus
+    from kinformer.core.block import Join, ResidualBlock
     from kinformer.core.cache import KV
-    from kinformer.core.layer import Context, Layer, Out
-    from kinformer.core.mechanism import Mechanism
+    from kinformer.core.choice import choice, recomputed
+    from kinformer.core.example import Example
+    from kinformer.core.feature_map import FeatureMap
+    from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+    from kinformer.core.keyed import Keyed
+    from kinformer.core.layer import Context, Layer, Out, PerPair, PerToken, Want
+    from kinformer.core.loss import Loss, Penalty
+    from kinformer.core.mechanism import Mechanism, NoState
     from kinformer.core.memory import Memory
+    from kinformer.core.model import Judged, Metric, Model, Writer
     from kinformer.core.parts import Part, parts
     from kinformer.core.pattern import And, Heads, Not, Or, Pattern
+    from kinformer.core.position import Position, Rotation
+    from kinformer.core.projection import Projection
     from kinformer.core.read import Read, mass, merge, weights
-    from kinformer.core.state import detach, fork, reset, select
+    from kinformer.core.request import Refusal, Request
+    from kinformer.core.score import Score
+    from kinformer.core.shorten import Shorten
+    from kinformer.core.state import Exact, detach, fork, reset, select, shared
+    from kinformer.data.batches import Batches
     from kinformer.discover import member
-    from kinformer.execute import attend
+    from kinformer.execute import attend, explain
     from kinformer.generation import generate
     from kinformer.train.checkpoint import load, save
+    from kinformer.train.fit import fit
+    from kinformer.train.recipe import Recipe
 
 __version__ = "0.1.0"
 
 __all__ = [
     "KV",
+    "Aggregation",
     "And",
     "Attention",
+    "Batches",
     "Bias",
     "Context",
+    "Exact",
+    "Example",
+    "FeatureMap",
     "Heads",
+    "Join",
+    "Judged",
+    "Keyed",
+    "Keys",
     "Layer",
+    "Loss",
     "Mechanism",
     "Memory",
+    "Metric",
+    "Model",
+    "NoState",
     "Not",
     "Or",
     "Out",
     "Part",
     "Pattern",
+    "Penalty",
+    "PerPair",
+    "PerToken",
     "Plus",
+    "Position",
+    "Projection",
+    "Queries",
     "Read",
+    "Recipe",
+    "Refusal",
+    "Request",
+    "ResidualBlock",
+    "Room",
+    "Rotation",
+    "Score",
+    "Shorten",
+    "Side",
+    "Sizes",
+    "Want",
+    "Writer",
     "__version__",
     "attend",
+    "check",
+    "choice",
     "detach",
+    "explain",
+    "fit",
     "fork",
     "generate",
     "load",
@@ -52,27 +105,47 @@ __all__ = [
     "member",
     "merge",
     "parts",
+    "recomputed",
     "reset",
     "save",
     "select",
+    "shared",
     "weights",
 ]
 
 _FILES = {
     "attention": ("Attention",),
+    "checking": ("check",),
+    "core.aggregation": ("Aggregation",),
     "core.bias": ("Bias", "Plus"),
-    "core.layer": ("Context", "Layer", "Out"),
-    "core.mechanism": ("Mechanism",),
+    "core.block": ("Join", "ResidualBlock"),
+    "core.cache": ("KV",),
+    "core.choice": ("choice", "recomputed"),
+    "core.example": ("Example",),
+    "core.feature_map": ("FeatureMap",),
+    "core.heads": ("Keys", "Queries", "Room", "Side", "Sizes"),
+    "core.keyed": ("Keyed",),
+    "core.layer": ("Context", "Layer", "Out", "PerPair", "PerToken", "Want"),
+    "core.loss": ("Loss", "Penalty"),
+    "core.mechanism": ("Mechanism", "NoState"),
     "core.memory": ("Memory",),
+    "core.model": ("Judged", "Metric", "Model", "Writer"),
     "core.parts": ("Part", "parts"),
     "core.pattern": ("And", "Heads", "Not", "Or", "Pattern"),
+    "core.position": ("Position", "Rotation"),
+    "core.projection": ("Projection",),
     "core.read": ("Read", "mass", "merge", "weights"),
-    "core.cache": ("KV",),
-    "core.state": ("detach", "fork", "reset", "select"),
+    "core.request": ("Refusal", "Request"),
+    "core.score": ("Score",),
+    "core.shorten": ("Shorten",),
+    "core.state": ("Exact", "detach", "fork", "reset", "select", "shared"),
+    "data.batches": ("Batches",),
     "discover": ("member",),
-    "execute": ("attend",),
+    "execute": ("attend", "explain"),
     "generation": ("generate",),
     "train.checkpoint": ("load", "save"),
+    "train.fit": ("fit",),
+    "train.recipe": ("Recipe",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 

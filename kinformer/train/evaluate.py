@@ -18,7 +18,7 @@ LANE = 4096  # bytes of a lane; what a model carries is worth less than a thousa
 
 
 @dataclass(frozen=True)
-class Score:
+class Measured:
     """The value of a model's metric, and how many bytes, tokens or rows it is the mean over."""
 
     value: float
@@ -26,7 +26,7 @@ class Score:
     metric: Metric
 
 
-def evaluate(model: Model, text: UInt8[Tensor, "N"], length: int, limit: int | None = None) -> Score:
+def evaluate(model: Model, text: UInt8[Tensor, "N"], length: int, limit: int | None = None) -> Measured:
     """The metric of a model for a text, or for its first `limit` bytes, in order, in eval mode.
 
     Where the model predicts what comes next, every byte but the first, which nothing predicts, is scored exactly once.
@@ -49,7 +49,7 @@ def evaluate(model: Model, text: UInt8[Tensor, "N"], length: int, limit: int | N
     return score
 
 
-def evaluate_batches(model: Model, batches: Iterable[Any]) -> Score:
+def evaluate_batches(model: Model, batches: Iterable[Any]) -> Measured:
     """The metric of a model over batches, in eval mode. ValueError where nothing in them counts."""
     score = _scored(model, (model.judge(on(device_of(model), batch)) for batch in batches))
     if not score.count:
@@ -62,7 +62,7 @@ def device_of(model: nn.Module) -> torch.device:
     return next(model.parameters()).device
 
 
-def _scored(model: Model, found: Iterable[Judged]) -> Score:
+def _scored(model: Model, found: Iterable[Judged]) -> Measured:
     """The sums of what is found, which is not looked for before the model is in eval mode."""
     training, name = model.training, model.metric.name
     model.eval()
@@ -74,7 +74,7 @@ def _scored(model: Model, found: Iterable[Judged]) -> Score:
                 value, count = value + float(part), count + int(some)
     finally:
         model.train(training)
-    return Score(value / max(count, 1), count, model.metric)
+    return Measured(value / max(count, 1), count, model.metric)
 
 
 def _tokens(model: Model, text: UInt8[Tensor, "..."]) -> Int[Tensor, "..."]:

@@ -21,7 +21,7 @@ from kinformer.data.windows import Windows
 from kinformer.train.after_step import after_step
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import save, write
-from kinformer.train.evaluate import Score, device_of, evaluate, evaluate_batches
+from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches
 from kinformer.train.history import History, Point
 from kinformer.train.interrupt import interrupts
 from kinformer.train.optimise import adamw
@@ -111,7 +111,7 @@ class Training:
             save(self.model, self.folder)
         write(self.folder / "history.json", done.text().encode())
 
-    def _score(self) -> Score:
+    def _score(self) -> Measured:
         if isinstance(self.data, Batches):
             return evaluate_batches(self.model, self.data.measured)
         self.show.measuring(min(len(self.data.valid), self.settings.valid_bytes))
