@@ -26,11 +26,11 @@ def reformer(
     rounds: int = 2,
     local: int = 64,
     chunk: int | None = None,
-    scale: float = 1.0,
     length: int = 1024,
     vocab: int = 256,
     tie: bool = True,
     dropout: float = 0.0,
+    scale: float = 1.0,
 ) -> LM:
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 
@@ -45,11 +45,11 @@ def reformer(
     local: positions of a block of the even blocks.
     chunk: cuts the sorted list as published, which bounds the cost where buckets are uneven but lets later tokens move
         the cuts; whole buckets unless given.
-    scale: the factor of q.k in the odd blocks, whose keys have length 1: 1 in the authors' code.
     length: the longest row it can read.
     vocab: tokens there are.
     tie: False gives the head a matrix of its own.
     dropout: the share of numbers dropped in training.
+    scale: the factor of q.k in the odd blocks, whose keys have length 1: 1 in the authors' code.
     """
 
     def lsh(seed: int) -> Mechanism:

@@ -6,8 +6,14 @@ import pytest
 import torch
 
 from kinformer.attention import Attention
+from kinformer.core.choice import Choices
+from kinformer.core.groups import FirstFound
+from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
+from kinformer.core.sorted_groups import read_sorted, sort_rounds
+from kinformer.core.vectors import unit
+from kinformer.execute import read
 from kinformer.mechanisms.lsh import LSH, Rotations
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.softmax import Softmax
@@ -15,7 +21,7 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
 from kinformer.patterns.full import Full
-from kinformer.projections.shared_qk import SharedQK, unit
+from kinformer.projections.shared_qk import SharedQK
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -31,9 +37,22 @@ def numbered(t=T):
     return torch.arange(t).expand(B, t)
 
 
-def call(mechanism, q, k, v, pos=None, state=None, **limits):
+def bundles(q, k, v, pos=None, k_pos=None, own=True, **limits):
+    """Queries, keys and the context of one call."""
     pos = torch.arange(q.shape[2]).expand(len(q), -1) if pos is None else pos
-    return mechanism(q, k, v, pos, state, Context(pos, run=True, **limits), {})
+    ctx = Context(pos, run=True, **limits)
+    return Queries(q, ctx.by_head), Keys(k, v, ctx.by_head if k_pos is None else k_pos[:, None], own=own), ctx
+
+
+def call(mechanism, q, k, v, pos=None, state=None, **given):
+    queries, keys, ctx = bundles(q, k, v, pos, **given)
+    return mechanism(queries, keys, state, ctx)
+
+
+def started(mechanism, cross=False):
+    """A state for rows of T tokens."""
+    room = Room(B, T, torch.get_default_dtype(), torch.device("cpu"))
+    return mechanism.start(room, Sizes(H, H, H, K, K, cross))
 
 
 def hashed(x, r):
@@ -58,7 +77,7 @@ def test_a_hash_is_the_nearest_of_rotated_axes():
     for b in range(B):
         for h in range(H):
             for t in range(5):
-                assert found[b, h, :, t].tolist() == hashed(x[b, h, t], rotations.r[h].transpose(0, 1))
+                assert found[b, h, t].tolist() == hashed(x[b, h, t], rotations.r[h].transpose(0, 1))
     assert found.min() >= 0 and found.max() == 5
     assert torch.equal(rotations(x * torch.rand(B, H, 5, 1)), found)
 
@@ -107,7 +126,7 @@ def test_rounds_merge_because_each_weight_is_divided_by_the_rounds_that_find_the
     """o_i = sum_r exp(z_r - z) o_i^r, with weights exp(q.k) / N_ij in each round; or keys would count twice."""
     mechanism = LSH(1, K, 4, 4, pattern=Full())
     q, k, v = (x[:1, :1] for x in inputs())
-    hashes = mechanism.hash(q)[0, 0]
+    hashes = mechanism.hash(q)[0, 0].T
     twice = 0
     for i in range(T):
         reads = []
@@ -246,7 +265,7 @@ def test_documents_of_the_batch_are_kept_apart(mechanism):
 
 @pytest.mark.parametrize("sizes", [[1] * T, [5, 1, 11]], ids=str)
 def test_the_strict_form_decodes_to_the_whole(sizes):
-    layer = Attention(8, H, LSH(H, K, 4, 2), projection=SharedQK(8, H))
+    layer = Attention(SharedQK(8, H), LSH(H, K, 4, 2))
     x = torch.randn(B, T, 8)
     state, found = layer.start(B, T), []
     for at in torch.arange(T).split(sizes):
@@ -278,7 +297,7 @@ def test_the_published_form_decodes_as_if_nothing_came_after():
     """A state holds the keys; the last token of every step reads what a call that ends there reads."""
     mechanism = PublishedLSH(H, K, 4, 3, 2)
     q, k, v = inputs()
-    state = mechanism.start(B, T, H, K, K)
+    state = started(mechanism)
     for t in range(T):
         out = call(mechanism, *(x[:, :, t : t + 1] for x in (q, k, v)), numbered()[:, t : t + 1], state)
         state = out.state
@@ -312,10 +331,219 @@ def test_what_cannot_be_done_is_refused():
             call(mechanism, *(torch.randn(B, 3, T, 5) for _ in range(3)))
     for mechanism in (LSH(H, K, 4, pattern=Full()), PublishedLSH(H, K, 4, 3, pattern=Full())):
         with pytest.raises(NoState, match="reads up to inf positions ahead"):
-            mechanism.start(B, T, H, K, K)
+            started(mechanism)
     with pytest.raises(ValueError, match="even number"):
         LSH(H, K, 3)
-    with pytest.raises(ValueError, match="at least once"):
+    with pytest.raises(ValueError, match="rounds=0: give a whole number of at least 1"):
         LSH(H, K, 4, 0)
-    with pytest.raises(ValueError, match="at least one token"):
+    with pytest.raises(ValueError, match="chunk=0: give a whole number of at least 1"):
         PublishedLSH(H, K, 4, 0)
+
+
+def naive(mechanism, q, k, v, q_pos, k_pos, own):
+    """One softmax over the union of the rounds, in the fewest words; the token itself where there is nothing else."""
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    i, j = q_pos[:, None, :, None], k_pos[:, None, None]
+    may = mechanism.pattern(0, 0, i, j) & (i >= 0) & (j >= 0)
+    itself = (i == j) if own else torch.zeros_like(may)
+    same = (mechanism.hash(q)[:, :, :, None] == mechanism.hash(k)[:, :, None]).any(-1)
+    others = same & may & ~itself
+    found = torch.where(others.any(-1, keepdim=True), others, itself & may)
+    scores = torch.where(found, q @ k.mT / math.sqrt(K), -math.inf)
+    some = found.any(-1, keepdim=True)
+    y = torch.where(some, torch.where(some, scores, 0.0).softmax(-1), 0.0) @ v
+    return y, torch.where(some[..., 0], torch.where(some, scores, 0.0).logsumexp(-1), -math.inf), others.any(-1)
+
+
+def drawn(shape, shared):
+    """Keys in any order, some of them padding; queries of some of the tokens, in another order."""
+    heads, groups, queries, keys = shape
+    k_pos = torch.stack([torch.randperm(keys) for _ in range(B)])
+    k_pos[0, : keys // 5] = -1
+    q, k, v = torch.randn(B, heads, queries, K), torch.randn(B, groups, keys, K), torch.randn(B, groups, keys, K)
+    if queries == keys:
+        return q, (unit(q) if shared and heads == groups else k), v, k_pos, k_pos
+    return q, k, v, torch.stack([pos[torch.randperm(keys)[:queries]] for pos in k_pos]), k_pos
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 40, 40), (4, 1, 40, 40), (4, 2, 5, 40), (2, 2, 1, 23)], ids=str)
+@pytest.mark.parametrize(("buckets", "rounds"), [(2, 1), (4, 3), (16, 2)])
+@pytest.mark.parametrize("pattern", [Causal(), Full(), Causal() & Band(9), Causal() & ~Band(0)], ids=str)
+@pytest.mark.parametrize("own", [True, False], ids=["own", "another's"])
+def test_sorted_and_dense_are_one_softmax_over_the_union(shape, buckets, rounds, pattern, own):
+    mechanism = LSH(shape[0], K, buckets, rounds, pattern=pattern)
+    q, k, v, q_pos, k_pos = drawn(shape, shared=own and rounds > 1)
+    for x in (q, k, v):
+        x.requires_grad_()
+    queries, keys, ctx = bundles(q, k, v, q_pos, k_pos=None if own and q_pos is k_pos else k_pos, own=own)
+    queries, keys = mechanism.ready(queries, keys, ctx)
+    request, _ = mechanism.request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
+    y, lse, social = naive(mechanism, q, k, v, q_pos, k_pos, own)
+    weight = torch.randn(y.shape), torch.randn(lse.shape) * social
+    wanted = torch.autograd.grad((y * weight[0]).sum() + (lse.where(social, 0.0) * weight[1]).sum(), (q, k, v))
+    for found in (read(request), read_sorted(request, sort_rounds(request, buckets))):
+        assert torch.allclose(found.y, y, atol=1e-12)
+        assert torch.allclose(found.lse[social], lse[social], atol=1e-12)
+        assert torch.equal(found.lse == -math.inf, lse == -math.inf)
+        loss = (found.y * weight[0]).sum() + (found.lse.where(social, 0.0) * weight[1]).sum()
+        gradients = torch.autograd.grad(loss, (q, k, v))
+        # a token alone has a weight of 1 whatever its score: in the naive form too
+        assert all(torch.allclose(mine, other, atol=1e-11) for mine, other in zip(gradients, wanted, strict=True))
+
+
+def read_by(monkeypatch, mechanism, call_it):
+    """The requests that a call hands to the executors."""
+    asked = []
+
+    def recorded(request, *given):
+        asked.append(request)
+        return read(request, *given)
+
+    for module in ("kinformer.core.sorted_groups", "kinformer.mechanisms.lsh_published"):
+        monkeypatch.setattr(f"{module}.read", recorded)
+    out = call_it()
+    return asked, out
+
+
+def test_rounds_cost_one_read_on_short_rows_and_the_buckets_on_long_ones(monkeypatch):
+    mechanism = LSH(1, K, 32, 8)
+    q, k, v = (x[:, :1] for x in inputs())
+    asked, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, k, v))
+    assert [type(request.score) for request in asked] == [type(mechanism.score)]
+    length, mechanism = 1024, LSH(1, K, 32, 2)
+    q = torch.randn(1, 1, length, K)
+    asked, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), torch.randn(1, 1, length, K)))
+    assert len(asked) == 2 and all(isinstance(request.score, FirstFound) for request in asked)
+    assert sum(request.pairs for request in asked) < length**2 / 2
+    assert out.y.y.isfinite().all()
+
+
+def test_where_all_is_one_bucket_long_rows_are_read_at_once(monkeypatch):
+    mechanism, x = LSH(1, K, 4, 2), torch.ones(1, 1, 300, K)
+    asked, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, x, x, x))
+    assert [request.pairs for request in asked] == [300 * 300]
+
+
+def test_a_long_row_read_sorted_is_the_row_read_by_hand():
+    mechanism, q, v = LSH(1, K, 16, 2), torch.randn(1, 1, 400, K), torch.randn(1, 1, 400, K)
+    pos = torch.arange(400)[None]
+    y, lse, social = naive(mechanism, q, unit(q), v, pos, pos, True)
+    found = call(mechanism, q, unit(q), v).y
+    assert torch.allclose(found.y, y, atol=1e-12) and torch.allclose(found.lse[social], lse[social], atol=1e-12)
+
+
+@both
+def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
+    """Buckets are cached beside the keys."""
+    hashed_columns = []
+    real = Rotations.forward
+
+    def counted(self, x):
+        hashed_columns.append(x.shape[2])
+        return real(self, x)
+
+    state, (q, k, v) = started(mechanism), inputs()
+    state = call(mechanism, q[:, :, :9], k[:, :, :9], v[:, :, :9], state=state).state
+    assert torch.equal(state.tags["bucket"][:, :, :9], mechanism.hash(k[:, :, :9]))
+    monkeypatch.setattr(Rotations, "forward", counted)
+    call(mechanism, *(x[:, :, 9:10] for x in (q, k, v)), numbered()[:, 9:10], state)
+    assert hashed_columns == [1, 1]
+
+
+def test_a_step_of_the_published_form_reads_two_chunks_a_round(monkeypatch):
+    mechanism, length = PublishedLSH(H, K, 4, 3, 2), 50
+    state = mechanism.start(Room(B, length + 1, torch.float64, torch.device("cpu")), Sizes(H, H, H, K, K))
+    q, k, v = inputs(length + 1)
+    state = call(mechanism, *(x[:, :, :length] for x in (q, k, v)), state=state).state
+    step = [x[:, :, length:] for x in (q, k, v)]
+    asked, _ = read_by(monkeypatch, mechanism, lambda: call(mechanism, *step, numbered(length + 1)[:, length:], state))
+    assert [request.pairs for request in asked] == [B * H * 2 * 6]
+
+
+@both
+def test_a_layer_computed_again_finds_the_forwards_buckets(mechanism):
+    (q, k, v), choices, before = inputs(), Choices(), mechanism.hash.r.clone()
+    with choices.writing():
+        first = call(mechanism, q, k, v).y.y
+    mechanism.hash.r.normal_()
+    with choices.reading():
+        again = call(mechanism, q, k, v).y.y
+    other = call(mechanism, q, k, v).y.y
+    mechanism.hash.r.copy_(before)
+    assert torch.equal(first, again) and not torch.allclose(first, other)
+
+
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+def test_another_sequence_is_read_by_its_buckets_or_refused_in_a_line(key_heads):
+    """Six queries and four keys: the strict form reads them, the published one has no place for the queries."""
+    q, k, v = torch.randn(B, 4, 6, K), torch.randn(B, key_heads, 4, K), torch.randn(B, key_heads, 4, K)
+    at, source = numbered(6), numbered(4)
+    mechanism = LSH(4, K, 4, 2, pattern=Full())
+    found = call(mechanism, q, k, v, k_pos=source, own=False).y
+    y, lse, _ = naive(mechanism, q, k, v, at, source, own=False)
+    assert torch.allclose(found.y, y, atol=1e-12) and torch.allclose(found.lse, lse, atol=1e-12)
+    with pytest.raises(ValueError, match="PublishedLSH places queries where their own keys stand") as error:
+        call(PublishedLSH(4, K, 4, 3, 2), q, k, v, k_pos=source, own=False)
+    assert "\n" not in str(error.value)
+
+
+def test_layers_that_read_a_source():
+    x, source = torch.randn(B, 6, 8), torch.randn(B, 4, 8)
+    ctx = Context(numbered(6), run=True, source=source, source_pos=numbered(4))
+    layer = Attention(SharedQK(8, H), LSH(H, K, 4, 2, pattern=Full()), cross=True)
+    whole = layer(x, None, ctx).y
+    assert whole.shape == x.shape
+    state = layer.start(B, 6)
+    first = layer(x[:, :2], state, ctx.columns(0, 2))
+    rest = layer(x[:, 2:], first.state, Context(numbered(6)[:, 2:], run=True))
+    assert torch.allclose(torch.cat([first.y, rest.y], 1), whole, atol=1e-12)
+    published = Attention(SharedQK(8, H), PublishedLSH(H, K, 4, 3), cross=True)
+    for asked in (lambda: published(x, None, ctx), lambda: published.start(B, 6)):
+        with pytest.raises(ValueError, match="got keys of another sequence; use LSH or Softmax"):
+            asked()
+
+
+def test_key_heads_of_groups_are_hashed_for_each_of_their_query_heads():
+    q, k, v = torch.randn(B, 4, T, K), torch.randn(B, 2, T, K), torch.randn(B, 2, T, K)
+    for mechanism in (LSH(4, K, 4, 2), PublishedLSH(4, K, 4, 3, 2)):
+        found, state = call(mechanism, q, k, v).y, None
+        spread = call(mechanism, q, *(x.repeat_interleave(2, 1) for x in (k, v))).y
+        assert torch.allclose(found.y, spread.y, atol=1e-13) and torch.allclose(found.lse, spread.lse, atol=1e-13)
+        state = mechanism.start(Room(B, T, torch.float64, torch.device("cpu")), Sizes(4, 2, 2, K, K))
+        assert torch.allclose(call(mechanism, q, k, v, state=state).y.y, spread.y, atol=1e-13)
+        with pytest.raises(ValueError, match="was made for 4 heads of width 4 and got 3"):
+            call(mechanism, q, k[:, [0, 1, 1]], v[:, [0, 1, 1]])
+
+
+def test_what_a_key_gets_is_of_the_buckets_alone():
+    mechanism, (q, k, v) = LSH(H, K, 4, 2), inputs()
+    queries, keys, ctx = bundles(q, k, v)
+    out = mechanism(queries, keys, None, ctx)
+    ones = torch.eye(T).expand(B, H, T, T)
+    attention = call(mechanism, q, k, ones).y.y
+    assert torch.allclose(mechanism.mass(queries, keys, out.y, ctx), attention.sum(2).mean(1), atol=1e-12)
+    published = PublishedLSH(H, K, 4, 3)
+    with pytest.raises(TypeError, match="PublishedLSH does not tell how much attention a key got"):
+        published.mass(queries, keys, published(queries, keys, None, ctx).y, ctx)
+
+
+def test_a_trained_model_may_be_evaluated_with_more_rounds():
+    mechanism, (q, k, v) = LSH(H, K, 4, 2, seed=3), inputs()
+    few = mechanism.hash.r.clone()
+    mechanism.rounds = 5
+    assert mechanism.rounds == 5 and torch.equal(mechanism.hash.r[:, :, :2], few)
+    assert torch.equal(mechanism.hash.r, LSH(H, K, 4, 5, seed=3).hash.r)
+    assert torch.equal(call(mechanism, q, k, v).y.y, call(LSH(H, K, 4, 5, seed=3), q, k, v).y.y)
+    mechanism.rounds = 2
+    assert torch.equal(mechanism.hash.r, few)
+
+
+def test_an_error_names_the_class_that_it_came_from():
+    q, k, v = inputs()
+    for kind, more in ((LSH, ()), (PublishedLSH, (3,))):
+        with pytest.raises(ValueError, match=rf"^{kind.__name__} reads its buckets"):
+            call(kind(H, K, 4, *more), q, k, v, also=Causal())
+        with pytest.raises(ValueError, match=rf"^{kind.__name__} was made for 3 heads"):
+            call(kind(3, K, 4, *more), q, k, v)
+        with pytest.raises(ValueError, match=rf"^{kind.__name__} was made for 3 heads"):
+            started(kind(3, K, 4, *more))
