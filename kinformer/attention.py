@@ -16,10 +16,11 @@ from kinformer.core.heads import Keys, Queries, Side
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memory import Memory
+from kinformer.core.memory import Memory, of_own_segment
 from kinformer.core.projection import Projection, by_head
-from kinformer.core.read import Read
+from kinformer.core.read import Read, merge
 from kinformer.execute import attend
+from kinformer.patterns.segment import Segment
 
 Part = TypeVar("Part", Queries, Keys)
 
@@ -62,6 +63,7 @@ class Attention(Layer):
         self.side = _matrix(projection, self.sides, sizes.heads)
         self.key_side = _matrix(projection, self.key_sides, sizes.key_heads)
         self.wants, self.sends = mechanism.wants, mechanism.sends
+        self._merges = isinstance(mechanism, Keyed) and mechanism.merges and mechanism.lse
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         new = room(self, batch, length, dtype, device)
@@ -118,25 +120,43 @@ class Attention(Layer):
         return part._replace(pos=pos, sides={**part.sides, **numbers}, labels={} if ctx is None else ctx.labels)
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
-        old = memory.start(room(self, len(x), x.shape[1], x.dtype, x.device), self.d) if state is None else state
-        cuts = [0, *memory.cuts(ctx), x.shape[1]]
-        if len(cuts) == 2:
-            out = self._remember_and_read(memory, x, old, ctx)
+        new = room(self, len(x), x.shape[1], x.dtype, x.device)
+        old = memory.fresh(new, self.d, ctx) if state is None else state
+        if torch.compiler.is_compiling() and memory.cached and self._merges:
+            out = self._read_uncut(memory, x, old, ctx)
         else:
-            pieces = []
+            pieces, cuts = [], [0, *memory.cuts(ctx), x.shape[1]]
             for lo, hi in zip(cuts[:-1], cuts[1:], strict=True):
-                pieces.append(self._remember_and_read(memory, x[:, lo:hi], old, ctx.columns(lo, hi)))
+                whole = len(cuts) == 2
+                piece, seen = (x, ctx) if whole else (x[:, lo:hi], ctx.columns(lo, hi))
+                pieces.append(self._remember_and_read(memory, piece, old, seen))
                 old = pieces[-1].state
             out = concatenated(pieces)
         return out._replace(state=None) if state is None else out
 
     def _remember_and_read(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         source, source_pos, state, aux = memory(x, state, ctx, self._content)
-        pos = ctx.by_head if source_pos is ctx.pos else source_pos[:, None]
-        queries, keys = self._asking(x, ctx), self._dressed(self.projection.keys(source, source_pos), source, pos)
+        own = of_own_segment(source_pos, ctx, memory.length)
+        source = torch.where(own[..., None], source, source.detach())
+        queries, keys = self._asking(x, ctx), self._remembered(source, source_pos, ctx)
         out = self.mechanism(queries, keys, None, ctx)
-        state = memory.after(state, lambda: self.mechanism.mass(queries, keys, out.y, ctx))
+        state = memory.after(state, ctx, lambda: self.mechanism.mass(queries, keys, out.y, ctx))
         return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
+
+    def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
+        """A row that may not be cut: of each query its own segment, and without gradients what is before it."""
+        source, source_pos, state, aux = memory(x, state, ctx, self._content)
+        queries, own = self._asking(x, ctx), Segment(memory.length, 0)
+        outs = []
+        for part, states in ((own, source), (~own, source.detach())):
+            seen = ctx.but(only=part if ctx.only is None else ctx.only & part)
+            outs.append(self.mechanism(queries, self._remembered(states, source_pos, ctx), None, seen))
+        y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
+        return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
+
+    def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
+        by_head = ctx.by_head if pos is ctx.pos else ctx.memo.get(lambda: pos[:, None], "by head", pos)
+        return self._dressed(self.projection.keys(source, pos), source, by_head)
 
     def _content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None

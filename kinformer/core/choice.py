@@ -37,9 +37,16 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
     """A hard choice: what `make` gives, or gave when this was first computed."""
     if torch.compiler.is_compiling() or not _tape:
         return make()
-    write, read = _tape[-1]
-    found = make() if read is None else next(read)
-    if write is not None:
+    writing = []
+    for write, read in reversed(_tape):
+        if write is not None:
+            writing.append(write)
+        if read is not None:  # all that goes on inside is done again, so nothing further out knows more
+            found = next(read)
+            break
+    else:
+        found = make()
+    for write in writing:
         write(found)
     return found
 
@@ -51,6 +58,8 @@ def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
         choices = Choices()
         return choices.writing(), choices.reading()
 
+    if torch.compiler.is_compiling():  # the compiler decides by itself what it computes again
+        return checkpoint(layer, *inputs, use_reentrant=False)
     return checkpoint(layer, *inputs, use_reentrant=False, context_fn=contexts)
 
 

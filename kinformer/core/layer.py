@@ -125,11 +125,12 @@ class Context:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def columns(self, lo: int, hi: int) -> "Context":
-        """The context of columns lo .. hi - 1."""
+        """The context of columns lo .. hi - 1; layers that cut alike share its positions and its memo."""
         at = slice(lo, hi)
+        pos, memo = self.memo.get(lambda: (self.pos[:, at], fresh()), "columns", self.pos, lo, hi)
         below = {name: value.piece(at, None) for name, value in self.below.items()}
         labels = {name: label[:, at] for name, label in self.labels.items()}
-        return self.but(pos=self.pos[:, at], below=below, labels=labels)
+        return self.but(pos=pos, memo=memo, below=below, labels=labels)
 
     def shifted(self, n: int) -> "Context":
         """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""

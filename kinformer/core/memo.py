@@ -41,13 +41,15 @@ class Memo:
         self._expected.append((good.all(), error))
 
     def look(self, *numbers: Tensor) -> list[int]:
-        """Whole numbers as Python's: the one place where a forward waits for its device."""
+        """All the whole numbers of some tensors as Python's: the one place where a forward waits for its device."""
         waiting, self._expected = self._expected, []
-        found = torch.stack([n.long() for n in (*numbers, *(good for good, _ in waiting))] or [torch.ones(())]).tolist()
-        for good, (_, error) in zip(found[len(numbers) :], waiting, strict=False):
+        asked = [n.long().flatten() for n in (*numbers, *(good for good, _ in waiting))]
+        found = torch.cat(asked).tolist() if asked else []
+        last = len(found) - len(waiting)
+        for good, (_, error) in zip(found[last:], waiting, strict=True):
             if not good:
                 raise ValueError(error)
-        return found[: len(numbers)]
+        return found[:last]
 
     def settle(self) -> None:
         """Look, if something that is expected has not been looked at."""

@@ -2,22 +2,28 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.cache import survivors
 from kinformer.core.heads import Room
 from kinformer.core.layer import Context, State
-from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.numbering import after
+from kinformer.core.pattern import Pattern, narrowed, pairs
+from kinformer.core.state import map_state
+
+FAR = 4096  # positions into a row at which a pattern that knows no bound of its reach is tried
 
 
 class Memory(nn.Module, ABC):
     """Hidden states kept from chunk to chunk, from which a layer projects further keys and values in training.
 
     It keeps hidden states rather than keys, because keys that were projected before the last update train their
-    projection wrongly. What lies in an earlier segment is read without gradients, wherever a row was cut. In training
-    the memory is always there: a call without a state begins a fresh one.
+    projection wrongly. Attention reads what lies in an earlier segment without gradients, wherever a row was cut, so a
+    memory itself detaches nothing. In training it is always there: a call without a state begins a fresh one.
 
     `kind` is the class of its state: by it Attention tells a memory's state from a cache of keys. `reads` is the set of
     keys that a query finds, the own segment of `length` positions and what is kept before it: the layer's pattern must
@@ -34,6 +40,16 @@ class Memory(nn.Module, ABC):
     def start(self, room: Room, width: int) -> State:
         """The memory before the first token."""
 
+    def fresh(self, room: Room, width: int, ctx: Context) -> State:
+        """The same for a call without a state; its positions are those of every other layer's."""
+
+        def shared(name: str, leaf: Tensor) -> Tensor:
+            if name not in ("pos", "now"):
+                return leaf
+            return ctx.memo.get(lambda: leaf, "fresh", name, tuple(leaf.shape), leaf.device)
+
+        return map_state(shared, self.start(room, width))
+
     @abstractmethod
     def forward(
         self, x: Float[Tensor, "B T D"], state: State, ctx: Context, read: Callable
@@ -44,29 +60,89 @@ class Memory(nn.Module, ABC):
         `real` [B S] marks the states of the source that are there, where not all are.
         """
 
-    def after(self, state: State, mass: Callable[[], Float[Tensor, "B S"]]) -> State:
+    def after(self, state: State, ctx: Context, mass: Callable[[], Float[Tensor, "B S"]]) -> State:
         """The state once the layer has read; `mass()` gives each source slot's share of the attention."""
         return state
 
     def cuts(self, ctx: Context) -> list[int]:
-        """Columns of a chunk before which it must be cut, so that what follows reads what was remembered before it."""
-        return []
+        """Columns where a segment of some row begins, one look for all layers.
+
+        A chunk is cut there, so that what follows finds what the segment left.
+        """
+        return segment_ends(ctx, self.length)
 
     def agree(self, pattern: Pattern, heads: int) -> None:
         """ValueError unless this memory and a layer's pattern say the same.
 
-        No query may want a key that is not kept, and no key may be kept that no query of the segment reads.
+        No query may want a key that is not kept. What only the memory holds must be read; of what a cache would hold
+        too the pattern may read less.
         """
-        back = self.reads.reach()[0]
-        first = -(-int(back) // self.length) * self.length
+        back = int(self.reads.reach()[0])
+        # a pattern that says how far back it reaches is tried near the start, others far from it
+        first = -(-(back if pattern.reach()[0] <= back else back + FAR) // self.length) * self.length
         at = torch.arange(first + self.length)
         q, k = at[None, None, first:], at[None, None]
         wanted = pairs(pattern, q, k, range(heads)).any(1)[0]  # [T S]: by any head
         kept = pairs(self.reads, q, k, range(1))[0, 0]
-        for what, wrong in (
-            ("reads keys that the memory does not keep", wanted & ~kept & (k <= q.mT)[0]),
-            ("never reads some of what the memory keeps", kept.any(0) & ~wanted.any(0)),
-        ):
+        found = [("reads keys that the memory does not keep", wanted & ~kept & (k <= q.mT)[0])]
+        if not self.cached:
+            found.append(("never reads some of what the memory keeps", kept.any(0) & ~wanted.any(0)))
+        for what, wrong in found:
             if wrong.any():
                 name = type(self).__name__
                 raise ValueError(f"the layer's pattern {pattern} {what}; give it Causal() & {self.reads}, the {name}'s")
+
+
+class Moved(NamedTuple):
+    """Slots of a memory once a chunk's tokens have come: positions of `both`, the slots that are kept, in `order`."""
+
+    both: Int[Tensor, "B N"]
+    order: Int[Tensor, "B R"]
+    pos: Int[Tensor, "B R"]
+    now: Int[Tensor, " B"]
+
+
+def moved(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: Pattern) -> Moved:
+    """Old slots and new tokens, and those of them that a later query may read under `reads` and the batch's limits.
+
+    Found out once for all layers whose memories hold the same positions. Slots are added where a row grows longer than
+    `start` was told of.
+    """
+    return ctx.memo.get(lambda: _moved(pos, now, ctx, reads), "moved", reads, pos, now, ctx.pos)
+
+
+def _moved(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Moved:
+    both, then = torch.cat([pos, ctx.pos.to(pos.dtype)], 1), after(now, ctx.pos)
+    live = (both >= 0) & narrowed(reads, ctx.only, ctx.also).live(both, then[:, None])
+    if ctx.also is None:
+        slots = max(pos.shape[1], reads.capacity(both.shape[1]))
+    elif torch.compiler.is_compiling():
+        slots = both.shape[1]
+    else:  # how much more a batch wants to be kept only it can tell
+        slots = max(pos.shape[1], *ctx.memo.look(live.sum(1).amax())) if len(pos) else pos.shape[1]
+    return Moved(both, *survivors(both, live, slots), then)
+
+
+def of_own_segment(source_pos: Int[Tensor, "B S"], ctx: Context, length: int) -> Bool[Tensor, "B S"]:
+    """Which states lie in the segment that a row's tokens are in: all others are read without gradients."""
+
+    def find() -> Tensor:
+        if not ctx.pos.shape[1]:
+            return torch.zeros_like(source_pos, dtype=torch.bool)
+        return source_pos // length == (ctx.pos.amax(1) // length)[:, None]
+
+    return ctx.memo.get(find, "own segment", source_pos, ctx.pos, length)
+
+
+def segment_ends(ctx: Context, length: int) -> list[int]:
+    """Columns that begin a new segment of some row that was in another one before."""
+
+    def find() -> list[int]:
+        pos = ctx.pos
+        if pos.shape[1] < 2 or not len(pos):
+            return []
+        segment = torch.where(pos >= 0, pos // length, -1).cummax(1).values
+        ends = (segment[:, 1:] > segment[:, :-1]) & (segment[:, :-1] >= 0)
+        return [n + 1 for n, end in enumerate(ctx.memo.look(ends.any(0))) if end]
+
+    return ctx.memo.get(find, "segment ends", ctx.pos, length)

@@ -7,15 +7,16 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.universal import Universal, added, beneath, idle, summed
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
-from kinformer.positions.sinusoidal import Timing
+from kinformer.core.checks import a_part, at_least, one_of, within
+from kinformer.core.choice import choice
+from kinformer.core.collected import Collected, idle
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.loss import Penalty
+from kinformer.depth.universal import Universal
 
+Last = Literal["remainder", "probability"]
+Halted = Literal["copied", "updated"]
+Judged = Literal["input", "output"]
 # what steps have made of the answer so far [... D], a step's state [... D], its weight [...]: the answer after the step
 Mix = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -46,31 +47,33 @@ class Halt(NamedTuple):
 class Halting(nn.Module):
     """When to stop: h = sigmoid(w.s + b) at each step; a token stops once the sum of its h reaches 1 - epsilon.
 
-    Its last step weighs the remainder R = 1 - the sum before, every other step h. `bias` is b at first (large stops
-    early; None is no b). `last` says what the last possible step of a token weighs that has not stopped: "remainder",
-    so that all weights add up to 1 (Graves), or "probability", its h and no remainder (Tensor2Tensor).
+    Its last step weighs the remainder R = 1 - the sum before, every other step h. Sums are kept in float32 or better.
+    The cost "ponder" is N + R; N is a count and has no gradient, R moves the unit, and through its inputs the steps and
+    what lies beneath. Graves weighed it with 1e-4 to 1e-1.
 
-    Sums are kept in float32 or better. Errors: ValueError for an epsilon outside [0, 1). Source: Graves, 2016,
-    arXiv:1603.08983, equations 5 to 8.
+    d: the width of a state.
+    epsilon: what may be missing from a sum of 1, so that a token can stop after one step.
+    bias: b at first (large stops early), None for no b.
+    last: what the last possible step of a token weighs that has not stopped: "remainder", so that all weights add up to
+        1 (Graves), or "probability", its h and no remainder (Tensor2Tensor).
+    strict: stop only once the sum exceeds 1 - epsilon, as Tensor2Tensor does; Graves says at least.
+
+    Errors: ValueError for an epsilon outside [0, 1) and another `last`. Source: Graves, 2016, arXiv:1603.08983,
+    equations 5 to 8.
     """
 
     def __init__(
-        self,
-        d: int,
-        *,
-        epsilon: float = 0.01,
-        bias: float | None = 1.0,
-        last: Literal["remainder", "probability"] = "remainder",
+        self, d: int, *, epsilon: float = 0.01, bias: float | None = 1.0, last: Last = "remainder", strict: bool = False
     ):
         super().__init__()
-        if not 0 <= epsilon < 1:
-            raise ValueError(
-                f"epsilon is what may be missing from a sum of 1: it must be in [0, 1), and {epsilon} came"
-            )
-        self.epsilon, self.last = epsilon, last
-        self.unit = nn.Linear(d, 1, bias=bias is not None)
+        self.epsilon, self.last = within("epsilon", epsilon, 0, 1, open_end=True), one_of("last", last, Last)
+        self.strict = strict
+        self.unit = nn.Linear(at_least("d", d, 1), 1, bias=bias is not None)
         if bias is not None:
             nn.init.constant_(self.unit.bias, bias)
+
+    def penalties(self) -> dict[str, Penalty]:
+        return {"ponder": Penalty(tuple(self.unit.parameters()), reaches_x=True)}
 
     def start(self, real: Bool[Tensor, "*shape"], like: Tensor) -> Halt:
         """Before the first step: who is real takes it."""
@@ -80,7 +83,7 @@ class Halting(nn.Module):
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
         h = self.unit(s)[..., 0].to(halt.total.dtype).sigmoid()
-        stop = halt.alive & (halt.total + h >= 1 - self.epsilon)
+        stop = choice(lambda: halt.alive & self._enough(halt.total + h))
         if final and self.last == "remainder":
             stop = halt.alive
         on = halt.alive & ~stop
@@ -88,19 +91,27 @@ class Halting(nn.Module):
         kept = torch.where(on, h, 0.0)
         return kept + rest, Halt(on, halt.total + kept, halt.remainder + rest, halt.steps + halt.alive)
 
+    def _enough(self, total: Tensor) -> Tensor:
+        return total > 1 - self.epsilon if self.strict else total >= 1 - self.epsilon
+
 
 class ACT(Layer):
     """Adaptive computation over depth: a token takes steps of a `Universal` until its halting unit says stop.
 
-    Its y is the `mix` of its states: `running` or `weighted`. It reports `ponder`, `steps` and `remainder` per token;
-    weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys: with `halted`
-    "copied" their state is copied to later steps, as the paper says, with "updated" they go on being transformed, as
-    in Tensor2Tensor. `judged` says what halting is read from: a step's "input" (both of these) or "output" (Graves).
+    Reports `ponder`, `steps` and `remainder` per token; weigh the first in the loss, or every token takes all steps.
+    Halted tokens stay visible as keys. All steps are computed in training and when compiled. In eager eval mode steps
+    that no token takes are not: with "copied" their states are brought up to date without being read, with "updated" a
+    call with a state cannot leave out any.
 
-    All steps are computed in training and when compiled. In eager eval mode steps that no token takes are not: with
-    "copied" their states are filled by `remember`, with "updated" a call with a state cannot leave out any.
+    universal: the block and its steps.
+    halting: when a token stops.
+    mix: how the states make y: `running` as in the Universal Transformer's appendix, `weighted` as in Graves.
+    halted: "copied": the state of a halted token is copied to later steps, as the paper says; "updated": it goes on
+        being transformed, as in the appendix and in Tensor2Tensor.
+    judged: what halting is read from: a step's "input" (both of these) or "output" (Graves).
 
-    Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix; Graves, 2016, arXiv:1603.08983.
+    Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
+    Graves, 2016, arXiv:1603.08983.
     """
 
     def __init__(
@@ -109,50 +120,58 @@ class ACT(Layer):
         halting: Halting,
         *,
         mix: Mix = running,
-        halted: Literal["copied", "updated"] = "copied",
-        judged: Literal["input", "output"] = "input",
+        halted: Halted = "copied",
+        judged: Judged = "input",
     ):
         super().__init__()
-        self.d, self.universal, self.halting, self.mix = universal.d, universal, halting, mix
-        self.halted, self.judged = halted, judged
+        self.universal = a_part("universal", universal, Universal, "one, such as Universal(block, 4)")
+        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
+        self.d, self.mix = universal.d, mix
+        self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> State:
+    @property
+    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
+        return self.universal.wants
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return self.universal.start(batch, length, dtype=dtype, device=device)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        block, steps = self.universal.block, self.universal.steps
+        block, last = self.universal.block, self.universal.steps - 1
+        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
         halt = self.halting.start(ctx.pos >= 0, x)
         s, y = x, torch.zeros_like(x)
-        states: list[State] = []
-        up: dict[str, Tensor] = {}
-        aux: dict[str, Tensor] = {}
-        stats: dict[str, Tensor] = {}
-        for n in range(steps):
-            z, seen = self.universal.placed(s, n, ctx), beneath(ctx, up)
-            if n and idle(self, halt.alive) and (state is None or self.halted == "copied"):
-                states.append(None if state is None else block.remember(z, state[n], seen))
+        for n in range(last + 1):
+            z = self.universal.timed(s, n, ctx)
+            nobody = n > 0 and idle(self, halt.alive) and (state is None or self.halted == "copied")
+            if nobody or (ctx.remember and n == last):
+                if state is not None:
+                    found.remember(n, block, z)
                 continue
-            out = block(z, None if state is None else state[n], seen)
             moving = halt.alive
-            weight, halt = self.halting(z if self.judged == "input" else out.y, halt, n == steps - 1)
+            out = found.call(n, block, z, counts=moving)
+            weight, halt = self.halting(z if self.judged == "input" else out.y, halt, n == last)
             y = self.mix(y, out.y, weight)
             s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
-            up = {**up, **out.up}
-            states.append(out.state)
-            aux, stats = summed(aux, out.aux, moving), added(stats, out.stats)
-        return Out(y, None if state is None else tuple(states), {**aux, **halt.report()}, {}, stats)
+        out = found.out(y)
+        return out._replace(aux={**out.aux, **halt.report()}, up={})
 
 
-def _example(last: Literal["remainder", "probability"], timing: Timing | None) -> tuple[Universal, Halting]:
-    block = PostNorm(Attention(16, 2, Softmax(Causal())), MLP(16))
-    return Universal(block, 4, timing), Halting(16, epsilon=0.1, bias=-0.5, last=last)
+def _example(halting: Halting, timed: bool, **options: object) -> ACT:
+    from kinformer.attention import Attention
+    from kinformer.blocks.post_norm import PostNorm
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.positions.timing import Timing
+    from kinformer.projections.qkv import QKV
+
+    block = PostNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+    return ACT(Universal(block, 4, Timing(16) if timed else None), halting, **options)  # type: ignore[arg-type]
 
 
 EXAMPLES = (
-    lambda: ACT(*_example("remainder", Timing(16))),
-    lambda: ACT(*_example("remainder", None), mix=weighted, judged="output"),
-    lambda: ACT(*_example("probability", Timing(16)), halted="updated"),
+    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), True),
+    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), False, mix=weighted, judged="output"),
+    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5, last="probability", strict=True), True, halted="updated"),
 )
-COMPILES = True

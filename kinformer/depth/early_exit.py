@@ -1,23 +1,18 @@
 """EarlyExit: each token leaves the stack at the layer that a rule chooses; layers above copy the state it left with."""
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from kinformer.adapt.confidence import Saturation
-from kinformer.adapt.exits import Confident, Geometric, Multinomial, Rule
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, State, prefixed
-from kinformer.depth.universal import beneath, idle, summed
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
+from kinformer.core.checks import a_part
+from kinformer.core.choice import choice
+from kinformer.core.collected import Collected, flow, idle, summed
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want, prefixed
+from kinformer.core.loss import penalties_of
+from kinformer.exits.rules import Rule
 
 
 class Exiting(NamedTuple):
@@ -30,10 +25,16 @@ class Exiting(NamedTuple):
 class EarlyExit(Layer):
     """Layers in order, of which each token takes as many as its `rule` says. Reports `exit` per token, from 1.
 
-    `heads` read the state that a token leaves with: one for all exits (a norm, or nn.Identity()), or one per layer;
-    they keep the width. The state is copied to the layers above, so their keys come from it and later tokens see it
-    there: decoding in chunks gives what one call gives. In eager eval mode a layer that no token takes is not computed,
-    its state is filled by `remember`. To train, read all exits with `every` and take `aligned`.
+    The state that a token leaves with is copied to the layers above, so their keys come from it and later tokens see it
+    there: decoding in chunks gives what one call gives. In eager eval mode a layer that no token takes is not read, its
+    state is brought up to date; all that report a penalty are read. Exits are hard choices, through which no rule
+    learns: to train, read all exits with `every` and take the `aligned` loss.
+
+    layers: what there is to go through, all of one width.
+    heads: what reads the state that a token leaves with: one for all exits (a norm, or nn.Identity()), or one per
+        layer; they keep the width. A confidence that wants probabilities reads them through the head that the model
+        lends (`ctx.head`).
+    rule: which tokens leave after a layer.
 
     Errors: ValueError for another number of heads. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al.,
     2022, arXiv:2207.07061.
@@ -44,77 +45,104 @@ class EarlyExit(Layer):
         each = [heads] * len(layers) if isinstance(heads, nn.Module) else list(heads)
         if not layers or len(each) != len(layers):
             raise ValueError(f"EarlyExit wants one head, or one per layer: {len(each)} came for {len(layers)} layers")
-        self.d = layers[0].d
-        self.layers, self.heads, self.rule = nn.ModuleList(layers), nn.ModuleList(each), rule
+        widths = sorted({layer.d for layer in layers})
+        if len(widths) > 1:
+            raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
+        self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
+        self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
+        # a layer that is left out reports nothing: those up to the last one with a penalty are always read
+        self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> Exiting:
+    @property
+    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
+        return flow(self.layers, rising=True)[0]
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exiting:
         layers = tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
-        return Exiting(self.rule.start(batch, device=device), layers)
+        like = next(self.parameters(), torch.empty(0))
+        return Exiting(self.rule.start(batch, device=torch.device(device) if device else like.device), layers)
 
     def forward(self, x: Float[Tensor, "B T D"], state: Exiting | None, ctx: Context) -> Out:
-        kept = self.rule.start(len(x), device=x.device) if state is None else state.rule
-        told = self.rule.told(kept, ctx)
-        inside = ctx.pos >= 0
+        rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
+        told = self.rule.told(rule, ctx)
+        old = None if state is None else state.layers
+        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, old, rising=True)
+        inside, last = ctx.pos >= 0, len(self.layers) - 1
         h, y, exits = x, torch.zeros_like(x), torch.zeros_like(x[..., 0])
         states: list[Tensor] = []
-        after: list[State] = []
-        aux: dict[str, Tensor] = {}
-        up: dict[str, Tensor] = {}
-        stats: dict[str, Tensor] = {}
         for n, (layer, head) in enumerate(zip(self.layers, self.heads, strict=True)):
-            old = None if state is None else state.layers[n]
-            seen = beneath(ctx, up)
-            if n and idle(self, inside) and not aux:  # what reports is not left out: its reports would be
-                after.append(None if state is None else layer.remember(h, old, seen))
+            nobody = n >= self.always and idle(self, inside)
+            if nobody or (ctx.remember and n == last):
+                if state is not None:
+                    found.remember(n, layer, h)
                 continue
-            out = layer(h, old, seen)
+            out = found.call(n, layer, h)
+            found.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
-            leaves = inside if n == len(self.layers) - 1 else inside & self.rule(states, ctx.pos, told)
+            leaves = inside if n == last else inside & self._leave(states, head, told, ctx)
             y = torch.where(leaves[..., None], head(h), y)
             exits = torch.where(leaves, n + 1.0, exits)
-            aux |= prefixed(n, summed({}, out.aux, inside))
-            stats |= prefixed(n, out.stats)
-            up = {**up, **out.up}
             inside = inside & ~leaves
-            after.append(out.state)
-        return Out(y, None if state is None else Exiting(told, tuple(after)), {**aux, "exit": exits}, {}, stats)
+        out = found.out(y)
+        kept = None if state is None else Exiting(told, out.state)
+        return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
 
-    def every(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[list[Tensor], list[Tensor]]:
-        """Every layer's state with nobody leaving, and what each exit's head makes of it."""
-        states: list[Tensor] = []
-        up: dict[str, Tensor] = {}
-        for layer in self.layers:
-            out = layer(x, None, beneath(ctx, up))
-            x, up = out.y, {**up, **out.up}
-            states.append(x)
-        return states, [head(h) for head, h in zip(self.heads, states, strict=True)]
+    def every(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[list[Tensor], Out]:
+        """What each exit's head makes of its layer with nobody leaving, and the Out of all layers.
 
+        `ctx.taps` asks for the states themselves, by the number of the layer.
+        """
+        found, reads = Collected(ctx, None, rising=True), []
+        for n, (layer, head) in enumerate(zip(self.layers, self.heads, strict=True)):
+            x = found.call(n, layer, x).y
+            reads.append(head(x))
+        return reads, found.out(reads[-1])._replace(up={})
 
-def aligned(
-    logits: Sequence[Float[Tensor, "B T V"]],
-    targets: Int[Tensor, "B T"],
-    weights: Literal["uniform", "linear", "sqrt"] = "uniform",
-) -> Float[Tensor, ""]:
-    """The loss of all exits at once: the mean over targets (-1 is none) of their log-loss, averaged over exits.
+    def _leave(self, states: list[Tensor], head: nn.Module, told: State, ctx: Context) -> Tensor:
+        lent = ctx.head
 
-    Exit n, from 1, weighs 1, n or sqrt(n). Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.1.
-    """
-    power = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5}[weights]
-    losses = [F.cross_entropy(one.transpose(1, 2), targets, ignore_index=-1, reduction="sum") for one in logits]
-    w = torch.arange(1, len(losses) + 1, dtype=losses[0].dtype, device=targets.device) ** power
-    return (w * torch.stack(losses)).sum() / (w.sum() * (targets >= 0).sum().clamp_min(1))
+        def logits(h: Tensor) -> Tensor:
+            assert lent is not None
+            return lent(head(h))
+
+        read: Callable[[Tensor], Tensor] | None = None if lent is None else logits
+        with torch.no_grad():
+            return choice(lambda: self.rule(states, ctx.pos, told, read))
 
 
-def _blocks() -> list[PreNorm]:
-    return [PreNorm(Attention(16, 2, Softmax(Causal())), MLP(16)) for _ in range(3)]
+def _example(heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callable[[], Rule]) -> EarlyExit:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(3)]
+    return EarlyExit(blocks, heads(), rule())
 
 
-EXAMPLES = (
-    lambda: EarlyExit(_blocks(), LayerNorm(16), Multinomial(16, 3)),
-    lambda: EarlyExit(_blocks(), [LayerNorm(16) for _ in range(3)], Geometric(16, 3, shared=False)),
-    lambda: EarlyExit(_blocks(), LayerNorm(16), Confident(Saturation(), 0.9)),
-)
-COMPILES = True
+def _multinomial() -> EarlyExit:
+    from kinformer.exits.rules import Multinomial
+    from kinformer.norms.layer import LayerNorm
+
+    return _example(lambda: LayerNorm(16), lambda: Multinomial(16, 3))
+
+
+def _geometric() -> EarlyExit:
+    from kinformer.exits.rules import Geometric
+    from kinformer.norms.layer import LayerNorm
+
+    return _example(lambda: [LayerNorm(16) for _ in range(3)], lambda: Geometric(16, 3, shared=False))
+
+
+def _saturated() -> EarlyExit:
+    from kinformer.exits.confidence import Saturation
+    from kinformer.exits.rules import Confident
+    from kinformer.norms.layer import LayerNorm
+
+    return _example(lambda: LayerNorm(16), lambda: Confident(Saturation(), 0.9))
+
+
+EXAMPLES = (_multinomial, _geometric, _saturated)

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.layer import Context, Layer, Out
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
 from kinformer.depth.act import Halt, Halting, Mix, weighted
 
 
@@ -19,29 +20,33 @@ class Carried(NamedTuple):
 class RecurrentACT(Layer):
     """Adaptive computation time in Graves' own form: s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N.
 
-    The state after a token is the `mix` of its steps' states, and the layer's y. `cell(input, s)` maps d + 1 and d
-    numbers to d: a plain `nn.RNNCell` unless given. It reports `ponder`, `steps` and `remainder` per token as `ACT`
-    does. Choose it to see what adaptive time is worth without attention.
+    The state after a token is the `mix` of its steps' states, and the layer's y. It reports `ponder`, `steps` and
+    `remainder` per token as `ACT` does. Choose it to see what adaptive time is worth without attention. It reads array
+    order as time; padding leaves the state alone.
 
-    It reads array order as time; padding leaves the state alone. Errors: ValueError without `ctx.run`, with `ctx.only`
-    or `ctx.also`. Source: Graves, 2016, arXiv:1603.08983, section 2.
+    d: the width.
+    steps: the most that a token can take.
+    halting: when it stops.
+    cell: `cell(input, s)` maps d + 1 and d numbers to d: a plain `nn.RNNCell` unless given.
+    mix: how the states make y, `weighted` as in Graves.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for less than one step. Source: Graves,
+    2016, arXiv:1603.08983, section 2.
     """
 
     def __init__(self, d: int, steps: int, halting: Halting, *, cell: nn.Module | None = None, mix: Mix = weighted):
         super().__init__()
-        if steps < 1:
-            raise ValueError(f"RecurrentACT takes at least 1 step per token, and {steps} came")
-        self.d, self.steps, self.halting, self.mix = d, steps, halting, mix
+        self.d, self.steps, self.mix = at_least("d", d, 1), at_least("steps", steps, 1), mix
+        self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
         self.cell = cell or nn.RNNCell(d + 1, d)
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> Carried:
-        return Carried(torch.zeros(batch, self.d, dtype=dtype, device=device))
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Carried:
+        new = room(self, batch, length, dtype, device)
+        return Carried(torch.zeros(batch, self.d, dtype=new.dtype, device=new.device))
 
     def forward(self, x: Float[Tensor, "B T D"], state: Carried | None, ctx: Context) -> Out:
         _in_order(ctx)
-        s = x.new_zeros(len(x), self.d) if state is None else state.s
+        s = x.new_zeros(len(x), self.d) if state is None else state.s.to(x.dtype)
         real = ctx.pos >= 0
         ys, halts = [], [self.halting.start(real[:, :0], x)]
         for t in range(x.shape[1]):
@@ -50,7 +55,8 @@ class RecurrentACT(Layer):
             ys.append(s[:, None])
             halts.append(Halt(*(leaf[:, None] for leaf in halt)))
         halt = Halt(*(torch.cat(leaves, 1) for leaves in zip(*halts, strict=True)))
-        return Out(torch.cat([x[:, :0], *ys], 1), None if state is None else Carried(s), halt.report())
+        kept = None if state is None else Carried(s.to(state.s.dtype))
+        return Out(torch.cat([x[:, :0], *ys], 1), kept, halt.report())
 
     def _ponder(
         self, x: Float[Tensor, "B D"], s: Float[Tensor, "B D"], real: Bool[Tensor, " B"]

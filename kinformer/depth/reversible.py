@@ -1,6 +1,5 @@
 """Reversible: a stack that keeps no activations, because each sublayer's input can be computed from its output."""
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,15 +11,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from kinformer.attention import Attention
-from kinformer.core.block import Block, Join
-from kinformer.core.layer import Context, Layer, Out, State, prefixed, under
-from kinformer.core.state import leaves, map_state
+from kinformer.core.block import Join, ResidualBlock
+from kinformer.core.checks import a_probability
+from kinformer.core.choice import Choices
+from kinformer.core.collected import Collected
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.state import fork, leaves, map_state
 from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
 
 
 class OntoHalf(Join):
@@ -28,7 +27,7 @@ class OntoHalf(Join):
 
     def __init__(self, onto: int, dropout: float = 0.0):
         super().__init__()
-        self.onto, self.dropout = onto, dropout
+        self.onto, self.dropout = onto, a_probability("dropout", dropout)
 
     def added(self, other: Float[Tensor, "B T W"], f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         """What is added to the half."""
@@ -42,11 +41,17 @@ class OntoHalf(Join):
         return out._replace(y=torch.cat(halves, -1))
 
 
-class Coupled(Block):
+class Coupled(ResidualBlock):
     """Sublayers of width W on a stream of width 2W: y1 = x1 + F(norm(x2)), y2 = x2 + G(norm(y1)), and on in turns.
 
-    The block that `Reversible` wants; in a Stack it computes the same. `Coupled(Attention(w, heads, mechanism),
-    MLP(w))` has d = 2w. Source: Gomez et al., 2017, arXiv:1707.04585; with norms Kitaev et al., 2020, arXiv:2001.04451.
+    The block that `Reversible` wants; in a Stack it computes the same. `Coupled(Attention(QKV(w, heads), mechanism),
+    MLP(w))` has d = 2w.
+
+    layers: what is added to the first half, the second, the first, ...
+    norm: makes the norm of each sublayer's input from its width.
+    dropout: the share of what is added that training drops.
+
+    Source: Gomez et al., 2017, arXiv:1707.04585; with norms Kitaev et al., 2020, arXiv:2001.04451.
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):
@@ -59,9 +64,13 @@ class Reversible(Stack):
     """A Stack of `Coupled` blocks that keeps no activations in training, for one more forward in each backward.
 
     Choose it for deep models and long rows. Going back it takes off each half what the other had added, with the same
-    dropout, and differentiates one sublayer at a time. Gradients are those of the Stack, also of aux, of `ctx.source`,
-    of `ctx.below` and of a state; inputs come back as exactly as additions can be undone, in float32 to about 1e-6.
-    Not differentiable twice, and not compiled as one graph. `norm` is applied at the end, to both halves together.
+    dropout and the same hard choices, and differentiates one sublayer at a time. Gradients are those of the Stack, also
+    of aux, of `ctx.source`, of `ctx.below` and of a state; inputs come back as exactly as additions can be undone, in
+    float32 to about 1e-6. Not differentiable twice, and not compiled as one graph. A call that asks for inner states
+    (`ctx.taps`), or only to remember, is that of the Stack.
+
+    layers: `Coupled` blocks.
+    norm: applied at the end, to both halves together.
 
     Errors: ValueError for blocks of another kind, and where a sublayer sends something `up`, which would have to be
     kept. Source: Gomez et al., 2017, arXiv:1707.04585; Kitaev et al., 2020, arXiv:2001.04451, section 3.
@@ -74,7 +83,7 @@ class Reversible(Stack):
             raise ValueError(f"a {other[0]} cannot be undone; give Reversible Coupled blocks, or use Stack")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or ctx.taps or ctx.remember:
             return super().forward(x, state, ctx)
         run = Run(self.layers, state, ctx)
         found = Undone.apply(run, x, *run.given())
@@ -121,12 +130,15 @@ class Step(NamedTuple):
         aux = {name: value for name, value in whole.aux.items() if name.startswith(f"{self.place}.")}
         return whole._replace(aux=aux, state=None if whole.state is None else whole.state[self.n][self.i])
 
-    def added(self, other: Tensor, state: State | None, ctx: Context) -> Out:
+    def added(self, other: Tensor, read: Callable[[Tensor], Out]) -> Out:
         """What it adds, reading the other half."""
         join: Any = self.block.joins[self.i]
-        layer, old = self.block.layers[self.i], None if state is None else state[self.n][self.i]
-        seen = dataclasses.replace(ctx, below=under(self.i, ctx.below))
-        return join.added(other, lambda z: layer(z, old, seen), self.block.norms[self.i])
+        return join.added(other, read, self.block.norms[self.i])
+
+    def again(self, other: Tensor, state: State | None, ctx: Context) -> Out:
+        """The same once more, with its part of a state."""
+        old = None if state is None else state[self.n][self.i]
+        return self.added(other, lambda z: self.block.layers[self.i](z, old, ctx.under(self.i)))
 
 
 @dataclass(eq=False)
@@ -141,34 +153,39 @@ class Run:
 
     @property
     def steps(self) -> list[Step]:
-        return [Step(n, i, block) for n, block in enumerate(self.blocks) for i in range(len(block.layers))]
+        return [step for n in range(len(self.blocks)) for step in self.of(n)]
+
+    def of(self, n: int) -> list[Step]:
+        """The steps of block n."""
+        block: Any = self.blocks[n]
+        return [Step(n, i, block) for i in range(len(block.layers))]
 
     def given(self) -> list[Tensor]:
         """Every tensor that is read beside the stream: from outside, of the state, and the weights."""
-        outside = [] if self.ctx.source is None else [self.ctx.source]
-        kept = () if self.state is None else self.state
-        return [*outside, *self.ctx.below.values(), *(leaf for _, leaf in leaves(kept)), *self.blocks.parameters()]
+        return [*(leaf for _, leaf in leaves(self._outside())), *self.blocks.parameters()]
 
     def forward(self, x: Tensor) -> Out:
         """The Out of the blocks."""
-        halves = list(x.chunk(2, -1))
-        states: list[list[State]] = [[] for _ in self.blocks]
-        aux: dict[str, Tensor] = {}
-        stats: dict[str, Tensor] = {}
-        for step in self.steps:
+        # caches are written in place where nothing learns, which here is only put off
+        whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
+        for n in range(len(self.blocks)):
+            x = whole.call(n, lambda x, state, ctx, n=n: self._through(n, x, state, ctx), x).y
+        found = whole.out(x)
+        self.hollow = filled(found, [torch.empty(0)] * len(flat(found)))
+        return found
+
+    def _through(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
+        found, halves = Collected(ctx, state), list(x.chunk(2, -1))
+        for step in self.of(n):
+            layer = step.block.layers[step.i]
             self.replays.append(Replay.now(x.device))
-            out = step.added(halves[1 - step.half], self.state, self.ctx)
+            with self.replays[-1].choices.writing():
+                out = step.added(halves[1 - step.half], lambda z, step=step, layer=layer: found.call(step.i, layer, z))
             if out.up:
                 sent = f"sublayer {step.place} sends up {sorted(out.up)}"
                 raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")
             halves[step.half] = halves[step.half] + out.y
-            states[step.n].append(out.state)
-            aux |= prefixed(step.place, out.aux)
-            stats |= prefixed(step.place, out.stats)
-        state = None if self.state is None else tuple(map(tuple, states))
-        found = Out(torch.cat(halves, -1), state, aux, {}, stats)
-        self.hollow = filled(found, [torch.empty(0)] * len(flat(found)))
-        return found
+        return found.out(torch.cat(halves, -1))
 
     def backward(self, y: Tensor, given: Sequence[Tensor], gradient: Out) -> list[Tensor | None]:
         """Gradients of x and of `given`, from those of the end, of aux and of the state after it."""
@@ -182,7 +199,7 @@ class Run:
         for step, replay in zip(reversed(self.steps), reversed(self.replays), strict=True):
             other = halves[1 - step.half].detach().requires_grad_()
             with torch.enable_grad(), replay.again():
-                out = step.added(other, state, ctx)
+                out = step.again(other, state, ctx)
             own = step.of(gradient)._replace(y=grads[step.half])
             through, *rest = _grads(out, own, [other, *inputs])
             grads[1 - step.half] = _sum(grads[1 - step.half], through)
@@ -191,23 +208,26 @@ class Run:
             halves[step.half] = halves[step.half] - out.y.detach()
         return [torch.cat(grads, -1), *found]
 
+    def _outside(self) -> State:
+        return (() if self.ctx.source is None else self.ctx.source, dict(self.ctx.below), self.state or ())
+
     def _beside(self, tensors: Sequence[Tensor]) -> tuple[Context, State | None]:
         """The context and the state, with these tensors in them."""
         rest = iter(tensors)
-        source = None if self.ctx.source is None else next(rest)
-        below = {name: next(rest) for name in self.ctx.below}
-        state = None if self.state is None else map_state(lambda name, leaf: next(rest), self.state)
-        return dataclasses.replace(self.ctx, source=source, below=below), state
+        source, below, state = map_state(lambda name, leaf: next(rest), self._outside())
+        ctx = self.ctx.but(source=None if self.ctx.source is None else source, below=below)
+        return ctx, None if self.state is None else state
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What a sublayer's result depends on beside its inputs: the random numbers to come, and autocast."""
+    """What a sublayer's result depends on beside its inputs: random numbers to come, autocast, and hard choices."""
 
     device: torch.device
     cpu: Tensor
     cuda: Tensor | None
     autocast: tuple[bool, torch.dtype]
+    choices: Choices = field(default_factory=Choices)
 
     @staticmethod
     def now(device: torch.device) -> "Replay":
@@ -223,7 +243,7 @@ class Replay:
             torch.set_rng_state(self.cpu)
             if self.cuda is not None:
                 torch.cuda.set_rng_state(self.cuda, self.device)
-            with torch.autocast(self.device.type, dtype, enabled):
+            with torch.autocast(self.device.type, dtype, enabled), self.choices.reading():
                 yield
 
 
@@ -255,8 +275,19 @@ def _leaf(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
-def _attention() -> Attention:
-    return Attention(8, 2, Softmax(Causal()))
+def _example() -> Reversible:
+    from kinformer.attention import Attention
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    def attention() -> Attention:
+        return Attention(QKV(8, 2), Softmax(Causal()))
+
+    return Reversible([Coupled(attention(), MLP(8)), Coupled(attention())], LayerNorm(16))
 
 
-EXAMPLES = (lambda: Reversible([Coupled(_attention(), MLP(8)), Coupled(_attention())], LayerNorm(16)),)
+EXAMPLES = (
+    Example(_example, breaks={"compiles": "its backward computes layers again, which is no one graph of operations"}),
+)

@@ -1,1 +1,1 @@
-"""Losses: auxiliary losses by the key under which layers report them, with the parameters that each one moves."""
+"""Losses whose arithmetic is their own: of targets, of several exits at once, of what a compressed memory has lost."""

@@ -1,4 +1,4 @@
-"""COMPRESSION: what is lost when a memory is compressed, told by what attention reads from it or by rebuilding it."""
+"""Losses of a compressed memory: what attention no longer reads in it, or what cannot be rebuilt from it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.loss import Penalty
+from kinformer.core.checks import at_least, one_of
 
 Norm = Literal["l2", "mse"]
 
@@ -16,15 +16,19 @@ Norm = Literal["l2", "mse"]
 class CompressionLoss(nn.Module, ABC):
     """A loss for each token of a segment, of the states that are compressed next; it trains the compression alone.
 
-    `norm="l2"` is the Euclidean norm of what differs, as in the paper; "mse" the mean of its squares. Every input is
-    detached but what the compression has made. Weigh the loss in a model by `penalties={loss.key: 1.0}`.
+    Every input is detached but what the compression has made. The memory reports it under `key`, and declares that it
+    trains the compression and this module; weigh it in a model by `penalties={loss.key: 1.0}`.
+
+    norm: "l2", the Euclidean norm of what differs, as in the paper, or "mse", the mean of its squares.
+
+    Errors: ValueError for another norm.
     """
 
     key: str
 
     def __init__(self, norm: Norm = "l2"):
         super().__init__()
-        self.norm = norm
+        self.norm = one_of("norm", norm, Norm)
 
     @abstractmethod
     def forward(
@@ -58,22 +62,27 @@ class AttentionReconstruction(CompressionLoss):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()
+        squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
         return squares.mean((1, 3)) if self.norm == "mse" else _root(squares.sum((1, 3)))
 
 
 class AutoEncoding(CompressionLoss):
     """How far the old states are from what a transposed convolution makes of the compressed ones; alike for all tokens.
 
-    The loss that tries to keep everything; it is the only one that trains a decoder beside the compression. `d` is the
-    width, `rate` the compression's. Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
+    The loss that tries to keep everything; it is the only one that trains a decoder beside the compression.
+
+    d: the width of a state.
+    rate: the compression's.
+    norm: as in `CompressionLoss`.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """
 
     key = "autoencoding"
 
     def __init__(self, d: int, rate: int, norm: Norm = "l2"):
         super().__init__(norm)
-        self.decoder = nn.ConvTranspose1d(d, d, rate, stride=rate)
+        self.decoder = nn.ConvTranspose1d(at_least("d", d, 1), d, at_least("rate", rate, 1), stride=rate)
 
     def forward(
         self,
@@ -84,7 +93,7 @@ class AutoEncoding(CompressionLoss):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        gap = torch.where(old_real[..., None], self.decoder(new.mT).mT - old, 0.0)
+        gap = torch.where(old_real[..., None], self.decoder(new.mT).mT - old, 0.0)  # [B S D]
         squares = gap.square().sum((1, 2))
         numbers = (old_real.sum(1) * old.shape[2]).clamp_min(1)
         value = squares / numbers if self.norm == "mse" else _root(squares)
@@ -95,9 +104,3 @@ def _root(squares: Tensor) -> Tensor:
     # a plain square root would have an infinite gradient at 0
     some = squares > 0
     return torch.where(some, torch.where(some, squares, 1.0).sqrt(), 0.0)
-
-
-ATTENTION_RECONSTRUCTION = Penalty(AttentionReconstruction.key, lambda name: "memory.compression." in name)
-AUTOENCODING = Penalty(AutoEncoding.key, lambda name: "memory.compression." in name or "memory.loss.decoder." in name)
-
-EXAMPLES = (ATTENTION_RECONSTRUCTION, AUTOENCODING)

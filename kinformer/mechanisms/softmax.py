@@ -33,6 +33,8 @@ class Softmax(Keyed):
     section 3.2.1.
     """
 
+    merges = True
+
     def __init__(
         self,
         pattern: Pattern,

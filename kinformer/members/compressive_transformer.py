@@ -5,15 +5,21 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import one_of
+from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.compression import Conv, Dilated, MostUsed
-from kinformer.memories.compressive import Compressive, Max, Mean
+from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
+from kinformer.memories.compressive import Compressive
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+
+Compression = Literal["mean", "max", "conv", "dilated", "most_used"]
+Reconstruction = Literal["attention", "autoencoding"]
 
 
 @member
@@ -21,41 +27,52 @@ def compressive_transformer(
     d: int = 128,
     depth: int = 4,
     heads: int = 4,
+    head_dim: int | None = None,
     segment: int = 64,
     memory: int = 64,
     compressed: int = 64,
     rate: int = 4,
-    compression: Literal["mean", "max", "conv", "dilated", "most_used"] = "conv",
-    loss: Literal["attention", "autoencoding"] = "attention",
+    compression: Compression = "conv",
+    loss: Reconstruction = "attention",
+    reconstruction: float = 1.0,
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
     """Compressive Transformer (Rae et al., 2019, arXiv:1911.05507): a Transformer-XL with a second, compressed memory.
 
     Choose it for what must be remembered longer than a Transformer-XL does: each layer reads its `segment`, `memory`
-    tokens before it, and `rate` times `compressed` tokens before those. `loss` trains the compressions that learn.
+    tokens before it, and `rate` times `compressed` tokens before those. `loss`, weighed by `reconstruction`, trains the
+    compressions that learn, "conv" and "dilated", which want a `memory` of at least a `segment`.
     """
-    first = TransformerXL(heads, d // heads)
-    biases = [first, *(TransformerXL(heads, d // heads, u=first.u, v=first.v) for _ in range(depth - 1))]
+    width = d // heads if head_dim is None else head_dim
+    first = TransformerXL(heads, width, d)
+    biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v) for _ in range(depth - 1))]
     ways = {
-        "mean": lambda: Mean(rate),
-        "max": lambda: Max(rate),
-        "conv": lambda: Conv(d, rate),
-        "dilated": lambda: Dilated(d, rate),
+        "mean": lambda: MeanPool(rate),
+        "max": lambda: MaxPool(rate),
+        "conv": lambda: StridedConv(d, rate),
+        "dilated": lambda: DilatedConv(d, rate),
         "most_used": lambda: MostUsed(rate),
     }
+    learned = one_of("compression", compression, Compression) in ("conv", "dilated")
+    one_of("loss", loss, Reconstruction)
 
     def block(bias: TransformerXL) -> PostNorm:
-        learned = compression in ("conv", "dilated")
         lost = AttentionReconstruction() if loss == "attention" else AutoEncoding(d, rate)
         kept = Compressive(segment, memory, compressed, ways[compression](), lost if learned else None)
-        attention = Attention(d, heads, Softmax(Causal() & kept.reads, bias, dropout=dropout), memory=kept, bias=False)
+        mechanism = Softmax(Causal() & kept.reads, bias, dropout=dropout)
+        attention = Attention(QKV(d, heads, head_dim=head_dim, bias=False), mechanism, memory=kept)
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
-    penalties = {AttentionReconstruction.key: 1.0, AutoEncoding.key: 1.0}
-    return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout, penalties=penalties)
+    name = AttentionReconstruction.key if loss == "attention" else AutoEncoding.key
+    penalties = {name: reconstruction} if learned else {}
+    return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout, penalties=penalties, lanes=True)
 
 
+CUTS = "a row is cut where a segment ends, so that what is compressed there is read afterwards: positions are looked at"
 EXAMPLES = (
-    lambda: compressive_transformer(d=16, depth=2, heads=2, segment=8, memory=3, compressed=2, rate=4, vocab=11),
+    Example(
+        lambda: compressive_transformer(d=16, depth=2, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11),
+        breaks={"compiles": CUTS},
+    ),
 )

@@ -11,6 +11,7 @@ from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -18,6 +19,7 @@ def transformer_xl(
     d: int = 128,
     depth: int = 5,
     heads: int = 4,
+    head_dim: int | None = None,
     segment: int = 64,
     memory: int = 64,
     vocab: int = 256,
@@ -28,16 +30,17 @@ def transformer_xl(
     Choose it for text longer than what attention can hold: each layer reads its `segment` and `memory` tokens before
     it, so `depth` layers see depth times as far. It trains on consecutive text, its memory carried from batch to batch.
     """
-    first = TransformerXL(heads, d // heads)
-    biases = [first, *(TransformerXL(heads, d // heads, u=first.u, v=first.v) for _ in range(depth - 1))]
+    width = d // heads if head_dim is None else head_dim
+    first = TransformerXL(heads, width, d)
+    biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v) for _ in range(depth - 1))]
 
     def block(bias: TransformerXL) -> PostNorm:
         mechanism = Softmax(Causal() & Segment(segment, memory), bias, dropout=dropout)
-        attention = Attention(d, heads, mechanism, memory=Hidden(segment, memory), bias=False)
+        projection = QKV(d, heads, head_dim=head_dim, bias=False)
+        attention = Attention(projection, mechanism, memory=Hidden(segment, memory))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
-    return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout)
+    return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout, lanes=True)
 
 
 EXAMPLES = (lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),)
-COMPILES = True

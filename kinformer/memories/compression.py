@@ -1,47 +1,87 @@
-"""Compressions that are learned or that choose: convolution, dilated convolution, most-used."""
+"""Compressions: pooling, convolution, dilated convolution, most-used."""
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
+from kinformer.core.checks import at_least
+from kinformer.core.choice import choice
 from kinformer.memories.compressive import Compression, Compressive, Slots, by_block, first_of_block
 
 
-class Conv(Compression):
+class MeanPool(Compression):
+    """The mean of each block of `rate` states. Source: Rae et al., 2019, arXiv:1911.05507, section 3.2."""
+
+    def __init__(self, rate: int):
+        super().__init__()
+        self.rate = at_least("rate", rate, 1)
+
+    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
+        count = by_block(pos >= 0, self.rate).sum(2).clamp_min(1)
+        return Slots(by_block(x, self.rate).sum(2) / count[..., None], first_of_block(pos, self.rate))
+
+
+class MaxPool(Compression):
+    """The largest of each feature in each block of `rate` states.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
+    """
+
+    def __init__(self, rate: int):
+        super().__init__()
+        self.rate = at_least("rate", rate, 1)
+
+    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
+        real = by_block(pos >= 0, self.rate)[..., None]
+        most = by_block(x, self.rate).masked_fill(~real, -torch.inf).amax(2)
+        return Slots(torch.where(real.any(2), most, 0.0), first_of_block(pos, self.rate))
+
+
+class StridedConv(Compression):
     """A convolution whose kernel and stride are `rate`: the best of the paper's, with AttentionReconstruction.
+
+    d: the width of a state.
+    rate: states that become one.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """
 
     def __init__(self, d: int, rate: int):
         super().__init__()
-        self.rate = rate
-        self.down = nn.Conv1d(d, d, rate, stride=rate)
+        self.rate = at_least("rate", rate, 1)
+        self.down = nn.Conv1d(at_least("d", d, 1), d, rate, stride=rate)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        return Slots(self.down(x.mT).mT, first_of_block(pos, self.rate))
+        return Slots(_convolved(self.down, x), first_of_block(pos, self.rate))
 
 
-class Dilated(Compression):
+class DilatedConv(Compression):
     """Convolutions of 3 states, each dilated and followed by a ReLU, before one whose kernel and stride are `rate`.
 
     Choose it where what belongs together lies further apart than `rate`. They see zeros beyond the states that leave
     the memory together. A compressed state so hears of sum(dilations) tokens on either side of its block, which a
-    batch's limits do not keep from it. The paper names the kind and not the layers; these are a choice. Source: Rae et
-    al., 2019, arXiv:1911.05507, section 3.2.
+    batch's limits do not keep from it. The paper names the kind and not the layers; these are a choice.
+
+    d: the width of a state.
+    rate: states that become one.
+    dilations: of each convolution of 3.
+
+    Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """
 
     def __init__(self, d: int, rate: int, dilations: tuple[int, ...] = (1, 2)):
         super().__init__()
-        self.rate = rate
+        self.rate = at_least("rate", rate, 1)
+        for n in dilations:
+            at_least("a dilation", n, 1)
         self.wide = nn.ModuleList(nn.Conv1d(d, d, 3, dilation=n, padding=n) for n in dilations)
-        self.down = nn.Conv1d(d, d, rate, stride=rate)
+        self.down = nn.Conv1d(at_least("d", d, 1), d, rate, stride=rate)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         for conv in self.wide:
-            x = torch.where((pos >= 0)[..., None], conv(x.mT).mT.relu(), 0.0)
-        return Slots(self.down(x.mT).mT, first_of_block(pos, self.rate))
+            x = torch.where((pos >= 0)[..., None], _convolved(conv, x).relu(), 0.0)
+        return Slots(_convolved(self.down, x), first_of_block(pos, self.rate))
 
 
 class MostUsed(Compression):
@@ -55,21 +95,34 @@ class MostUsed(Compression):
 
     def __init__(self, rate: int):
         super().__init__()
-        self.rate = rate
+        self.rate = at_least("rate", rate, 1)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         most = pos.shape[1] // self.rate
-        best = used.masked_fill(pos < 0, -torch.inf).sort(dim=1, descending=True, stable=True).indices[:, :most]
+        ranked = choice(lambda: used.masked_fill(pos < 0, -torch.inf).sort(1, descending=True, stable=True).indices)
         room = (by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
-        chosen = best.masked_fill(torch.arange(most, device=pos.device) >= room, pos.shape[1]).sort(dim=1).values
-        end = nn.functional.pad(pos, (0, 1), value=-1)
-        return Slots(
-            nn.functional.pad(x, (0, 0, 0, 1)).take_along_dim(chosen[..., None], 1), end.take_along_dim(chosen, 1)
+        # past the last of the blocks that hold something an empty state is chosen, one column behind all others
+        chosen = (
+            ranked[:, :most].masked_fill(torch.arange(most, device=pos.device) >= room, pos.shape[1]).sort(1).values
         )
+        end = F.pad(pos, (0, 1), value=-1)
+        return Slots(F.pad(x, (0, 0, 0, 1)).take_along_dim(chosen[..., None], 1), end.take_along_dim(chosen, 1))
 
 
-EXAMPLES = (
-    lambda: Compressive(4, 4, 3, Conv(16, 2), AttentionReconstruction()),
-    lambda: Compressive(3, 4, 1, Dilated(16, 3, (2,)), AutoEncoding(16, 3, "mse")),
-    lambda: Compressive(4, 4, 3, MostUsed(2)),
-)
+def _convolved(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
+    return conv(x.to(conv.weight.dtype).mT).mT  # [B D S] to [B D N]
+
+
+def _strided() -> Compressive:
+    from kinformer.losses.compression import AttentionReconstruction
+
+    return Compressive(4, 4, 3, StridedConv(16, 2), AttentionReconstruction())
+
+
+def _dilated() -> Compressive:
+    from kinformer.losses.compression import AutoEncoding
+
+    return Compressive(3, 4, 1, DilatedConv(16, 3, (2,)), AutoEncoding(16, 3, "mse"))
+
+
+EXAMPLES = (lambda: Compressive(3, 2, 1, MaxPool(3)), _strided, _dilated, lambda: Compressive(4, 4, 3, MostUsed(2)))

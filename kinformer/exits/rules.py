@@ -10,12 +10,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.adapt.confidence import Confidence
+from kinformer.core.checks import a_part, at_least, one_of, within
+from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
+from kinformer.exits.confidence import Confidence, Head, linear
 
 
 class Rule(nn.Module, ABC):
-    """Which tokens leave after a layer. `states` holds what each layer so far made, the last one's last."""
+    """Which tokens leave after a layer, decided in float32 or better.
+
+    `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
+    its own. A rule that needs something from outside keeps it from call to call: `start` and `told`.
+    """
 
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
         """What the rule keeps from call to call."""
@@ -27,7 +33,11 @@ class Rule(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+        self,
+        states: Sequence[Float[Tensor, "B T D"]],
+        pos: Int[Tensor, "B T"],
+        told: State = (),
+        head: Head | None = None,
     ) -> Bool[Tensor, "B T"]: ...
 
 
@@ -35,8 +45,14 @@ class Rule(nn.Module, ABC):
 class Decaying:
     """A threshold that starts higher and falls with position: 0.9 threshold + 0.1 exp(-temperature pos / length).
 
-    Early tokens matter more: what they get wrong, all later ones read. `length` is the longest row. `form` "code" is
-    what the authors' code does: 0.1 threshold in place of 0.1. Source: Schuster et al., 2022, arXiv:2207.07061,
+    Early tokens matter more: what they get wrong, all later ones read.
+
+    threshold: what it falls towards, from 0.
+    length: tokens of the longest row.
+    temperature: how fast it falls.
+    form: "paper", or "code": what the authors' code does, 0.1 threshold in place of 0.1.
+
+    Errors: ValueError for another form and numbers that mean nothing. Source: Schuster et al., 2022, arXiv:2207.07061,
     equation 5.
     """
 
@@ -45,6 +61,12 @@ class Decaying:
     temperature: float = 4.0
     form: Literal["paper", "code"] = "paper"
 
+    def __post_init__(self) -> None:
+        within("threshold", self.threshold, 0, torch.inf)
+        within("temperature", self.temperature, 0, torch.inf)
+        at_least("length", self.length, 1)
+        one_of("form", self.form, ("paper", "code"))
+
     def __call__(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         most = 1.0 if self.form == "paper" else self.threshold
         fall = torch.exp(-self.temperature * pos.clamp_min(0) / self.length)
@@ -52,19 +74,30 @@ class Decaying:
 
 
 class Confident(Rule):
-    """A token leaves once its confidence reaches the threshold; `strict`: once it exceeds it.
+    """A token leaves once its confidence reaches the threshold.
 
-    Source: Schuster et al., 2022, arXiv:2207.07061, section 3 (at least the threshold); public code asks for more.
+    confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
+    threshold: a number, or one that falls with position: `Decaying(0.9, 512)`.
+    strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
+
+    Source: Schuster et al., 2022, arXiv:2207.07061, section 3.
     """
 
     def __init__(self, confidence: Confidence, threshold: float | Decaying, *, strict: bool = False):
         super().__init__()
-        self.confidence, self.threshold, self.strict = confidence, threshold, strict
+        self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
+        if not isinstance(threshold, Decaying):
+            within("threshold", threshold, -torch.inf, torch.inf)
+        self.threshold, self.strict = threshold, strict
 
     def forward(
-        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+        self,
+        states: Sequence[Float[Tensor, "B T D"]],
+        pos: Int[Tensor, "B T"],
+        told: State = (),
+        head: Head | None = None,
     ) -> Bool[Tensor, "B T"]:
-        sure = self.confidence(states)
+        sure = self.confidence(states, head)
         threshold = self.threshold(pos) if isinstance(self.threshold, Decaying) else self.threshold
         return sure > threshold if self.strict else sure >= threshold
 
@@ -72,38 +105,51 @@ class Confident(Rule):
 class Multinomial(Rule):
     """Each token's exit is the likeliest of softmax(W h + b) of its state after the first layer.
 
+    d: the width of a state.
+    depth: how many layers there are.
+
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
 
     def __init__(self, d: int, depth: int):
         super().__init__()
-        self.choice = nn.Linear(d, depth)
+        self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by."""
-        return self.choice(states[0]).log_softmax(-1)
+        return linear(self.choice, states[0]).log_softmax(-1)
 
     def forward(
-        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+        self,
+        states: Sequence[Float[Tensor, "B T D"]],
+        pos: Int[Tensor, "B T"],
+        told: State = (),
+        head: Head | None = None,
     ) -> Bool[Tensor, "B T"]:
-        return self.choice(states[0]).argmax(-1) < len(states)
+        return linear(self.choice, states[0]).argmax(-1) < len(states)
 
 
 class Geometric(Rule):
     """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
 
-    One w for all layers as in the paper, or `shared=False`.
+    d: the width of a state.
+    depth: how many layers there are.
+    threshold: the probability above which it stops.
+    shared: one w for all layers as in the paper, or one each.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
 
     def __init__(self, d: int, depth: int, *, threshold: float = 0.5, shared: bool = True):
         super().__init__()
-        self.threshold = threshold
-        self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
+        self.threshold = within("threshold", threshold, 0, 1)
+        units = 1 if shared else at_least("depth", depth, 1) - 1
+        self.stop = nn.ModuleList(nn.Linear(at_least("d", d, 1), 1) for _ in range(units))
 
     def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
-        return self.stop[min(n, len(self.stop) - 1)](states[n])[..., 0]
+        unit = self.stop[min(n, len(self.stop) - 1)]
+        assert isinstance(unit, nn.Linear)
+        return linear(unit, states[n])[..., 0]
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by: stop at n and not before; the last layer takes the rest."""
@@ -112,7 +158,11 @@ class Geometric(Rule):
         return stay + F.pad(F.logsigmoid(logits), (0, 1))
 
     def forward(
-        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: State
+        self,
+        states: Sequence[Float[Tensor, "B T D"]],
+        pos: Int[Tensor, "B T"],
+        told: State = (),
+        head: Head | None = None,
     ) -> Bool[Tensor, "B T"]:
         return self._logit(states, len(states) - 1).sigmoid() > self.threshold
 
@@ -126,12 +176,15 @@ class Chosen(NamedTuple):
 class BySequence(Rule):
     """All tokens of a row leave at the likeliest exit of softmax(W s + b), s the mean of the source's states.
 
+    d: the width of a state.
+    depth: how many layers there are.
+
     Errors: ValueError where no source was ever given. Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.1.
     """
 
     def __init__(self, d: int, depth: int):
         super().__init__()
-        self.choice = nn.Linear(d, depth)
+        self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
 
     def start(self, batch: int, *, device: torch.device | None = None) -> Chosen:
         return Chosen(torch.zeros(batch, dtype=torch.long, device=device))
@@ -140,16 +193,24 @@ class BySequence(Rule):
         """Log-probabilities of the exits, to train by."""
         real = (source_pos >= 0)[..., None]
         mean = torch.where(real, source, 0.0).sum(1) / real.sum(1).clamp_min(1)
-        return self.choice(mean).log_softmax(-1)
+        return linear(self.choice, mean).log_softmax(-1)
 
     def told(self, state: Chosen, ctx: Context) -> Chosen:
         if ctx.source is not None and ctx.source_pos is not None:
-            return Chosen(self.log_q(ctx.source, ctx.source_pos).argmax(-1) + 1)
-        if not torch.compiler.is_compiling() and bool((state.exit == 0).any()):
-            raise ValueError("BySequence got no source; pass Context(source=..., source_pos=...) in the first call")
+            source, source_pos = ctx.source, ctx.source_pos
+            return Chosen(choice(lambda: self.log_q(source, source_pos).argmax(-1) + 1))
+        if not torch.compiler.is_compiling():
+            ctx.memo.expect(
+                state.exit > 0, "BySequence got no source; pass Context(source=..., source_pos=...) in the first call"
+            )
+            ctx.memo.settle()
         return state
 
     def forward(
-        self, states: Sequence[Float[Tensor, "B T D"]], pos: Int[Tensor, "B T"], told: Chosen
+        self,
+        states: Sequence[Float[Tensor, "B T D"]],
+        pos: Int[Tensor, "B T"],
+        told: State = (),
+        head: Head | None = None,
     ) -> Bool[Tensor, "B T"]:
         return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])

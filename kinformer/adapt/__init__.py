@@ -1,1 +1,0 @@
-"""Adapt: how sure a model is of what it has so far, and what that decides."""

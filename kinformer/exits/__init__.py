@@ -1,0 +1,1 @@
+"""Exits: what says that a token has been through enough layers."""

@@ -1,0 +1,32 @@
+"""Aligned: the loss of all exits at once, each read with nobody having left."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import one_of
+from kinformer.losses.cross_entropy import cross_entropy
+
+Weights = Literal["uniform", "linear", "sqrt"]
+
+
+def aligned(
+    logits: Sequence[Float[Tensor, "B T V"]], targets: Int[Tensor, "B T"], weights: Weights = "uniform"
+) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
+    """sum_n w_n CE_n / sum_n w_n, summed over real targets; and how many there are: the mean is the caller's.
+
+    Choose it to train the layers of an `EarlyExit`: each learns to predict, from states of which none was copied.
+
+    logits: of each exit, the lowest first.
+    targets: -1 where there is none.
+    weights: w_n of exit n, from 1: "uniform" 1, "linear" n, "sqrt" its root.
+
+    Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.1.
+    """
+    power = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5}[one_of("weights", weights, Weights)]
+    losses, counts = zip(*(cross_entropy(one, targets) for one in logits), strict=True)
+    w = torch.arange(1, len(losses) + 1, dtype=losses[0].dtype, device=targets.device) ** power
+    return (w * torch.stack(losses)).sum() / w.sum(), counts[0]
