@@ -1,17 +1,25 @@
 """Linear attention: naive loops from the equations, chunks, gates, padding, groups of heads, and what it refuses."""
 
+import inspect
+import subprocess
+import sys
+
 import pytest
 import torch
 
+from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
+from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.read import merge
-from kinformer.core.state import fork, reset
+from kinformer.core.state import Exact, fork, reset
 from kinformer.maps.elu import ELU
+from kinformer.maps.favor import FAVOR
 from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.linear import FullLinear, Gated, Linear, Sum
+from kinformer.mechanisms.linear import FullLinearAttention, GatedSum, LinearAttention, Sum
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -20,10 +28,10 @@ B, H, T, K, V = 2, 2, 13, 8, 5
 
 def mechanisms():
     return [
-        Linear(ELU()),
-        Linear(ELU(), Gated(), piece=4),
-        Linear(RandomFourier(H, K, 32)),
-        Linear(RandomFourier(H, K, 32), Gated(), piece=5),
+        LinearAttention(ELU()),
+        LinearAttention(ELU(), GatedSum(), piece=4),
+        LinearAttention(RandomFourier(H, K, 32)),
+        LinearAttention(RandomFourier(H, K, 32), GatedSum(), piece=5),
     ]
 
 
@@ -32,7 +40,7 @@ every = pytest.mark.parametrize("mechanism", mechanisms(), ids=["elu", "elu-gate
 
 def inputs(groups=H, t=T):
     q, k, v = torch.randn(B, H, t, K), torch.randn(B, groups, t, K), torch.randn(B, groups, t, V)
-    return q, k, v, {"gate": torch.randn(B, H, t, 1) * 2}
+    return q, k, v, {"gate": torch.randn(B, groups, t, 1) * 2}
 
 
 def run(pos):
@@ -41,6 +49,24 @@ def run(pos):
 
 def numbered(t=T):
     return torch.arange(t).expand(B, t)
+
+
+def call(mechanism, q, k, v, k_pos=None, state=None, ctx=None, sides=None, own=True):
+    k_pos = numbered(k.shape[2]) if k_pos is None else k_pos
+    ctx = run(numbered(q.shape[2])) if ctx is None else ctx
+    queries, keys = Queries(q, ctx.by_head), Keys(k, v, k_pos[:, None], sides or {}, own=own)
+    return mechanism(queries, keys, state, ctx)
+
+
+def begun(mechanism, length=T, groups=H, dtype=torch.float64, cross=False):
+    room = Room(B, length, dtype, torch.device("cpu"))
+    return mechanism.start(room, Sizes(H, groups, groups, K, V, cross))
+
+
+def sums(state):
+    """S and z, the constants that were kept apart put back."""
+    whole = state.inside.s * state.inside.level.exp()[..., None, None]
+    return whole[..., :-1], whole[..., -1]
 
 
 def recurrence(mechanism, q, k, v, gate):
@@ -52,7 +78,7 @@ def recurrence(mechanism, q, k, v, gate):
             s, z = torch.zeros(phi_k.shape[-1], V), torch.zeros(phi_k.shape[-1])
             for t in range(q.shape[2]):
                 g = gate[b, h, t, 0].sigmoid()
-                keep, add = (g, 1 - g) if isinstance(mechanism.update, Gated) else (1.0, 1.0)
+                keep, add = (g, 1 - g) if isinstance(mechanism.update, GatedSum) else (1.0, 1.0)
                 s = keep * s + add * torch.outer(phi_k[b, h, t], v[b, h, t])
                 z = keep * z + add * phi_k[b, h, t]
                 y[b, h, t] = (phi_q[b, h, t] @ s) / mechanism.map.denominator(phi_q[b, h, t] @ z)
@@ -62,24 +88,24 @@ def recurrence(mechanism, q, k, v, gate):
 @every
 def test_the_parallel_form_is_the_recurrence(mechanism):
     q, k, v, sides = inputs()
-    state = mechanism.start(B, T, H, K, V)
-    out = mechanism(q, k, v, numbered(), state, run(numbered()), sides)
+    out = call(mechanism, q, k, v, state=begun(mechanism), sides=sides)
     wanted, s, z = recurrence(mechanism, q, k, v, sides["gate"])
     assert torch.allclose(out.y.y, wanted, atol=1e-12, rtol=1e-12)
-    assert torch.allclose(out.state.s[-1, -1], s, atol=1e-12) and torch.allclose(out.state.z[-1, -1], z, atol=1e-12)
+    ours_s, ours_z = sums(out.state)
+    assert torch.allclose(ours_s[-1, -1], s, atol=1e-12) and torch.allclose(ours_z[-1, -1], z, atol=1e-12)
 
 
 @every
 @pytest.mark.parametrize("sizes", [[1] * T, [5, 1, 7], [T - 1, 1]], ids=str)
 def test_chunks_are_the_whole(mechanism, sizes):
     q, k, v, sides = inputs()
-    whole = mechanism(q, k, v, numbered(), None, run(numbered()), sides)
+    whole = call(mechanism, q, k, v, sides=sides)
     assert whole.state is None
-    state, found = mechanism.start(B, T, H, K, V), []
+    state, found = begun(mechanism), []
     for at in torch.arange(T).split(sizes):
         part = {name: side[:, :, at] for name, side in sides.items()}
         pos = numbered()[:, at]
-        out = mechanism(q[:, :, at], k[:, :, at], v[:, :, at], pos, state, run(pos), part)
+        out = call(mechanism, q[:, :, at], k[:, :, at], v[:, :, at], pos, state, run(pos), part)
         state = out.state
         found.append(out.y)
     assert torch.allclose(torch.cat([r.y for r in found], 2), whole.y.y, atol=1e-12, rtol=1e-12)
@@ -90,37 +116,39 @@ def test_chunks_are_the_whole(mechanism, sizes):
 @every
 def test_padding_on_either_side_changes_nothing(mechanism):
     q, k, v, sides = inputs()
-    alone = mechanism(q, k, v, numbered(), mechanism.start(B, T, H, K, V), run(numbered()), sides)
+    alone = call(mechanism, q, k, v, state=begun(mechanism), sides=sides)
     pos = torch.full((B, T + 4), -1)
     placed = [100 * torch.randn(*x.shape[:2], T + 4, x.shape[-1]) for x in (q, k, v, sides["gate"])]
     for b, left in enumerate((4, 1)):
         pos[b, left : left + T] = torch.arange(T)
         for x, y in zip(placed, (q, k, v, sides["gate"]), strict=True):
             x[b, :, left : left + T] = y[b]
-    out = mechanism(*placed[:3], pos, mechanism.start(B, T, H, K, V), run(pos), {"gate": placed[3]})
+    out = call(mechanism, *placed[:3], pos, begun(mechanism), run(pos), {"gate": placed[3]})
     for b in range(B):
         assert torch.allclose(out.y.y[b][:, pos[b] >= 0], alone.y.y[b], atol=1e-12)
     assert out.y.y.transpose(1, 2)[pos < 0].count_nonzero() == 0
-    assert torch.allclose(out.state.s, alone.state.s, atol=1e-12)
-    assert torch.allclose(out.state.z, alone.state.z, atol=1e-12)
+    for ours, theirs in zip(sums(out.state), sums(alone.state), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
 
 
 def test_a_chunk_of_padding_leaves_the_state_alone():
-    mechanism = Linear(ELU(), Gated())
+    mechanism = LinearAttention(ELU(), GatedSum())
     q, k, v, sides = inputs()
-    before = mechanism(q, k, v, numbered(), mechanism.start(B, T, H, K, V), run(numbered()), sides).state
-    nothing = torch.full((B, T), -1)
-    out = mechanism(q, k, v, nothing, fork(before), run(nothing), sides)
-    assert torch.equal(out.state.s, before.s) and torch.equal(out.state.z, before.z)
+    before = call(mechanism, q, k, v, state=begun(mechanism), sides=sides).state
+    for length in (T, 1):
+        nothing, some = torch.full((B, length), -1), {"gate": sides["gate"][:, :, :length]}
+        given = (x[:, :, :length] for x in (q, k, v))
+        out = call(mechanism, *given, nothing, fork(before), run(nothing), some)
+        assert all(torch.equal(new, old) for new, old in zip(out.state.inside, before.inside, strict=True))
 
 
 def test_an_empty_read_is_zero_with_finite_gradients():
-    for mechanism in (Linear(ELU()), FullLinear(ELU()), Linear(RandomFourier(H, K))):
+    for mechanism in (LinearAttention(ELU()), FullLinearAttention(ELU()), LinearAttention(RandomFourier(H, K))):
         q, k, v, sides = inputs()
         q, k, v = (x.requires_grad_() for x in (q, k, v))
         pos = numbered().clone()
         pos[0] = -1
-        out = mechanism(q, k, v, pos, None, run(pos), sides)
+        out = call(mechanism, q, k, v, pos, None, run(pos), sides)
         assert out.y.y[0].count_nonzero() == 0
         assert out.y.lse is None or bool((out.y.lse[0] == -torch.inf).all())
         out.y.y.sum().backward()
@@ -134,7 +162,7 @@ def test_saturated_gates_neither_overflow_nor_lose_the_past():
         gate = torch.full((B, H, T, 1), level)
         gate[:, :, 0] = 0.0
         reads = [
-            Linear(ELU(), Gated())(*(x.to(dtype) for x in (q, k, v)), numbered(), None, run(numbered()), {"gate": gate})
+            call(LinearAttention(ELU(), GatedSum()), *(x.to(dtype) for x in (q, k, v)), sides={"gate": gate})
             for dtype in (torch.float32, torch.float64)
         ]
         assert torch.allclose(reads[0].y.y.double(), reads[1].y.y, atol=1e-5)
@@ -143,43 +171,136 @@ def test_saturated_gates_neither_overflow_nor_lose_the_past():
 
 
 def test_the_state_is_float32_at_least():
-    mechanism = Linear(ELU())
-    state = mechanism.start(B, T, H, K, V, dtype=torch.bfloat16)
-    assert {leaf.dtype for leaf in state} == {torch.float32}
-    q, k, v = (x.bfloat16() for x in inputs()[:3])
-    out = mechanism(q, k, v, numbered(), state, run(numbered()), {})
-    assert {leaf.dtype for leaf in out.state} == {torch.float32} and out.y.y.dtype == torch.bfloat16
-    assert {leaf.dtype for leaf in mechanism.start(B, T, H, K, V)} == {torch.float64}
+    mechanism = LinearAttention(ELU())
+    for length in (T, 1):
+        state = begun(mechanism, dtype=torch.bfloat16)
+        assert {leaf.dtype for leaf in state.inside} == {torch.float32}
+        q, k, v = (x.bfloat16() for x in inputs(t=length)[:3])
+        out = call(mechanism, q, k, v, state=state)
+        assert {leaf.dtype for leaf in out.state.inside} == {torch.float32} and out.y.y.dtype == torch.bfloat16
+    assert {leaf.dtype for leaf in begun(mechanism).inside} == {torch.float64}
+
+
+@pytest.mark.parametrize("length", [1, T])
+def test_a_state_keeps_its_precision_whatever_comes(length):
+    """One made in float64 for float32 inputs stays so, and autocast does not reach the sums."""
+    mechanism, (q, k, v, _) = LinearAttention(ELU()), inputs(t=length)
+    narrow = [x.float() for x in (q, k, v)]
+    out = call(mechanism, *narrow, state=begun(mechanism))
+    assert {leaf.dtype for leaf in out.state.inside} == {torch.float64} and out.y.y.dtype == torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = call(mechanism, *narrow, state=begun(mechanism, dtype=torch.float32))
+    assert {leaf.dtype for leaf in cast.state.inside} == {torch.float32}
+    assert torch.allclose(cast.y.y, out.y.y, atol=1e-5)
 
 
 def test_the_state_does_not_grow_and_resets_by_row():
-    mechanism = Linear(ELU())
+    mechanism = LinearAttention(ELU())
     q, k, v, _ = inputs()
-    fresh = mechanism.start(B, 1, H, K, V)
-    assert fresh.s.shape == (B, H, K, V) and fresh.z.shape == (B, H, K)
-    used = mechanism(q, k, v, numbered(), fresh, run(numbered()), {}).state
-    half = mechanism(q, k, v, numbered(), reset(used, torch.tensor([True, False])), run(numbered()), {}).state
-    assert torch.allclose(half.s[0], used.s[0]) and torch.allclose(half.s[1], 2 * used.s[1])
+    fresh = begun(mechanism, 1)
+    assert isinstance(fresh, Exact) and fresh.inside.s.shape == (B, H, K, V + 1)
+    used = call(mechanism, q, k, v, state=fresh).state
+    half = call(mechanism, q, k, v, state=reset(fork(used), torch.tensor([True, False]))).state
+    for ours, once in zip(sums(half), sums(used), strict=True):
+        assert torch.allclose(ours[0], once[0]) and torch.allclose(ours[1], 2 * once[1])
+
+
+@pytest.mark.parametrize("update", [Sum(), GatedSum()], ids=["sum", "gated"])
+def test_a_step_writes_into_its_state_where_nothing_learns(update):
+    """No copy of S and no look at the device: B7, B8."""
+    mechanism, (q, k, v, sides) = LinearAttention(ELU(), update), inputs(t=1)
+    state = begun(mechanism)
+    place = state.inside.s.data_ptr()
+    assert call(mechanism, q, k, v, state=state, sides=sides).state.inside.s.data_ptr() == place
+    asked = []
+
+    class Watched(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            out = function(*args, **(kwargs or {}))
+            asked.append((function.__name__, getattr(out, "numel", int)()))
+            return out
+
+    size = state.inside.s.numel()
+    with Watched():
+        call(mechanism, q, k, v, state=state, sides=sides)
+    assert asked and not any(name.startswith(("_local_scalar_dense", "cat", "is_nonzero")) for name, _ in asked)
+    made = [name for name, numbers in asked if numbers >= size and not name.partition(".")[0].endswith("_")]
+    assert all(name.startswith(("view", "expand", "unsafe_view", "_unsafe_view", "reshape", "slice")) for name in made)
+
+
+@every
+def test_a_step_that_learns_leaves_the_state_before_it_alone(mechanism):
+    q, k, v, sides = inputs()
+    before = call(mechanism, q, k, v, state=begun(mechanism), sides=sides).state
+    q, k, v = (x[:, :, :1].requires_grad_() for x in (q, k, v))
+    copy, one = fork(before), {"gate": sides["gate"][:, :, :1]}
+    after = call(mechanism, q, k, v, numbered(1) + T, before, run(numbered(1) + T), one)
+    assert all(torch.equal(x, y) for x, y in zip(before.inside, copy.inside, strict=True))
+    assert all(g.abs().sum() > 0 for g in torch.autograd.grad(after.y.y.sin().sum(), (q, k, v)))
+
+
+@pytest.mark.parametrize("sizes", [[1] * T, [5, 1, 7]], ids=str)
+@pytest.mark.parametrize("update", [Sum, GatedSum])
+def test_gradients_are_the_same_however_a_row_is_cut(update, sizes):
+    """The state carries its graph, through gates and through the constants that are kept apart."""
+    mechanism = LinearAttention(FAVOR(K, 8), update(), piece=4)
+    given = [x.requires_grad_() for x in (*inputs()[:3], inputs()[3]["gate"])]
+
+    def gradients(cuts):
+        state, total = begun(mechanism), 0.0
+        for at in torch.arange(T).split(cuts):
+            q, k, v, gate = (x[:, :, at] for x in given)
+            out = call(mechanism, q, k, v, numbered()[:, at], state, run(numbered()[:, at]), {"gate": gate})
+            state, total = out.state, total + out.y.y.sin().sum() + out.y.lse.cos().sum()
+        return torch.autograd.grad(total, given, allow_unused=True, materialize_grads=True)
+
+    for ours, whole in zip(gradients(sizes), gradients([T]), strict=True):
+        assert torch.allclose(ours, whole, atol=1e-12)
+        assert update is Sum or whole.abs().sum() > 0
 
 
 def test_key_heads_are_shared_by_groups_of_query_heads():
-    q, k, v, _ = inputs(groups=1)
-    for mechanism in (Linear(ELU()), FullLinear(ELU())):
-        shared = mechanism(q, k, v, numbered(), None, run(numbered()), {}).y
-        spread = mechanism(q, *(x.expand(-1, H, -1, -1) for x in (k, v)), numbered(), None, run(numbered()), {}).y
+    q, k, v, sides = inputs(groups=1)
+    for mechanism in (LinearAttention(ELU()), LinearAttention(ELU(), GatedSum()), FullLinearAttention(ELU())):
+        shared = call(mechanism, q, k, v, sides=sides).y
+        spread = call(
+            mechanism,
+            q,
+            *(x.expand(-1, H, -1, -1) for x in (k, v)),
+            sides={"gate": sides["gate"].expand(-1, H, -1, -1)},
+        ).y
         assert torch.allclose(shared.y, spread.y, atol=1e-13) and torch.allclose(shared.lse, spread.lse, atol=1e-13)
-    with pytest.raises(ValueError, match="give as many of both"):
-        Linear(ELU(), Gated())(q, k, v, numbered(), None, run(numbered()), {"gate": torch.zeros(B, H, T, 1)})
 
 
-@pytest.mark.parametrize("rule", [Sum(), Gated()], ids=["sum", "gated"])
+@pytest.mark.parametrize("key_heads", [1, 2, 4])
+def test_each_key_head_has_a_gate(key_heads):
+    layer = Attention(QKV(16, 4, key_heads=key_heads), LinearAttention(ELU(), GatedSum()))
+    assert layer.side is None and layer.key_side.weight.shape == (key_heads, 16)
+    x = torch.randn(B, T, 16)
+    whole, state, done = layer(x).y, layer.start(B, T), []
+    for t in range(T):
+        out = layer(x[:, t : t + 1], state, run(numbered()[:, t : t + 1]))
+        state = out.state
+        done.append(out.y)
+    assert torch.allclose(torch.cat(done, 1), whole, atol=1e-12)
+
+
+@pytest.mark.parametrize("update", [Sum(), GatedSum()], ids=["sum", "gated"])
+def test_remembering_alone_leaves_the_same_state(update):
+    layer, x = Attention(QKV(16, 2), LinearAttention(ELU(), update)), torch.randn(B, T, 16)
+    wanted = layer(x, layer.start(B, T), run(numbered())).state
+    found = layer(x, layer.start(B, T), run(numbered()).but(remember=True)).state
+    assert all(torch.allclose(a, b, atol=1e-13) for a, b in zip(found.inside, wanted.inside, strict=True))
+
+
+@pytest.mark.parametrize("rule", [Sum(), GatedSum()], ids=["sum", "gated"])
 def test_the_lse_is_the_log_of_the_sum_of_the_kernel_and_merges(rule):
     q, k, v, sides = inputs()
-    mechanism = Linear(ELU(), rule)
-    whole = mechanism(q, k, v, numbered(), None, run(numbered()), sides).y
+    mechanism = LinearAttention(ELU(), rule)
+    whole = call(mechanism, q, k, v, sides=sides).y
     odd = torch.where(numbered() % 2 == 1, numbered(), -1)
     even = torch.where(numbered() % 2 == 0, numbered(), -1)
-    joined = merge(*(mechanism(q, k, v, k_pos, None, run(numbered()), sides).y for k_pos in (odd, even)))
+    joined = merge(*(call(mechanism, q, k, v, k_pos, sides=sides).y for k_pos in (odd, even)))
     assert torch.allclose(whole.y, joined.y, atol=1e-12) and torch.allclose(whole.lse, joined.lse, atol=1e-12)
     if isinstance(rule, Sum):
         kernel = torch.where(q > 0, q + 1, q.exp()) @ torch.where(k > 0, k + 1, k.exp()).mT
@@ -197,8 +318,8 @@ class Scaled(ELU):
 
 def test_what_a_map_leaves_out_is_added_back():
     q, k, v, sides = inputs()
-    for mechanism in (Linear, lambda map: Linear(map, Gated(), piece=3), FullLinear):
-        plain, scaled = (mechanism(m)(q, k, v, numbered(), None, run(numbered()), sides).y for m in (ELU(), Scaled()))
+    for mechanism in (LinearAttention, lambda map: LinearAttention(map, GatedSum(), piece=3), FullLinearAttention):
+        plain, scaled = (call(mechanism(m), q, k, v, sides=sides).y for m in (ELU(), Scaled()))
         assert torch.allclose(plain.y, scaled.y, atol=1e-12) and torch.allclose(plain.lse, scaled.lse, atol=1e-12)
 
 
@@ -207,7 +328,7 @@ def test_the_full_form_against_a_loop():
     q, k, v, _ = inputs()
     k_pos = numbered().clone()
     k_pos[1, 4:] = -1
-    found = FullLinear(ELU())(q[:, :, :6], k, v, k_pos, None, Context(numbered(6)), {}).y.y
+    found = call(FullLinearAttention(ELU()), q[:, :, :6], k, v, k_pos, ctx=Context(numbered(6)), own=False).y.y
     for b in range(B):
         for h in range(H):
             for i in range(6):
@@ -219,30 +340,89 @@ def test_the_full_form_against_a_loop():
 
 def test_gates_come_from_the_input():
     """Attention projects one number per head and token; the layer is the recurrence with their sigmoid."""
-    layer = Attention(16, H, Linear(ELU(), Gated()), out=False)
+    layer = Attention(QKV(16, H), LinearAttention(ELU(), GatedSum()), aggregation=Concat())
     x = torch.randn(B, T, 16)
-    q, (k, v) = layer.projection.queries(x, numbered()), layer.projection.keys(x, numbered())
-    gate = (x @ layer.side.weight.T + layer.side.bias).transpose(1, 2)[..., None]
-    wide = [torch.zeros(B, H, T, V), *(0 for _ in range(2))]
-    wide[0], *_ = recurrence(layer.mechanism, q, k, v[..., :V], gate)
+    queries, keys = layer.projection.both(x, numbered())
+    gate = (x @ layer.key_side.weight.T + layer.key_side.bias).transpose(1, 2)[..., None]
+    wanted, *_ = recurrence(layer.mechanism, queries.q, keys.k, keys.v[..., :V], gate)
     y = layer(x, None, run(numbered())).y.unflatten(-1, (H, K)).transpose(1, 2)
-    assert torch.allclose(y[..., :V], wide[0], atol=1e-12)
+    assert torch.allclose(y[..., :V], wanted, atol=1e-12)
+
+
+def test_a_source_is_added_up_once():
+    """Cross-attention over all keys: the state of a decoder's second call is the sums over the source."""
+    layer = Attention(QKV(16, 2), FullLinearAttention(ELU()), cross=True)
+    x, source, source_pos = torch.randn(B, 4, 16), torch.randn(B, 5, 16), numbered(5).clone()
+    source_pos[1, 3:] = -1
+    whole = layer(x, None, Context(numbered(4), source=source, source_pos=source_pos)).y
+    first = Context(numbered(4)[:, :1], source=source, source_pos=source_pos, only=Causal())
+    out = layer(x[:, :1], layer.start(B, 4), first)
+    assert torch.allclose(out.y, whole[:, :1], atol=1e-13)
+    assert torch.allclose(layer(x[:, 1:], out.state, Context(numbered(4)[:, 1:])).y, whole[:, 1:], atol=1e-13)
+    assert out.state.inside.s.shape == (B, 2, K, 9)
+    for state in (None, layer.start(B, 4)):
+        with pytest.raises(ValueError, match="got no source"):
+            layer(x, state, Context(numbered(4)))
+
+
+@pytest.mark.parametrize("sources", [T, T + 2])
+def test_causal_sums_of_another_sequence_are_refused(sources):
+    """Whether a sequence reads itself is told, never guessed from positions, which may be equal: A4."""
+    with pytest.raises(ValueError, match=r"^LinearAttention .* use FullLinearAttention\(map\) for cross-attention$"):
+        Attention(QKV(16, 2), LinearAttention(ELU()), cross=True)
+    q, k, v = torch.randn(B, H, T, K), torch.randn(B, H, sources, K), torch.randn(B, H, sources, V)
+    with pytest.raises(ValueError, match="for cross-attention"):
+        call(LinearAttention(ELU()), q, k, v, own=False)
+    with pytest.raises(ValueError, match="for cross-attention"):
+        LinearAttention(ELU())(Queries(q, numbered()[:, None]), None, None, run(numbered()))
+    with pytest.raises(NoState):
+        begun(LinearAttention(ELU()), cross=True)
+
+
+COMPILED = """
+import torch
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context
+from kinformer.maps.elu import ELU
+from kinformer.mechanisms.linear import LinearAttention
+
+q, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None]
+try:
+    torch.compile(LinearAttention(ELU()), backend="eager")(
+        Queries(q, pos[:, None]), Keys(q, q, pos[:, None], own=False), None, Context(pos, run=True)
+    )
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_compiled_they_are_refused_too():
+    """In a process of its own, because annotations that are checked cannot be compiled."""
+    found = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("LinearAttention adds up the sequence that asks"), found.stderr
 
 
 def test_what_cannot_be_honoured_is_refused():
     q, k, v, _ = inputs()
     pos = numbered()
     with pytest.raises(ValueError, match="run=True"):
-        Linear(ELU())(q, k, v, pos, None, Context(pos), {})
+        call(LinearAttention(ELU()), q, k, v, ctx=Context(pos))
     for ctx in (Context(pos, run=True, only=Causal()), Context(pos, run=True, also=Causal())):
-        for mechanism in (Linear(ELU()), FullLinear(ELU())):
+        for mechanism in (LinearAttention(ELU()), FullLinearAttention(ELU())):
             with pytest.raises(ValueError, match=r"ctx\.only or ctx\.also"):
-                mechanism(q, k, v, pos, None, ctx, {})
-    for k_pos in (pos + 1, numbered(T + 1)):
-        k, v = torch.randn(B, H, k_pos.shape[1], K), torch.randn(B, H, k_pos.shape[1], V)
-        with pytest.raises(ValueError, match="cross-attention"):
-            Linear(ELU())(q, k, v, k_pos, None, run(pos), {})
-    with pytest.raises(NoState, match=r"use Linear\(map\)"):
-        FullLinear(ELU()).start(B, T, H, K, V)
+                call(mechanism, q, k, v, ctx=ctx)
+    with pytest.raises(ValueError, match="13 queries and 14 keys"):
+        call(LinearAttention(ELU()), q, torch.randn(B, H, T + 1, K), torch.randn(B, H, T + 1, V))
+    with pytest.raises(NoState, match=r"use LinearAttention\(map\)"):
+        begun(FullLinearAttention(ELU()))
     with pytest.raises(ValueError, match="share 2 key heads"):
-        Linear(ELU())(torch.randn(B, 3, T, K), *inputs()[1:3], pos, None, run(pos), {})
+        call(LinearAttention(ELU()), torch.randn(B, 3, T, K), *inputs()[1:3])
+    with pytest.raises(ValueError, match="give a feature map, such as ELU"):
+        unchecked(LinearAttention, ELU)
+    with pytest.raises(ValueError, match="piece=0"):
+        LinearAttention(ELU(), piece=0)
+
+
+def unchecked(kind, *args):
+    """Made as outside of the tests, where nothing checks annotations."""
+    return inspect.unwrap(kind.__init__)(kind.__new__(kind), *args)
