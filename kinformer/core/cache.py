@@ -114,10 +114,12 @@ def written(
             )
         pos = ctx.memo.get(lambda: state.pos[:, None], "by head", state.pos)
         return state.keys(pos, own=False), state
-    if state is None or not keys.k.shape[2]:
-        return (keys, None) if state is None else (state.keys(state.pos[:, None]), state)
+    if state is None:
+        return keys, None
     if not keys.own:
         return keys, KV.of(keys, state.now)
+    if not keys.k.shape[2]:
+        return state.keys(state.pos[:, None]), state
     key = ("slots", pattern, state.pos, state.now, ctx.pos)
     return _carried_out(ctx.memo.get(lambda: _planned(state, queries, pattern, ctx), *key), state, keys)
 
@@ -191,7 +193,8 @@ def _compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> Pla
 
 
 def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
-    learning = torch.is_grad_enabled() and (keys.k.requires_grad or keys.v.requires_grad or state.k.requires_grad)
+    both = (keys.k, keys.v, *keys.sides.values(), state.k, state.v, *state.sides.values())
+    learning = torch.is_grad_enabled() and any(x.requires_grad for x in both)
 
     def write(old: Tensor, new: Tensor, dim: int) -> Tensor:
         new = _spoiled(new.to(old.dtype), plan.lost)

@@ -45,7 +45,8 @@ class Request:
     def piece(self, rows: Where, columns: Where) -> "Request":
         """The read of some queries in some keys: the only place that slices.
 
-        Positions, sides, labels, tags and what came from below are cut together.
+        Positions, sides, labels, tags and what came from below are cut together. Its memo is its own: positions of a
+        piece are new objects, so nothing about them would be found again, and every mask would outlive its piece.
         """
         queries, keys = self.queries.cut(rows), self.keys.cut(columns)
 
@@ -56,7 +57,7 @@ class Request:
             return value.piece(rows, columns)
 
         below = {name: cut(value) for name, value in self.below.items()}
-        return self.but(queries=queries, keys=keys, run=False, below=below)
+        return self.but(queries=queries, keys=keys, run=False, below=below, memo=fresh())
 
     def but(self, **changes: object) -> "Request":
         """The same request with other fields."""

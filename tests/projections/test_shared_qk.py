@@ -5,9 +5,11 @@ import torch
 
 from kinformer.attention import Attention
 from kinformer.core.layer import Context
+from kinformer.core.vectors import unit
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
-from kinformer.projections.shared_qk import SharedQK, unit
+from kinformer.projections.shared_qk import SharedQK
+from tests.unhooked import refusals, unhooked
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -15,7 +17,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_keys_are_queries_at_unit_length():
     projection = SharedQK(12, 3)
     x, pos = torch.randn(2, 5, 12), torch.arange(5).expand(2, -1)
-    q, k, v = projection(x, pos, x, pos)
+    queries, keys = projection(x, pos, x, pos)
+    q, k, v = queries.q, keys.k, keys.v
     for h in range(3):
         rows = slice(4 * h, 4 * h + 4)
         qk = x @ projection.qk.weight[rows].T + projection.qk.bias[rows]
@@ -38,7 +41,7 @@ def test_long_vectors_do_not_overflow_in_float16():
 
 
 def test_softmax_decodes_under_it():
-    layer = Attention(16, 2, Softmax(Causal()), projection=SharedQK(16, 2))
+    layer = Attention(SharedQK(16, 2), Softmax(Causal()))
     x, pos = torch.randn(2, 7, 16), torch.arange(7).expand(2, -1)
     state, steps = layer.start(2, 7), []
     for t in range(7):
@@ -51,3 +54,29 @@ def test_softmax_decodes_under_it():
 def test_a_width_that_does_not_split_is_refused():
     with pytest.raises(ValueError, match="d=10 does not split into heads=4"):
         SharedQK(10, 4)
+
+
+def test_both_is_queries_and_keys_from_one_product():
+    projection, x, pos = SharedQK(12, 3, head_dim=5), torch.randn(2, 5, 12), torch.arange(5).expand(2, -1)
+    products = []
+    projection.qk.register_forward_hook(lambda *_: products.append(1))
+    queries, keys = projection.both(x, pos)
+    assert len(products) == 1
+    apart, also = projection.queries(x, pos), projection.keys(x, pos)
+    for one, other in ((queries.q, apart.q), (keys.k, also.k), (keys.v, also.v), (queries.pos, apart.pos)):
+        assert torch.equal(one, other)
+
+
+def test_its_matrices_by_name():
+    projection = SharedQK(12, 3, bias=False)
+    for name, linear in (("q", projection.qk), ("k", projection.qk), ("v", projection.v)):
+        assert projection.matrix(name)[0] is linear.weight and projection.matrix(name)[1] is None
+
+
+def said():
+    return refusals([lambda: SharedQK(0, 1), lambda: SharedQK(8, 0), lambda: SharedQK(8, 2, eps=-1.0)])
+
+
+def test_arguments_are_checked():
+    for text, start in zip(unhooked(f"{__name__}:{said.__name__}"), ("d=0", "heads=0", "eps=-1.0"), strict=True):
+        assert text.startswith(f"ValueError: {start}")
