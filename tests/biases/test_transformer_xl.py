@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import TransformerXL, distances, sinusoids
@@ -20,6 +19,7 @@ from kinformer.patterns.full import Full
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
 from tests.biases.requests import asked
+from tests.looks import Looks
 
 pytestmark = pytest.mark.usefixtures("float64")
 HEADS, DIM = 4, 6
@@ -139,26 +139,6 @@ def test_no_layer_waits_for_its_device(pattern: Pattern, run: bool) -> None:
     with Looks() as looks:
         pos.amax().item()
     assert looks.count == 1  # a look would have been seen
-
-
-class Looks(TorchDispatchMode):
-    """Counts how often numbers are fetched from where tensors live."""
-
-    def __enter__(self) -> "Looks":
-        self.count = 0
-        return super().__enter__()
-
-    def __torch_dispatch__(self, function, types, args=(), keywords=None):
-        self.count += function in FETCHES
-        return function(*args, **(keywords or {}))
-
-
-FETCHES = (
-    torch.ops.aten._local_scalar_dense.default,
-    torch.ops.aten.nonzero.default,
-    torch.ops.aten.equal.default,
-    torch.ops.aten.is_nonzero.default,
-)
 
 
 @pytest.mark.parametrize("cuts", [[1] * 11, [4, 1, 6]], ids=str)

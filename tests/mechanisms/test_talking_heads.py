@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.aggregations.linear import Concat, Linear
+from kinformer.aggregations.out_projection import Concat, OutProjection
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.core.layer import Context
@@ -16,6 +16,7 @@ from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -26,28 +27,29 @@ def talking(
     before, after = MixHeads(h_k, h, bias=bias), MixHeads(h, h_v, bias=bias)
     for mix in (before, after) if bias else ():
         torch.nn.init.normal_(mix.mix.bias)
-    aggregation = Linear(h_v, 4, 16) if out else Concat()
+    aggregation = OutProjection(h_v, 4, 16) if out else Concat()
     mechanism = Explicit(pattern, before=before, after=after)
-    return Attention(16, h_k, mechanism, head_dim=4, key_heads=key_heads, aggregation=aggregation)
+    return Attention(QKV(16, h_k, head_dim=4, key_heads=key_heads), mechanism, aggregation=aggregation)
 
 
 def naive(layer: Attention, x: Tensor, pos: Tensor, pattern: Pattern) -> Tensor:
     """J = Q K^T / sqrt(d_k) (h_k heads); L = J P_l (h heads); W = softmax(L); U = W P_w (h_v heads); O = U V."""
-    q, k, v = layer.projection(x, pos, x, pos)
+    queries, keys = layer.projection(x, pos, x, pos)
+    q, k, v = queries.q, keys.k, keys.v
     before, after = layer.mechanism.before.mix, layer.mechanism.after.mix
     h_k, h_v, length = q.shape[1], after.out_features, x.shape[1]
     y = torch.zeros(len(x), h_v, length, v.shape[-1])
     for b, i in ((b, i) for b in range(len(x)) for i in range(length)):
-        keys = [j for j in range(length) if min(pos[b, i], pos[b, j]) >= 0 and pattern(b, 0, pos[b, i], pos[b, j])]
+        reads = [j for j in range(length) if min(pos[b, i], pos[b, j]) >= 0 and pattern(b, 0, pos[b, i], pos[b, j])]
         mixed = []
-        for j in keys:
+        for j in reads:
             products = [q[b, h, i].dot(k[b, h * k.shape[1] // h_k, j]) / math.sqrt(q.shape[-1]) for h in range(h_k)]
             mixed.append(before(torch.stack(products)))
-        for n, j in enumerate(keys):
+        for n, j in enumerate(reads):
             weight = after(torch.stack(mixed).softmax(0)[n])
             for g in range(h_v):
                 y[b, g, i] += weight[g] * v[b, g * v.shape[1] // h_v, j]
-    return layer.aggregation(y)
+    return layer.aggregation(y, pos)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -85,13 +87,12 @@ def test_with_patterns_by_head_a_value_head_hears_of_what_any_head_reads() -> No
     layer = talking(Heads(Causal() & Band(0), Causal()), 2, 2, 2, bias=True)
     pos = torch.arange(5)[None]
     x = torch.randn(1, 5, 16)
-    values = layer.projection.keys(x, pos)[1]
-    q, (k, _) = layer.projection.queries(x, pos), layer.projection.keys(x, pos)
+    queries, keys = layer.projection(x, pos, x, pos)
 
     def read(v: Tensor) -> Tensor:
-        return layer.mechanism(q, k, v, pos, None, Context(pos), {}).y.y[0].sum(-1)
+        return layer.mechanism(queries, keys._replace(v=v), None, Context(pos)).y.y[0].sum(-1)
 
-    jacobian = torch.autograd.functional.jacobian(read, values)[:, :, 0].abs().sum(-1)
+    jacobian = torch.autograd.functional.jacobian(read, keys.v)[:, :, 0].abs().sum(-1)
     for head in range(2):
         assert torch.equal(jacobian[head, :, head] > 0, Causal().matrix(5))
 
@@ -102,7 +103,7 @@ def test_pairs_that_a_bias_shuts_out_stay_out_and_leave_gradients_finite() -> No
     span.span.data.copy_(torch.tensor([1.0, 3.0]))
     before, after = MixHeads(2, 3, bias=True), MixHeads(3, 2, bias=True)
     torch.nn.init.normal_(after.mix.bias)
-    layer = Attention(16, 2, Explicit(Causal(), span, before=before, after=after), out=False)
+    layer = Attention(QKV(16, 2), Explicit(Causal(), span, before=before, after=after), aggregation=Concat())
     x, pos = torch.randn(1, 8, 16, requires_grad=True), torch.arange(8)[None]
     y = layer(x, None, Context(pos)).y
     gradients = torch.autograd.grad(y.square().sum(), [x, *layer.parameters()])
@@ -110,8 +111,8 @@ def test_pairs_that_a_bias_shuts_out_stay_out_and_leave_gradients_finite() -> No
     assert (y[0, 0] == 0).all() and (y[0, 1:] != 0).all()
     heard = torch.autograd.functional.jacobian(lambda x: layer(x, None, Context(pos)).y[0, 7].sum(), x.detach())[0]
     logits = Explicit(Causal(), span, up=True)
-    q, (k, v) = layer.projection.queries(x, pos), layer.projection.keys(x, pos)
-    open_to_some = (logits(q, k, v, pos, None, Context(pos), {}).up["scores"][0, :, 7] > -torch.inf).any(0)
+    up = logits(*layer.projection(x, pos, x, pos), None, Context(pos)).up["scores"]
+    open_to_some = (up.scores[0, :, 7] > -torch.inf).any(0)
     assert open_to_some[:7].tolist() == (heard.abs().sum(-1) > 0)[:7].tolist()
     assert 0 < open_to_some.sum() < 7 and not open_to_some[7]
 

@@ -7,11 +7,13 @@ from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.biases.relative import Relative
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
+from kinformer.core.loss import gathered
 from kinformer.core.read import Read, merge
 from kinformer.execute import attend
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 TINY = torch.tensor(1e-8, dtype=torch.float64)
@@ -28,15 +30,16 @@ def test_adaptive_span_attention(golden: Golden) -> None:
     new = tensors["x"].shape[1]
     row = torch.cat([tensors["cache"], tensors["x"]], 1)
     pos = torch.arange(row.shape[1]).expand(len(row), -1)
-    q, k, v = near.projection(tensors["x"], pos[:, -new:], row, pos)
+    queries, keys = near.projection(tensors["x"], pos[:, -new:], row, pos)
+    q, k, v = queries.q, keys.k, keys.v
     pair = {"q_pos": pos[:, None, -new:], "k_pos": pos[:, None], "pattern": near.mechanism.pattern}
     read, unspanned = (attend(q, k, v, **pair, bias=layer.mechanism.bias) for layer in (near, far))
     tiny = Read(torch.zeros_like(read.y), unspanned.lse + TINY.log())
-    close(near.aggregation(merge(read, tiny).y), tensors["y"])
+    close(near.aggregation(merge(read, tiny).y, pos[:, -new:]), tensors["y"])
 
     out = near(row, None, Context(pos, run=True))
-    assert torch.allclose(out.y[:, -new:], near.aggregation(read.y), atol=1e-12, rtol=0)
-    close(golden.hyperparameters["loss_coeff"] * out.aux["span"], tensors["span_loss"])
+    assert torch.allclose(out.y[:, -new:], near.aggregation(read.y, pos[:, -new:]), atol=1e-12, rtol=0)
+    close(golden.hyperparameters["loss_coeff"] * gathered(out.aux, pos >= 0)["span"], tensors["span_loss"])
 
 
 def built(golden: Golden) -> tuple[Attention, Attention]:
@@ -48,12 +51,13 @@ def built(golden: Golden) -> tuple[Attention, Attention]:
     everything = AdaptiveSpan(sizes["heads"], longest, nearest=1, itself=False, start=longest)
     pattern, d = Causal() & Band(longest), sizes["d"]
     near, far = (
-        Attention(d, sizes["heads"], Softmax(pattern, Plus(key_pe, z)), bias=False).double() for z in (span, everything)
+        Attention(QKV(d, sizes["heads"], bias=False), Softmax(pattern, Plus(key_pe, z))).double()
+        for z in (span, everything)
     )
-    linears = {"q": near.projection.q, "k": near.projection.k, "v": near.projection.v, "o": near.aggregation.out}
     with torch.no_grad():
         span.span.copy_(tensors["z"])
         key_pe.keys.zero_()[:longest] = tensors["key_pe"]  # row longest - D is distance D, as in Relative
-        for name, linear in linears.items():
-            linear.weight.copy_(tensors[f"W_{name}"].T)
+        for layer in (near, far):
+            layer.projection.qkv.weight.copy_(torch.cat([tensors[f"W_{name}"].T for name in "qkv"]))
+            layer.aggregation.linear.weight.copy_(tensors["W_o"].T)
     return near, far

@@ -26,7 +26,8 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.patterns.segment import Segment
-from tests.parity.peers import agree, put
+from kinformer.projections.qkv import QKV
+from tests.parity.peers import agree, gradient, put, put_qkv
 
 VOCAB, D, DEPTH, HEADS = 19, 24, 2, 4
 LENGTH, MEMORY = 6, 6
@@ -76,7 +77,7 @@ def ours_like(theirs: XLNetModel, pattern: Pattern, memory: bool = False) -> Sta
         relation = RelativeSegment(HEADS, D // HEADS)
         kept = Hidden(LENGTH, MEMORY) if memory else None
         made = PostNorm(
-            Attention(D, HEADS, Softmax(pattern, Plus(bias, relation)), memory=kept, bias=False),
+            Attention(QKV(D, HEADS, bias=False), Softmax(pattern, Plus(bias, relation)), memory=kept),
             MLP(D),
             norm=lambda d: LayerNorm(d, eps=1e-12),
         ).to(theirs.dtype)
@@ -84,8 +85,8 @@ def ours_like(theirs: XLNetModel, pattern: Pattern, memory: bool = False) -> Sta
         mlp: Any = made.layers[1]
         own = their.rel_attn
         for name in "qkv":
-            put(getattr(attention.projection, name), getattr(own, name).flatten(1).T)
-        put(attention.aggregation.out, own.o.flatten(1))
+            put_qkv(attention.projection, name, getattr(own, name).flatten(1).T)
+        put(attention.aggregation.linear, own.o.flatten(1))
         put(bias.position, own.r.flatten(1).T)
         with torch.no_grad():
             bias.u.copy_(own.r_w_bias)
@@ -114,7 +115,7 @@ def test_layers(dtype: torch.dtype, attn_type: str, pattern: Pattern) -> None:
 @pytest.mark.parametrize(("attn_type", "pattern"), [("bi", Full()), ("uni", Causal())])
 def test_segments(dtype: torch.dtype, attn_type: str, pattern: Pattern) -> None:
     theirs, tokens = peer(dtype, attn_type), torch.randint(0, VOCAB, (3, 11))
-    ctx = Context(torch.arange(11).expand(3, -1), run=True, below={"segment": SEGMENT})
+    ctx = Context(torch.arange(11).expand(3, -1), run=True, labels={"segment": SEGMENT})
     ours = ours_like(theirs, pattern)(theirs.word_embedding(tokens), None, ctx).y
     agree(ours, theirs(input_ids=tokens, token_type_ids=SEGMENT, use_mems=False).last_hidden_state)
 
@@ -125,7 +126,7 @@ def test_segments_and_padding(dtype: torch.dtype) -> None:
     theirs, tokens = peer(dtype, "bi"), torch.randint(0, VOCAB, (3, 11))
     pos = torch.arange(11).repeat(3, 1)
     pos[1, 8:] = pos[2, 5:] = -1
-    ctx = Context(pos, run=True, below={"segment": SEGMENT})
+    ctx = Context(pos, run=True, labels={"segment": SEGMENT})
     ours = ours_like(theirs, Full())(theirs.word_embedding(tokens), None, ctx).y
     mask = (pos >= 0).to(dtype)
     want = theirs(input_ids=tokens, token_type_ids=SEGMENT, attention_mask=mask, use_mems=False).last_hidden_state
@@ -151,7 +152,7 @@ def test_gradients() -> None:
     theirs, tokens = peer(torch.float64, "bi"), torch.randint(0, VOCAB, (3, 11))
     ours: Any = ours_like(theirs, Full())
     segment = (torch.arange(11) > 5).long().expand(3, -1)
-    ctx = Context(torch.arange(11).expand(3, -1), run=True, below={"segment": segment})
+    ctx = Context(torch.arange(11).expand(3, -1), run=True, labels={"segment": segment})
     ours(theirs.word_embedding(tokens).detach(), None, ctx).y.sin().sum().backward()
     theirs(input_ids=tokens, token_type_ids=segment, use_mems=False).last_hidden_state.sin().sum().backward()
     attention, own = ours.layers[0].layers[0], theirs.layer[0].rel_attn
@@ -161,4 +162,4 @@ def test_gradients() -> None:
     agree(distance.v.grad, own.r_r_bias.grad)
     agree(relation.u.grad, own.r_s_bias.grad)
     agree(relation.keys.grad.transpose(0, 1), own.seg_embed.grad)
-    agree(attention.projection.k.weight.grad.T, own.k.grad.flatten(1))
+    agree(gradient(attention.projection, "k").T, own.k.grad.flatten(1))

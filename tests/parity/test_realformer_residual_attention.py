@@ -7,8 +7,10 @@ from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context
 from kinformer.depth.stack import Stack
-from kinformer.mechanisms.explicit import Explicit, FromBelow
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+from kinformer.scores.residual import ResidualScores
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -20,7 +22,7 @@ def test_realformer(golden: Golden, float64: None) -> None:
     blocks = [PreNorm(layer(golden, n), norm=lambda d: nn.Identity()) for n in range(depth)]
     for n in range(1, depth + 1):
         out = Stack(blocks[:n])(tensors["x"], None, Context(pos))
-        close(out.up["0.scores"], tensors[f"scores_{n}"])
+        close(out.up["0.scores"].scores, tensors[f"scores_{n}"])
         close(out.y, tensors[f"y{n}"])
     assert f"y{depth + 1}" not in tensors
 
@@ -32,15 +34,15 @@ def layer(golden: Golden, n: int) -> Attention:
     }
     assert weights.keys() <= {f"{kind}_{name}" for kind in "Wb" for name in "qkvo"}
     sizes = golden.hyperparameters
-    mechanism = Explicit(Full(), before=FromBelow(), up=True)
-    made = Attention(sizes["d"], sizes["heads"], mechanism, head_dim=sizes["d_head"])
+    mechanism = Explicit(Full(), score=ResidualScores(), up=True)
+    made = Attention(QKV(sizes["d"], sizes["heads"], head_dim=sizes["d_head"]), mechanism)
     for name in "qkv":
-        fill(getattr(made.projection, name), weights, name)
-    fill(made.aggregation.out, weights, "o")
+        fill(*made.projection.matrix(name), weights, name)
+    fill(made.aggregation.linear.weight, made.aggregation.linear.bias, weights, "o")
     return made
 
 
-def fill(linear: nn.Linear, weights: dict[str, Tensor], name: str) -> None:
+def fill(weight: Tensor, bias: Tensor, weights: dict[str, Tensor], name: str) -> None:
     """Weights are stored for y = x W + b; an absent b is none."""
-    linear.weight.data.copy_(weights[f"W_{name}"].T)
-    linear.bias.data.copy_(weights.get(f"b_{name}", torch.zeros_like(linear.bias)))
+    weight.data.copy_(weights[f"W_{name}"].T)
+    bias.data.copy_(weights.get(f"b_{name}", torch.zeros_like(bias)))

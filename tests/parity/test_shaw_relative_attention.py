@@ -6,7 +6,7 @@ from torch import nn
 from kinformer.biases.relative import Relative
 from kinformer.core.scores import scores
 from kinformer.execute import attend
-from kinformer.patterns.full import Full
+from tests.biases.requests import asked
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -16,7 +16,7 @@ def test_shaw(golden: Golden) -> None:
     q, k, v, table = (tensors[name] for name in ("q", "k", "v", "P"))
     bias = Relative(table.shape[1], golden.hyperparameters["k"]).double()
     bias.keys = bias.added = nn.Parameter(table)
-    at = {"q_pos": torch.arange(q.shape[2])[None, None].expand(len(q), 1, -1), "pattern": Full(), "bias": bias}
+    at = {"q_pos": torch.arange(q.shape[2])[None, None].expand(len(q), 1, -1), "bias": bias}
     at["k_pos"] = torch.arange(k.shape[2])[None, None].expand(len(k), 1, -1)
-    close(scores(q, k, **at), tensors["scores"])
+    close(scores(asked(q, k, v, **at)), tensors["scores"])
     close(attend(q, k, v, **at).y, tensors["out"])

@@ -1,13 +1,14 @@
 """Talking heads against timm's TalkingHeadAttn: biases of the mixes, as many heads between as before and after."""
 
 import torch
-from torch import nn
+from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -17,23 +18,23 @@ def test_talking_heads(golden: Golden, float64: None) -> None:
     x, heads = tensors["x"], sizes["heads"]
     before = MixHeads(heads, tensors["P_l"].shape[1], bias="b_l" in tensors)
     after = MixHeads(tensors["P_w"].shape[0], tensors["P_w"].shape[1], bias="b_w" in tensors)
-    layer = Attention(sizes["d"], heads, Explicit(Full(), before=before, after=after))
-    linears = {"l": before.mix, "w": after.mix, "o": layer.aggregation.out}
-    linears |= {name: getattr(layer.projection, name) for name in "qkv"}
+    layer = Attention(QKV(sizes["d"], heads), Explicit(Full(), before=before, after=after))
     used = {"x", "y"}
-    for name, linear in linears.items():
-        used |= fill(linear, golden, name, "P" if name in "lw" else "W")
+    for linear, names in ((before.mix, "l"), (after.mix, "w"), (layer.aggregation.linear, "o")):
+        used |= fill(linear.weight, linear.bias, golden, names, "P" if names in "lw" else "W")
+    for name in "qkv":
+        used |= fill(*layer.projection.matrix(name), golden, name, "W")
     assert used == tensors.keys()
     pos = torch.arange(x.shape[1]).expand(x.shape[:2])
     close(layer(x, None, Context(pos)).y, tensors["y"])
 
 
-def fill(linear: nn.Linear, golden: Golden, name: str, matrix: str) -> set[str]:
+def fill(weight: Tensor, bias: Tensor | None, golden: Golden, name: str, matrix: str) -> set[str]:
     """Weights are stored for y = x W + b; an absent b is none. Returns the names that were used."""
-    linear.weight.data.copy_(golden.tensors[f"{matrix}_{name}"].T)
+    weight.data.copy_(golden.tensors[f"{matrix}_{name}"].T)
     if f"b_{name}" in golden.tensors:
-        linear.bias.data.copy_(golden.tensors[f"b_{name}"])
+        bias.data.copy_(golden.tensors[f"b_{name}"])
         return {f"{matrix}_{name}", f"b_{name}"}
-    if linear.bias is not None:
-        linear.bias.data.zero_()
+    if bias is not None:
+        bias.data.zero_()
     return {f"{matrix}_{name}"}

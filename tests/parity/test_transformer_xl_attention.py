@@ -11,6 +11,7 @@ from kinformer.memories.hidden import Hidden, HiddenStates
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
+from kinformer.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -19,15 +20,14 @@ def attention(tensors: dict[str, Tensor], sizes: dict[str, int], segment: int, m
     d, heads, head_dim = sizes["d"], sizes["heads"], sizes["d_head"]
     bias = TransformerXL(heads, head_dim, d, u=nn.Parameter(tensors["u"]), v=nn.Parameter(tensors["v"]))
     mechanism = Softmax(Causal() & Segment(segment, memory), bias)
-    layer = Attention(d, heads, mechanism, head_dim=head_dim, memory=Hidden(segment, memory), bias=False).double()
+    projection = QKV(d, heads, head_dim=head_dim, bias=False)
+    layer = Attention(projection, mechanism, memory=Hidden(segment, memory)).double()
     matrices = {
-        "projection.q.weight": tensors["W_q"].T,
-        "projection.k.weight": tensors["W_kE"].T,
-        "projection.v.weight": tensors["W_v"].T,
+        "projection.qkv.weight": torch.cat([tensors[name].T for name in ("W_q", "W_kE", "W_v")]),
         "mechanism.bias.position.weight": tensors["W_kR"].T,
         "mechanism.bias.u": tensors["u"],
         "mechanism.bias.v": tensors["v"],
-        "aggregation.out.weight": tensors["W_o"].T,
+        "aggregation.linear.weight": tensors["W_o"].T,
     }
     layer.load_state_dict(matrices)
     return layer
