@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from kinformer.projections.qkv import QKV
+
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 
 
@@ -14,6 +16,23 @@ def put(ours: nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.Embedding, weight: Tens
         ours.weight.copy_(weight)
         if bias is not None:
             ours.bias.copy_(bias)
+
+
+def put_qkv(ours: QKV, name: str, weight: Tensor, bias: Tensor | None = None) -> None:
+    """Copy the matrix of "q", "k" or "v" into the fused one, and a bias exactly where ours has one."""
+    own, own_bias = ours.matrix(name)
+    assert own.shape == weight.shape, f"ours {tuple(own.shape)}, theirs {tuple(weight.shape)}"
+    assert (own_bias is None) == (bias is None), "only one of the two has a bias"
+    with torch.no_grad():
+        own.copy_(weight)
+        if own_bias is not None and bias is not None:
+            own_bias.copy_(bias)
+
+
+def gradient(ours: QKV, name: str) -> Tensor:
+    """The gradient of the matrix of "q", "k" or "v"."""
+    assert ours.qkv.weight.grad is not None
+    return ours.qkv.weight.grad.split(ours.widths)["qkv".index(name)]
 
 
 def agree(ours: Tensor, theirs: Tensor, tolerance: float | None = None) -> None:

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForMaskedLM
 from kinformer.core.layer import Context
 from kinformer.members.bert import bert
 from kinformer.models.mlm import MLM
-from tests.parity.peers import agree, put, shaken
+from tests.parity.peers import agree, gradient, put, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40  # Hugging Face counts the mask, which is our id 19, among its tokens
 
@@ -45,10 +45,10 @@ def put_encoder(made: MLM, embeddings: nn.Module, layers: Any, transform: nn.Lin
     for block, layer in zip(made_any.body.layers, layers, strict=True):
         attention, mlp = block.layers
         own, out = layer.attention.self, layer.attention.output
-        put(attention.projection.q, own.query.weight, own.query.bias)
-        put(attention.projection.k, own.key.weight, own.key.bias)
-        put(attention.projection.v, own.value.weight, own.value.bias)
-        put(attention.aggregation.out, out.dense.weight, out.dense.bias)
+        put_qkv(attention.projection, "q", own.query.weight, own.query.bias)
+        put_qkv(attention.projection, "k", own.key.weight, own.key.bias)
+        put_qkv(attention.projection, "v", own.value.weight, own.value.bias)
+        put(attention.aggregation.linear, out.dense.weight, out.dense.bias)
         put(block.norms[0], out.LayerNorm.weight, out.LayerNorm.bias)
         put(mlp.up, layer.intermediate.dense.weight, layer.intermediate.dense.bias)
         put(mlp.down, layer.output.dense.weight, layer.output.dense.bias)
@@ -88,7 +88,7 @@ def test_padding_on_either_side(dtype: torch.dtype) -> None:
 def test_two_kinds_of_segments() -> None:
     theirs, tokens = peer(torch.float64), hidden()
     segment = (torch.arange(17) > torch.tensor([[4], [9], [16]])).long()
-    ctx = Context(torch.arange(17).expand(3, -1), run=True, below={"segment": segment})
+    ctx = Context(torch.arange(17).expand(3, -1), run=True, labels={"segment": segment})
     want = theirs(input_ids=tokens, token_type_ids=segment).logits
     agree(ours_like(theirs).logits(tokens, None, ctx).y, want[..., :VOCAB])
 
@@ -98,7 +98,7 @@ def test_loss_and_gradients() -> None:
     theirs = peer(torch.float64)
     ours: Any = ours_like(theirs)
     tokens = torch.randint(0, VOCAB, (3, 17))
-    read, wanted = ours.hide(tokens, torch.Generator().manual_seed(0))
+    read, wanted = ours.hide(tokens, fixed=True)
     loss = ours(tokens)
     their_loss = F.cross_entropy(theirs(input_ids=read).logits[..., :VOCAB].transpose(1, 2), wanted, ignore_index=-1)
     agree(loss.total, their_loss)
@@ -109,5 +109,5 @@ def test_loss_and_gradients() -> None:
     agree(ours.position.table.weight.grad, embeddings.position_embeddings.weight.grad)
     agree(ours.kind.weight.grad, embeddings.token_type_embeddings.weight.grad)
     agree(first.layers[1].up.weight.grad, their_first.intermediate.dense.weight.grad)
-    agree(first.layers[0].projection.q.weight.grad, their_first.attention.self.query.weight.grad)
+    agree(gradient(first.layers[0].projection, "q"), their_first.attention.self.query.weight.grad)
     agree(ours.head.bias.grad, theirs.cls.predictions.decoder.bias.grad)

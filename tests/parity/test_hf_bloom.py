@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from transformers import BloomConfig, BloomForCausalLM
 from transformers.models.bloom import modeling_bloom
 
-from kinformer.generate import generate
+from kinformer.generation import generate
 from kinformer.members.bloom import bloom
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, left_padded, put, shaken
+from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken
 
 VOCAB, D, DEPTH = 19, 24, 3
 
@@ -60,8 +60,8 @@ def ours_like(theirs: BloomForCausalLM) -> LM:
         put(block.norms[0], layer.input_layernorm.weight, layer.input_layernorm.bias)
         put(block.norms[1], layer.post_attention_layernorm.weight, layer.post_attention_layernorm.bias)
         for n, name in enumerate("qkv"):
-            put(getattr(attention.projection, name), *(third(x, layer, n) for x in fused(layer)))
-        put(attention.aggregation.out, layer.self_attention.dense.weight, layer.self_attention.dense.bias)
+            put_qkv(attention.projection, name, *(third(x, layer, n) for x in fused(layer)))
+        put(attention.aggregation.linear, layer.self_attention.dense.weight, layer.self_attention.dense.bias)
         put(mlp.up, layer.mlp.dense_h_to_4h.weight, layer.mlp.dense_h_to_4h.bias)
         put(mlp.down, layer.mlp.dense_4h_to_h.weight, layer.mlp.dense_4h_to_h.bias)
     return made
@@ -113,7 +113,7 @@ def test_loss_and_gradients() -> None:
     layer, block = theirs.transformer.h[0], ours.body.layers[1]
     agree(block.layers[1].up.weight.grad, layer.mlp.dense_h_to_4h.weight.grad)
     their_v = third(layer.self_attention.query_key_value.weight.grad, layer, 2)
-    agree(block.layers[0].projection.v.weight.grad, their_v)
+    agree(gradient(block.layers[0].projection, "v"), their_v)
 
 
 def test_greedy() -> None:

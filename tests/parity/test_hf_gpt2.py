@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from kinformer.generate import generate
+from kinformer.generation import generate
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, left_padded, put, shaken
+from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40
 
@@ -45,11 +45,9 @@ def ours_like(theirs: GPT2LMHeadModel) -> LM:
         put(block.norms[0], their.ln_1.weight, their.ln_1.bias)
         put(block.norms[1], their.ln_2.weight, their.ln_2.bias)
         qkv = zip(their.attn.c_attn.weight.T.chunk(3), their.attn.c_attn.bias.chunk(3), strict=True)
-        for linear, (weight, bias) in zip(
-            (attention.projection.q, attention.projection.k, attention.projection.v), qkv, strict=True
-        ):
-            put(linear, weight, bias)
-        put(attention.aggregation.out, their.attn.c_proj.weight.T, their.attn.c_proj.bias)
+        for name, (weight, bias) in zip("qkv", qkv, strict=True):
+            put_qkv(attention.projection, name, weight, bias)
+        put(attention.aggregation.linear, their.attn.c_proj.weight.T, their.attn.c_proj.bias)
         put(mlp.up, their.mlp.c_fc.weight.T, their.mlp.c_fc.bias)
         put(mlp.down, their.mlp.c_proj.weight.T, their.mlp.c_proj.bias)
     return made
@@ -102,7 +100,7 @@ def test_loss_and_gradients() -> None:
     agree(ours.position.table.weight.grad, theirs.transformer.wpe.weight.grad)
     first, their_first = ours.body.layers[0], theirs.transformer.h[0]
     agree(first.layers[1].up.weight.grad.T, their_first.mlp.c_fc.weight.grad)
-    agree(first.layers[0].projection.v.weight.grad.T, their_first.attn.c_attn.weight.grad.chunk(3, 1)[2])
+    agree(gradient(first.layers[0].projection, "v").T, their_first.attn.c_attn.weight.grad.chunk(3, 1)[2])
 
 
 # Generation ----------------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from kinformer.generate import generate
+from kinformer.generation import generate
 from kinformer.members.llama import llama
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, left_padded, put, shaken
+from tests.parity.peers import agree, gradient, left_padded, put, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN, BASE = 19, 24, 3, 4, 40, 500.0
 
@@ -55,10 +55,10 @@ def ours_like(theirs: LlamaForCausalLM) -> LM:
         attention, gated = block.layers
         put(block.norms[0], their.input_layernorm.weight)
         put(block.norms[1], their.post_attention_layernorm.weight)
-        put(attention.projection.q, their.self_attn.q_proj.weight)
-        put(attention.projection.k, their.self_attn.k_proj.weight)
-        put(attention.projection.v, their.self_attn.v_proj.weight)
-        put(attention.aggregation.out, their.self_attn.o_proj.weight)
+        put_qkv(attention.projection, "q", their.self_attn.q_proj.weight)
+        put_qkv(attention.projection, "k", their.self_attn.k_proj.weight)
+        put_qkv(attention.projection, "v", their.self_attn.v_proj.weight)
+        put(attention.aggregation.linear, their.self_attn.o_proj.weight)
         put(gated.gate, their.mlp.gate_proj.weight)
         put(gated.up, their.mlp.up_proj.weight)
         put(gated.down, their.mlp.down_proj.weight)
@@ -139,7 +139,7 @@ def test_gradients() -> None:
     (their_logits * towards).sum().backward()
     model: Any = theirs.model
     agree(ours.embedding.weight.grad, model.embed_tokens.weight.grad)
-    agree(ours.body.layers[0].layers[0].projection.k.weight.grad, model.layers[0].self_attn.k_proj.weight.grad)
+    agree(gradient(ours.body.layers[0].layers[0].projection, "k"), model.layers[0].self_attn.k_proj.weight.grad)
     agree(ours.body.layers[0].layers[1].gate.weight.grad, model.layers[0].mlp.gate_proj.weight.grad)
     agree(ours.body.layers[1].norms[1].weight.grad, model.layers[1].post_attention_layernorm.weight.grad)
 

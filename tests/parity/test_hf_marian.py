@@ -1,9 +1,10 @@
 """Seq2Seq against Hugging Face's Marian on equal weights: logits, greedy and beam search from a source read once.
 
 Marian is the 2017 Transformer with silu or relu, a head bias, and a begin token that is also its padding. Its table of
-positions is filled with the paper's, and its head bias forbids begin, which ours has no logit for.
+positions is filled anew in float64, and its head bias forbids begin, which ours has no logit for.
 """
 
+import math
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
-from kinformer.generate import generate
+from kinformer.generation import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq
-from tests.parity.peers import agree, put, shaken
+from kinformer.positions.sinusoidal import Sinusoidal
+from tests.parity.peers import agree, put, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40
 END, BEGIN = VOCAB, VOCAB + 1
@@ -46,7 +48,10 @@ def peer(dtype: torch.dtype) -> MarianMTModel:
 
 
 def ours_like(theirs: Any) -> Seq2Seq:
-    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB).to(theirs.dtype).eval()
+    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB)
+    # the paper's waves in the order of Marian's: all sines first
+    made.position = Sinusoidal(D, layout="concat", frequencies="paper")
+    made.to(theirs.dtype).eval()
     # large embeddings and a head of its own, or an untrained model would say one token for ever
     with torch.no_grad():
         theirs.model.shared.weight.mul_(3)
@@ -54,16 +59,15 @@ def ours_like(theirs: Any) -> Seq2Seq:
     made.head.weight = nn.Parameter(torch.randn_like(theirs.lm_head.weight))
     theirs.lm_head.weight = nn.Parameter(made.head.weight.detach().clone())
     for stack, their_stack in ((made.encoder, theirs.model.encoder), (made.decoder, theirs.model.decoder)):
-        with torch.no_grad():
-            their_stack.embed_positions.weight.copy_(made.position(torch.arange(32)[None])[0])
+        to_the_last_digit(their_stack.embed_positions.weight)
         for block, their in zip(stack.layers, their_stack.layers, strict=True):
             *attentions, mlp = block.layers
             their_attentions = [their.self_attn, *([their.encoder_attn] if len(attentions) == 2 else [])]
             for attention, their_attention in zip(attentions, their_attentions, strict=True):
                 for name in ("q", "k", "v"):
                     linear = getattr(their_attention, f"{name}_proj")
-                    put(getattr(attention.projection, name), linear.weight, linear.bias)
-                put(attention.aggregation.out, their_attention.out_proj.weight, their_attention.out_proj.bias)
+                    put_qkv(attention.projection, name, linear.weight, linear.bias)
+                put(attention.aggregation.linear, their_attention.out_proj.weight, their_attention.out_proj.bias)
             put(mlp.up, their.fc1.weight, their.fc1.bias)
             put(mlp.down, their.fc2.weight, their.fc2.bias)
             norms = [their.self_attn_layer_norm, their.final_layer_norm]
@@ -74,6 +78,16 @@ def ours_like(theirs: Any) -> Seq2Seq:
     theirs.final_logits_bias.zero_()
     theirs.final_logits_bias[:, BEGIN] = -torch.inf
     return made
+
+
+def to_the_last_digit(table: Tensor) -> None:
+    """Their table, which was made in float32, in the model's precision: sin, then cos, of pos / 10000^(2n/d)."""
+    half = [[pos / 10000 ** (2 * n / D) for n in range(D // 2)] for pos in range(len(table))]
+    wanted = [[*map(math.sin, row), *map(math.cos, row)] for row in half]
+    exact = torch.tensor(wanted, dtype=torch.float64)
+    assert (table.double() - exact).abs().max() < 1e-5
+    with torch.no_grad():
+        table.copy_(exact)
 
 
 def sources() -> Tensor:

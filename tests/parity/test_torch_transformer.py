@@ -22,7 +22,8 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from tests.parity.peers import agree, put, shaken
+from kinformer.projections.qkv import QKV
+from tests.parity.peers import agree, gradient, put, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40
 
@@ -40,8 +41,8 @@ def peer(dtype: torch.dtype, pre_norm: bool, final: bool) -> nn.Transformer:
 
 def pre_norm_model() -> Seq2Seq:
     def block(causal: bool) -> PreNorm:
-        itself = Attention(D, HEADS, Softmax(Causal() if causal else Full()))
-        across = [Attention(D, HEADS, Softmax(Full()), cross=True)] if causal else []
+        itself = Attention(QKV(D, HEADS), Softmax(Causal() if causal else Full()))
+        across = [Attention(QKV(D, HEADS), Softmax(Full()), cross=True)] if causal else []
         return PreNorm(itself, *across, MLP(D, HIDDEN, activation="relu"))
 
     encoder, decoder = (Stack([block(causal) for _ in range(DEPTH)]) for causal in (False, True))
@@ -73,11 +74,10 @@ def copy_stack(stack: Any, theirs: Any) -> None:
 
 
 def copy_attention(ours: Any, theirs: nn.MultiheadAttention) -> None:
-    projections = (ours.projection.q, ours.projection.k, ours.projection.v)
     weights, biases = theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3)
-    for linear, weight, bias in zip(projections, weights, biases, strict=True):
-        put(linear, weight, bias)
-    put(ours.aggregation.out, theirs.out_proj.weight, theirs.out_proj.bias)
+    for name, weight, bias in zip("qkv", weights, biases, strict=True):
+        put_qkv(ours.projection, name, weight, bias)
+    put(ours.aggregation.linear, theirs.out_proj.weight, theirs.out_proj.bias)
 
 
 def pairs() -> tuple[Tensor, Tensor]:
@@ -155,9 +155,9 @@ def test_gradients(pre_norm: bool, final: bool) -> None:
     (their_logits * towards).sum().backward(inputs=list(theirs.parameters()))
     encoder, their_encoder = ours.encoder.layers[0], theirs.encoder.layers[0]
     agree(encoder.layers[1].up.weight.grad, their_encoder.linear1.weight.grad)
-    agree(encoder.layers[0].projection.q.weight.grad, their_encoder.self_attn.in_proj_weight.grad.chunk(3)[0])
+    agree(gradient(encoder.layers[0].projection, "q"), their_encoder.self_attn.in_proj_weight.grad.chunk(3)[0])
     agree(encoder.norms[0].weight.grad, their_encoder.norm1.weight.grad)
     decoder, their_decoder = ours.decoder.layers[0], theirs.decoder.layers[0]
-    agree(decoder.layers[1].projection.k.weight.grad, their_decoder.multihead_attn.in_proj_weight.grad.chunk(3)[1])
+    agree(gradient(decoder.layers[1].projection, "k"), their_decoder.multihead_attn.in_proj_weight.grad.chunk(3)[1])
     agree(decoder.layers[0].aggregation.out.bias.grad, their_decoder.self_attn.out_proj.bias.grad)
     agree(decoder.norms[1].bias.grad, their_decoder.norm2.bias.grad)
