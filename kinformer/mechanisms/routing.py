@@ -44,7 +44,7 @@ class Centroids(nn.Module):
     def __init__(self, heads: int, k_dim: int, clusters: int, decay: float, update: Update, seed: int):
         super().__init__()
         at_least("clusters", clusters, 1)
-        self.decay, self.update = within("decay", decay, 0, 1), one_of("update", update, Update)
+        self.decay, self.update = within("decay", decay, 0, 1), update
         draw = torch.Generator().manual_seed(seed)
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
@@ -105,9 +105,10 @@ class Routed(Keyed):
     ):
         super().__init__()
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        one_of("update", update, Update)
         self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
         self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale, self.norm = scale, one_of("norm", norm, Norm)
+        self.scale, self.norm, self.score = scale, one_of("norm", norm, Norm), Grouped("cluster")
 
     def penalties(self) -> dict[str, Penalty]:
         """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
@@ -188,24 +189,6 @@ class Routing(Routed):
     sequence. Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the routing-transformer package
     (P. Wang, 2020) after van den Oord et al., 2017, arXiv:1711.00937.
     """
-
-    def __init__(
-        self,
-        heads: int,
-        k_dim: int,
-        clusters: int,
-        *,
-        pattern: Pattern | None = None,
-        scale: float | None = None,
-        norm: Norm = "layer",
-        decay: float = 0.999,
-        update: Update = "sum",
-        seed: int = 0,
-    ):
-        super().__init__(
-            heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed
-        )
-        self.score = Grouped("cluster")
 
     def read(self, request: Request) -> Out[Read]:
         aux, stats = self.reported(request)

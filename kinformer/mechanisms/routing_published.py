@@ -20,6 +20,9 @@ from kinformer.core.request import Request
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed, Update
 from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
+
+PRODUCT = Product()
 
 
 class PublishedRouting(Routed):
@@ -76,6 +79,7 @@ class PublishedRouting(Routed):
             request.but(
                 queries=Queries(q, asking.pos, head=queries.head),
                 keys=Keys(picked(k, asked.column), picked(v, asked.column), asked.pos),
+                score=PRODUCT,
                 lse=True,
                 rows=torch.arange(len(k), device=q.device).repeat_interleave(self.clusters),
                 run=False,

@@ -9,7 +9,12 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from kinformer.attention import Attention
+from kinformer.core.choice import Choices
+from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
+from kinformer.core.loss import Penalty
+from kinformer.core.sorted_groups import read_sorted, sort_rounds
+from kinformer.execute import read
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.softmax import Softmax
@@ -30,9 +35,22 @@ def inputs(groups=H):
     return torch.randn(B, H, T, K), torch.randn(B, groups, T, K), torch.randn(B, groups, T, K)
 
 
-def call(mechanism, q, k, v, pos=None, **limits):
+def bundles(q, k, v, pos=None, k_pos=None, own=True, **limits):
+    """Queries, keys and the context of one call."""
     pos = torch.arange(q.shape[2]).expand(len(q), -1) if pos is None else pos
-    return mechanism(q, k, v, pos, None, Context(pos, run=True, **limits), {})
+    ctx = Context(pos, run=True, **limits)
+    return Queries(q, ctx.by_head), Keys(k, v, ctx.by_head if k_pos is None else k_pos[:, None], own=own), ctx
+
+
+def call(mechanism, q, k, v, pos=None, state=None, **given):
+    queries, keys, ctx = bundles(q, k, v, pos, **given)
+    return mechanism(queries, keys, state, ctx)
+
+
+def started(mechanism, groups=H, cross=False):
+    """A state for rows of T tokens."""
+    room = Room(B, T, torch.get_default_dtype(), torch.device("cpu"))
+    return mechanism.start(room, Sizes(H, groups, groups, K, K, cross))
 
 
 def normed(x):
@@ -77,7 +95,7 @@ def test_a_query_reads_the_keys_of_its_cluster(pattern, norm, groups):
 @pytest.mark.parametrize("pattern", [Causal(), Full()], ids=str)
 @pytest.mark.parametrize("window", [1, 4, 40])
 def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps):
-    """For each centroid the top w queries read the top w keys; what a query read is averaged over its clusters."""
+    """For each centroid the top w queries read the top w keys; a query gets the mean over clusters that had a key."""
     mechanism = PublishedRouting(H, K, C, window, pattern=pattern, norm=norm, null=null, eps=eps)
     q, k, v = inputs()
     y, none = call(mechanism, q, k, v, PADDED).y.y, 0
@@ -97,7 +115,8 @@ def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps):
                 if null:
                     scores.append((T, queries[i] @ mechanism.null_k[h, c] / math.sqrt(K)))
                     values = torch.cat([values, mechanism.null_v[h, c][None]])
-                reads[i].append(softmax_of(scores, values))
+                if scores:
+                    reads[i].append(softmax_of(scores, values))
         for i, found in reads.items():
             none += not found
             wanted = sum(found) / (len(found) + eps) if found else torch.zeros(K)
@@ -117,11 +136,11 @@ def test_one_cluster_of_everything_is_attention():
 
 
 def test_with_one_vector_for_queries_and_keys_a_token_reads_itself():
-    layer = Attention(16, 2, Routing(2, 8, 50), projection=SharedQK(16, 2))
+    layer = Attention(SharedQK(16, 2), Routing(2, 8, 50))
     x, pos = torch.randn(1, 9, 16), torch.arange(9)[None]
-    q, (k, v) = layer.projection.queries(x, pos), layer.projection.keys(x, pos)
-    assert torch.equal(layer.mechanism.centroids.nearest(q), layer.mechanism.centroids.nearest(k))
-    assert (call(layer.mechanism, q, k, v).y.lse > -torch.inf).all()
+    queries, keys = layer.projection.both(x, pos)
+    assert torch.equal(layer.mechanism.centroids.nearest(queries.q), layer.mechanism.centroids.nearest(keys.k))
+    assert (call(layer.mechanism, queries.q, keys.k, keys.v).y.lse > -torch.inf).all()
 
 
 def test_documents_choose_for_themselves_in_the_strict_form():
@@ -132,10 +151,11 @@ def test_documents_choose_for_themselves_in_the_strict_form():
     torch.testing.assert_close(both[:, :, 5:], own, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("update", ["sum", "direction"])
 @pytest.mark.parametrize("kind", [Routing, lambda *a, **k: PublishedRouting(*a, 3, **k)], ids=["strict", "published"])
-def test_centroids_are_a_moving_average_of_what_training_reads(kind):
-    """mu' = decay mu + (1 - decay) direction of (sum of q in mu + sum of k in mu), at length 1."""
-    mechanism, (q, k, v) = kind(H, K, 7, norm="none", decay=0.8).train(), inputs()
+def test_centroids_are_a_moving_average_of_what_training_reads(kind, update):
+    """mu' = decay mu + (1 - decay) (sum of q in mu + sum of k in mu) / 2, or the direction of that sum; at length 1."""
+    mechanism, (q, k, v) = kind(H, K, 7, norm="none", decay=0.8, update=update).train(), inputs()
     old = mechanism.centroids.mu.clone()
     out = call(mechanism, q, k, v, PADDED)
     assert torch.equal(mechanism.centroids.mu, old)
@@ -149,7 +169,8 @@ def test_centroids_are_a_moving_average_of_what_training_reads(kind):
                 sums[c] += x / x.norm()
                 members[c] += 1
         for c in (c for c in range(7) if members[c]):
-            wanted[h, c] = 0.8 * old[h, c] + 0.2 * sums[c] / sums[c].norm()
+            seen = sums[c] / sums[c].norm() if update == "direction" else sums[c] / 2
+            wanted[h, c] = 0.8 * old[h, c] + 0.2 * seen
             wanted[h, c] /= wanted[h, c].norm()
         kept += members.count(0)
     torch.testing.assert_close(out.aux["commitment"], distance, rtol=0, atol=1e-12)
@@ -223,11 +244,15 @@ def unchecked(kind, *args, **keywords):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Routing(2, 4, 0), "clusters=0, decay=0.999: give at least 1 cluster"),
-        (lambda: PublishedRouting(2, 4, 3, 0), "window=0: a centroid takes at least one query"),
+        (lambda: Routing(2, 4, 0), "clusters=0: give a whole number of at least 1"),
+        (lambda: Routing(2, 4, 3, decay=1.5), "decay=1.5: give a number from 0 to 1"),
+        (lambda: PublishedRouting(2, 4, 3, 0), "window=0: give a whole number of at least 1"),
         (lambda: unchecked(Routing, 2, 4, 3, norm="rms"), "norm='rms' is not known; choose 'layer' or 'none'"),
-        (lambda: call(Routing(4, 8, 2), *inputs()), "made for 4 heads of width 8 and got 2 of width 4"),
-        (lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)), "Routing reads its clusters and cannot add keys"),
+        (lambda: unchecked(Routing, 2, 4, 3, update="mean"), "update='mean' is not known; choose 'sum' or 'direction'"),
+        (lambda: call(Routing(4, 8, 2), *inputs()), "^Routing was made for 4 heads of width 8 and got 2 of width 4"),
+        (lambda: call(PublishedRouting(4, 8, 2, 3), *inputs()), "^PublishedRouting was made for 4 heads of width 8"),
+        (lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)), "^Routing reads its clusters and cannot add keys"),
+        (lambda: call(PublishedRouting(H, K, 2, 3), *inputs(), also=Tokens(1)), "^PublishedRouting reads its clusters"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(make, message):
@@ -235,9 +260,85 @@ def test_what_is_wrong_is_said_in_words(make, message):
         make()
 
 
-@pytest.mark.parametrize("tokens", [T - 1, T + 2])
-def test_keys_of_another_sequence_are_refused(tokens):
-    q, k = torch.randn(1, H, T, K), torch.randn(1, H, tokens, K)
-    pos = torch.arange(T)[None]
+@pytest.mark.parametrize("kind", [Routing, lambda *a: PublishedRouting(*a, 3)], ids=["strict", "published"])
+@pytest.mark.parametrize("tokens", [T - 1, T, T + 2])
+def test_keys_of_another_sequence_are_refused(tokens, kind):
+    """Also where they stand at the same positions: keys say whose they are."""
+    q, k = torch.randn(B, H, T, K), torch.randn(B, H, tokens, K)
+    mechanism = kind(H, K, 2)
+    with pytest.raises(ValueError, match="one sequence and got keys of another; use Softmax") as error:
+        call(mechanism, q, k, k, k_pos=torch.arange(tokens).expand(B, -1), own=False)
+    assert str(error.value).startswith(type(mechanism).__name__)
     with pytest.raises(ValueError, match="one sequence and got keys of another; use Softmax"):
-        Routing(H, K, 2)(q, k, k, torch.arange(tokens)[None], None, Context(pos), {})
+        started(mechanism, cross=True)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("pattern", [Causal(), Full(), Causal() & Band(9)], ids=str)
+@pytest.mark.parametrize("queries", [1, 7, 40])
+def test_sorted_by_cluster_is_the_same_read(queries, pattern, groups):
+    """Keys in any order, some of them padding; queries of some of the tokens."""
+    mechanism = Routing(H, K, 5, pattern=pattern)
+    k_pos = torch.stack([torch.randperm(40) for _ in range(B)])
+    k_pos[0, :8] = -1
+    q_pos = torch.stack([pos[torch.randperm(40)[:queries]] for pos in k_pos])
+    leaves = torch.randn(B, H, queries, K), torch.randn(B, groups, 40, K), torch.randn(B, groups, 40, K)
+    for x in leaves:
+        x.requires_grad_()
+    asked, keys, ctx = bundles(*leaves, q_pos, k_pos=k_pos)
+    asked, keys = mechanism.ready(asked, keys, ctx)
+    request, _ = mechanism.request(asked, keys._replace(tags=mechanism.tags(keys)), None, ctx)
+    dense, found = read(request), read_sorted(request, sort_rounds(request, 5))
+    weight, some = torch.randn(dense.y.shape), dense.lse > -math.inf
+    assert torch.allclose(found.y, dense.y, atol=1e-12) and torch.allclose(found.lse, dense.lse, atol=1e-12)
+    both = [
+        torch.autograd.grad((r.y * weight).sum() + r.lse[some].sum(), leaves, retain_graph=True) for r in (dense, found)
+    ]
+    assert all(torch.allclose(mine, other, atol=1e-11) for mine, other in zip(*both, strict=True))
+
+
+def test_long_rows_cost_their_clusters(monkeypatch):
+    mechanism, asked, length = Routing(1, K, 16), [], 1024
+    monkeypatch.setattr("kinformer.core.sorted_groups.read", lambda request: asked.append(request) or read(request))
+    call(mechanism, *(torch.randn(1, 1, length, K) for _ in range(3)))
+    assert len(asked) == 1 and asked[0].pairs < length**2 / 2
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_step_finds_the_clusters_of_kept_keys_and_reports_of_its_own_token(groups):
+    mechanism, (q, k, v) = Routing(H, K, C).train(), inputs(groups)
+    whole, state, pos = call(mechanism, q, k, v), started(mechanism, groups), torch.arange(T).expand(B, -1)
+    steps = []
+    for t in range(T):
+        steps.append(call(mechanism, *(x[:, :, t : t + 1] for x in (q, k, v)), pos[:, t : t + 1], state))
+        state = steps[-1].state
+        assert state.tags["cluster"].shape == (B, groups, T, H // groups)
+    for name in ("y", "lse"):
+        found = torch.cat([getattr(step.y, name) for step in steps], 2)
+        torch.testing.assert_close(found, getattr(whole.y, name), rtol=0, atol=1e-12)
+    commitment = torch.cat([step.aux["commitment"] for step in steps], 1)
+    torch.testing.assert_close(commitment, whole.aux["commitment"], rtol=0, atol=1e-12)
+    sums = sum(step.stats["clusters"] for step in steps)
+    torch.testing.assert_close(sums, whole.stats["clusters"], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [Routing, lambda *a: PublishedRouting(*a, 3)], ids=["strict", "published"])
+def test_a_layer_computed_again_finds_the_forwards_clusters(kind):
+    mechanism, (q, k, v), choices = kind(H, K, C), inputs(), Choices()
+    with choices.writing():
+        first = call(mechanism, q, k, v).y.y
+    mechanism.centroids.mu.copy_(mechanism.centroids.mu.flip(-1))
+    with choices.reading():
+        again = call(mechanism, q, k, v).y.y
+    assert torch.equal(first, again) and not torch.allclose(first, call(mechanism, q, k, v).y.y)
+
+
+@pytest.mark.parametrize("kind", [Routing, lambda *a: PublishedRouting(*a, 3)], ids=["strict", "published"])
+def test_the_commitment_trains_what_lies_beneath(kind):
+    layer = Attention(SharedQK(8, H), kind(H, K, C)).train()
+    assert layer.mechanism.penalties() == {"commitment": Penalty(trains=(), reaches_x=True)}
+    x = torch.randn(B, T, 8, requires_grad=True)
+    layer(x).aux["commitment"].mean().backward()
+    assert x.grad.abs().sum() > 0
+    moved = {name for name, weight in layer.named_parameters() if weight.grad is not None and weight.grad.any()}
+    assert moved == {"projection.qk.weight", "projection.qk.bias"}

@@ -17,7 +17,7 @@ from transformers import ReformerConfig, ReformerModelWithLMHead
 
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
-from tests.parity.peers import agree, put, shaken
+from tests.parity.peers import agree, gradient, put, put_qkv, shaken
 
 VOCAB, D, HEADS, CHUNK, LOCAL, LENGTH, SEED = 19, 24, 3, 4, 8, 32, 5
 KINDS = [(("local", "lsh", "local", "lsh"), 1), (("local", "lsh"), 3)]
@@ -63,15 +63,15 @@ def ours_like(theirs: ReformerModelWithLMHead) -> LM:
         put(block.norms[1], layer.feed_forward.layer_norm.weight, layer.feed_forward.layer_norm.bias)
         if hasattr(inner, "query_key"):
             put(attention.projection.qk, inner.query_key.weight)
+            put(attention.projection.v, inner.value.weight)
             attention.projection.eps = 1e-6 * (D // HEADS)  # theirs is added to the mean square
             torch.manual_seed(SEED)
             attention.mechanism.hash.r = torch.randn(HEADS, D // HEADS, rounds, 3, dtype=dtype)
             attention.mechanism.restricted = attention.mechanism.divided = False
         else:
-            put(attention.projection.q, inner.query.weight)
-            put(attention.projection.k, inner.key.weight)
-        put(attention.projection.v, inner.value.weight)
-        put(attention.aggregation.out, layer.attention.output.dense.weight)
+            for name in ("query", "key", "value"):
+                put_qkv(attention.projection, name[0], getattr(inner, name).weight)
+        put(attention.aggregation.linear, layer.attention.output.dense.weight)
         put(mlp.up, layer.feed_forward.dense.dense.weight, layer.feed_forward.dense.dense.bias)
         put(mlp.down, layer.feed_forward.output.dense.weight, layer.feed_forward.output.dense.bias)
     return made
@@ -112,9 +112,10 @@ def test_loss_and_gradients(layers: tuple[str, ...], rounds: int) -> None:
         (attention, mlp), inner = block.layers, layer.attention.self_attention
         if hasattr(inner, "query_key"):
             agree(attention.projection.qk.weight.grad, inner.query_key.weight.grad)
+            agree(attention.projection.v.weight.grad, inner.value.weight.grad)
         else:
-            agree(attention.projection.k.weight.grad, inner.key.weight.grad)
-        agree(attention.projection.v.weight.grad, inner.value.weight.grad)
+            agree(gradient(attention.projection, "k"), inner.key.weight.grad)
+            agree(gradient(attention.projection, "v"), inner.value.weight.grad)
         agree(block.norms[0].bias.grad, layer.attention.layer_norm.bias.grad)
         agree(mlp.up.weight.grad, layer.feed_forward.dense.dense.weight.grad)
 

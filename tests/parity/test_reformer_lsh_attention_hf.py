@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.mechanisms.lsh_published import PublishedLSH
@@ -27,15 +28,15 @@ def layer(golden: Golden) -> Attention:
         heads, k_dim, 2 * half, sizes["chunk"], rounds, pattern=pattern, scale=1.0, restricted=False, divided=False
     )
     lsh.hash.r.copy_(tensors["R"])
-    return Attention(d, heads, lsh, projection=projection, out=False)
+    return Attention(projection, lsh, aggregation=Concat())
 
 
 @goldens("reformer_lsh_attention_hf")
 def test_buckets(golden: Golden) -> None:
     ours = layer(golden)
     x = golden.tensors["x"]
-    q = ours.projection.queries(x, torch.arange(x.shape[1]).expand(len(x), -1))
-    assert torch.equal(ours.mechanism.hash(q), golden.tensors["buckets"])
+    queries = ours.projection.queries(x, torch.arange(x.shape[1]).expand(len(x), -1))
+    assert torch.equal(ours.mechanism.hash(queries.q).transpose(2, 3), golden.tensors["buckets"])
 
 
 @goldens("reformer_lsh_attention_hf")

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
+from kinformer.core.vectors import unit
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from kinformer.projections.shared_qk import unit
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -26,12 +27,13 @@ def mechanism(golden: Golden) -> PublishedLSH:
 def test_buckets(golden: Golden) -> None:
     rounds, buckets = golden.tensors["R"].shape[1], 2 * golden.tensors["R"].shape[2]
     theirs = golden.tensors["buckets"].view(-1, rounds, golden.tensors["qk"].shape[1]) % buckets
-    assert torch.equal(mechanism(golden).hash(golden.tensors["qk"][:, None])[:, 0], theirs)
+    assert torch.equal(mechanism(golden).hash(golden.tensors["qk"][:, None])[:, 0].mT, theirs)
 
 
 @goldens("reformer_lsh_same_bucket")
 def test_output(golden: Golden) -> None:
     q, v = golden.tensors["qk"][:, None], golden.tensors["v"][:, None]
     pos = torch.arange(q.shape[2]).expand(len(q), -1)
-    out = mechanism(golden)(q, unit(q), v, pos, None, Context(pos, run=True), {})
+    ctx = Context(pos, run=True)
+    out = mechanism(golden)(Queries(q, ctx.by_head), Keys(unit(q), v, ctx.by_head), None, ctx)
     close(out.y.y[:, 0], golden.tensors["out"])

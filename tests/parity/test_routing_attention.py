@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, Out
+from kinformer.core.vectors import unit
 from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from kinformer.projections.shared_qk import unit
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -29,6 +30,7 @@ def made(golden: Golden) -> PublishedRouting:
         pattern=Causal() if sizes["causal"] else Full(),
         norm="none",
         decay=sizes["decay"],
+        update="direction",
     ).train()
     mechanism.centroids.mu.copy_(tensors["mu"])
     if null:
@@ -41,7 +43,8 @@ def call(mechanism: PublishedRouting, golden: Golden) -> Out:
     tensors = golden.tensors
     q = tensors["q"]
     pos = torch.arange(q.shape[2]).expand(len(q), -1)
-    return mechanism(q, tensors.get("k", q), tensors["v"], pos, None, Context(pos, run=True), {})
+    ctx = Context(pos, run=True)
+    return mechanism(Queries(q, ctx.by_head), Keys(tensors.get("k", q), tensors["v"], ctx.by_head), None, ctx)
 
 
 @goldens("routing_attention")
