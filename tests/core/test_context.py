@@ -1,0 +1,136 @@
+"""Context: positions and all that is of tokens, numbered, cut, moved and handed down together."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.core.layer import Context, PerPair, PerToken
+from kinformer.core.memo import Memo
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.document import Document
+
+POS = torch.tensor([[-1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, -1]])
+
+
+def whole() -> Context:
+    by_head = POS[:, None]
+    below = {"level": PerToken(torch.randn(2, 6, 3)), "scores": PerPair(torch.randn(2, 4, 6, 6), by_head, by_head)}
+    return Context(
+        POS,
+        run=True,
+        only=Causal(),
+        also=Band(1),
+        source=torch.randn(2, 5, 3),
+        source_pos=torch.arange(5).expand(2, 5),
+        below=below,
+        labels={"segment": torch.randint(0, 3, (2, 6))},
+        head=torch.nn.Identity(),
+        taps=("3", "3.1.input"),
+        remember=True,
+    )
+
+
+def test_of_numbers_the_real_tokens() -> None:
+    x = torch.zeros(2, 5, 3)
+    plain = Context.of(x)
+    assert plain.pos.tolist() == [[0, 1, 2, 3, 4]] * 2 and plain.run and plain.full
+    mask = torch.tensor([[False, True, True, True, False], [True] * 5])
+    padded = Context.of(x, mask)
+    assert padded.pos.tolist() == [[-1, 0, 1, 2, -1], [0, 1, 2, 3, 4]] and padded.run and not padded.full
+
+
+@pytest.mark.parametrize(
+    ("row", "run"),
+    [([True, False, True], False), ([False, False, False], True), ([False, False, True], True), ([True] * 3, True)],
+)
+def test_of_promises_a_run_only_without_gaps(row: list[bool], run: bool) -> None:
+    ctx = Context.of(torch.zeros(2, 3, 1), torch.tensor([row, [True, True, True]]))
+    assert ctx.run is run
+    assert ctx.pos[0][torch.tensor(row)].tolist() == list(range(sum(row)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Context.of(torch.zeros(2, 3, 1), torch.ones(2, 3)),
+        lambda: Context.of(torch.zeros(2, 3, 1), torch.ones(2, 4, dtype=torch.bool)),
+    ],
+)
+def test_a_mask_of_another_kind_or_shape_is_refused(make) -> None:
+    with pytest.raises(Exception, match="mask"):
+        make()
+
+
+@pytest.mark.parametrize("pos", [torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3), torch.ones(3).long()], ids=repr)
+def test_positions_that_are_none_are_refused_with_advice(pos: Tensor) -> None:
+    with pytest.raises(Exception, match=r"Context.of\(x, mask\)|pos"):
+        Context(pos)
+
+
+def test_columns_cut_all_that_is_of_tokens_and_nothing_else() -> None:
+    ctx = whole()
+    found = ctx.columns(2, 5)
+    assert torch.equal(found.pos, POS[:, 2:5])
+    assert torch.equal(found.labels["segment"], ctx.labels["segment"][:, 2:5])
+    assert torch.equal(found.below["level"].value, ctx.below["level"].value[:, 2:5])
+    scores = found.below["scores"]
+    assert torch.equal(scores.scores, ctx.below["scores"].scores[:, :, 2:5]) and scores.k_pos.shape == (2, 1, 6)
+    assert torch.equal(scores.q_pos, POS[:, None, 2:5])
+    cut = {"pos", "labels", "below", "memo"}
+    for field in dataclasses.fields(Context):
+        if field.name not in cut:
+            assert getattr(found, field.name) is getattr(ctx, field.name), field.name
+
+
+def test_layers_that_cut_alike_share_what_is_found_out_about_a_piece() -> None:
+    ctx = whole()
+    one, other = ctx.columns(2, 5), ctx.but(below={}).columns(2, 5)
+    assert one.memo is other.memo and one.pos is other.pos and one.by_head is other.by_head
+    assert one.memo is not ctx.memo and ctx.columns(1, 5).memo is not one.memo
+
+
+def test_shifted_moves_positions_and_limits_but_no_padding() -> None:
+    ids = torch.tensor([[0, 0, 1, 1, 1]] * 2)
+    ctx = dataclasses.replace(whole(), only=Document(ids), also=None)
+    found = ctx.shifted(3)
+    assert found.pos.tolist() == [[-1, -1, 3, 4, 5, 6], [3, 4, 5, 6, 7, -1]]
+    assert found.also is None and found.only is not None
+    for i in range(4):
+        for j in range(4):
+            assert bool(found.only(0, 0, i + 3, j + 3)) == bool(Document(ids)(0, 0, i, j))
+            assert not bool(found.only(0, 0, i, j)) or (i >= 3 and j >= 3)
+    for field in dataclasses.fields(Context):
+        if field.name not in {"pos", "only", "also", "memo"}:
+            assert getattr(found, field.name) is getattr(ctx, field.name), field.name
+
+
+def test_other_positions_or_limits_begin_a_new_memo_and_other_fields_do_not() -> None:
+    ctx = whole()
+    for changes in ({"pos": POS + 0}, {"only": None}, {"also": Causal()}):
+        assert ctx.but(**changes).memo is not ctx.memo
+    given = Memo()
+    assert ctx.but(pos=POS + 0, memo=given).memo is given
+    for changes in ({"below": {}}, {"remember": False}, {"run": False}, {"labels": {}}):
+        found = ctx.but(**changes)
+        assert found.memo is ctx.memo and all(getattr(found, name) == value for name, value in changes.items())
+
+
+def test_under_cuts_prefixes_of_below_and_taps() -> None:
+    value = PerToken(torch.zeros(2, 6))
+    ctx = Context(POS, below={"task": value, "3.scores": value, "30.x": value}, taps=("3", "3.1.input", "31.0"))
+    found = ctx.under(3)
+    assert set(found.below) == {"task", "scores"} and found.taps == ("1.input",)
+    assert found.memo is ctx.memo and ctx.under(4).taps == ()
+    plain = Context(POS)
+    assert plain.under(3) is plain
+
+
+def test_positions_by_head_are_one_object_for_all_layers() -> None:
+    ctx = whole()
+    assert ctx.by_head is ctx.but(below={}).by_head and torch.equal(ctx.by_head[:, 0], POS)
+    assert ctx.source_by_head is ctx.source_by_head and ctx.source_by_head.shape == (2, 1, 5)
+    with pytest.raises(ValueError, match=r"give Context\(source_pos=...\), -1 where it is padding"):
+        _ = Context(POS, source=torch.zeros(2, 5, 3)).source_by_head

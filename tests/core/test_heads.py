@@ -1,0 +1,84 @@
+"""cut: some places of one dimension, all that travels together with it."""
+
+import pytest
+import torch
+
+from kinformer.core.heads import Keys, Queries, cut, number_of_groups
+
+B, H, G, N = 2, 4, 2, 7
+
+
+def queries() -> Queries:
+    pos = torch.randint(0, 50, (B, 1, N))
+    sides, tags = {"gate": torch.randn(B, H, N, 3)}, {"bucket": torch.randint(0, 9, (B, H, N, 2))}
+    return Queries(torch.randn(B, H, N, 5), pos, sides, {"segment": torch.randint(0, 3, (B, N))}, 4, tags)
+
+
+def keys(pos_heads: int = 1, own: bool = True) -> Keys:
+    sides, tags = {"gate": torch.randn(B, G, N, 3)}, {"bucket": torch.randint(0, 9, (B, G, N, 2))}
+    labels, pos = {"segment": torch.randint(0, 3, (B, N))}, torch.randint(0, 50, (B, pos_heads, N))
+    return Keys(torch.randn(B, G, N, 5), torch.randn(B, 1, N, 6), pos, sides, labels, tags, own)
+
+
+PLACES = {"slice": slice(2, 5), "chosen": torch.tensor([[6, 0, 0], [3, 2, 5]]), "none": torch.zeros(B, 0).long()}
+
+
+def at_of(place: slice | torch.Tensor) -> list[list[int]]:
+    return [list(range(2, 5))] * B if isinstance(place, slice) else place.tolist()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_cut_takes_each_rows_places(place: str) -> None:
+    x = torch.randn(B, 3, N, 4)
+    found = cut(x, PLACES[place], 2)
+    assert torch.equal(found, torch.stack([x[b][:, rows] for b, rows in enumerate(at_of(PLACES[place]))]))
+    assert cut(x, None, 2) is x
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_queries_are_cut_with_all_that_goes_with_them(place: str) -> None:
+    whole = queries()
+    piece, at = whole.cut(PLACES[place]), at_of(PLACES[place])
+    assert piece.head == whole.head
+    for b in range(B):
+        assert torch.equal(piece.q[b], whole.q[b][:, at[b]]) and torch.equal(piece.pos[b], whole.pos[b][:, at[b]])
+        assert torch.equal(piece.sides["gate"][b], whole.sides["gate"][b][:, at[b]])
+        assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
+        assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("pos_heads", [1, H])
+def test_keys_are_cut_with_all_that_goes_with_them(place: str, pos_heads: int) -> None:
+    whole = keys(pos_heads, own=False)
+    piece, at = whole.cut(PLACES[place]), at_of(PLACES[place])
+    assert piece.own is False
+    for b in range(B):
+        for name in ("k", "v", "pos"):
+            assert torch.equal(getattr(piece, name)[b], getattr(whole, name)[b][:, at[b]])
+        assert torch.equal(piece.sides["gate"][b], whole.sides["gate"][b][:, at[b]])
+        assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
+        assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
+
+
+def test_no_field_is_forgotten() -> None:
+    """A field that is added must be cut too."""
+    assert set(Queries._fields) == {"q", "pos", "sides", "labels", "head", "tags"}
+    assert set(Keys._fields) == {"k", "v", "pos", "sides", "labels", "tags", "own"}
+
+
+def test_detached_keys_learn_nothing() -> None:
+    whole = keys()._replace(
+        k=torch.randn(B, G, N, 5, requires_grad=True), v=torch.randn(B, 1, N, 6, requires_grad=True)
+    )
+    whole = whole._replace(sides={"gate": torch.randn(B, G, N, 3, requires_grad=True)})
+    found = whole.detach()
+    assert not (found.k.requires_grad or found.v.requires_grad or found.sides["gate"].requires_grad)
+    assert torch.equal(found.k, whole.k)
+
+
+def test_heads_share_evenly_or_not_at_all() -> None:
+    assert number_of_groups(8, 2) == 4
+    for groups in (3, 0):
+        with pytest.raises(ValueError, match=f"8 query heads cannot share {groups} value heads evenly"):
+            number_of_groups(8, groups, "value heads")
