@@ -108,11 +108,12 @@ class SplitHeads(Mechanism):
 
     def _share(self, sizes: Sizes) -> Sizes:
         """The heads of one part; a single head of keys or of values is shared by all."""
+        heads = self._run_of(sizes.heads)
         keys, values = (
             1 if n == 1 else self._run_of(n, f"heads of {what}")
             for n, what in ((sizes.key_heads, "keys"), (sizes.value_heads, "values"))
         )
-        return sizes._replace(heads=self._run_of(sizes.heads), key_heads=keys, value_heads=values)
+        return sizes._replace(heads=heads, key_heads=keys, value_heads=values)
 
     def _by_part(self, found: list[Mapping]) -> dict:
         return {name: value for n, entries in enumerate(found) for name, value in prefixed(n, entries).items()}

@@ -1,17 +1,25 @@
 """Random Fourier features: which kernel they estimate, the naive map, and what they refuse."""
 
+import inspect
+
 import pytest
 import torch
 
 from kinformer.attention import Attention
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.read import merge
-from kinformer.laws import merge as merge_law
-from kinformer.laws.broken import Broken
-from kinformer.maps.random_fourier import BREAKS, RandomFourier
-from kinformer.mechanisms.linear import FullLinear, Linear
+from kinformer.maps.random_fourier import EXAMPLES, RandomFourier
+from kinformer.mechanisms.linear import FullLinearAttention, GatedSum, LinearAttention
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
+
+
+def call(mechanism, q, k, v):
+    ctx = Context(torch.arange(q.shape[2]).expand(len(q), -1), run=True)
+    return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx)
 
 
 @pytest.mark.parametrize("sigma", [0.5, 2.0])
@@ -41,8 +49,7 @@ def test_attention_with_many_directions_is_softmax_of_unit_vectors():
     q, k, v = torch.randn(3, 1, 2, 7, 8).unbind(0)
     map = RandomFourier(2, 8, 100_000)
     map.sigma.data.fill_(1.5)
-    pos = torch.arange(7)[None]
-    found = FullLinear(map)(q, k, v, pos, None, Context(pos), {}).y.y
+    found = call(FullLinearAttention(map), q, k, v).y.y
     unit_q, unit_k = (torch.nn.functional.normalize(x, dim=-1) for x in (q, k))
     wanted = (1.5**2 * unit_q @ unit_k.mT).softmax(-1) @ v
     assert (found - wanted).abs().max() < 0.03
@@ -82,21 +89,40 @@ def test_a_zero_vector_has_finite_gradients():
 
 
 def test_a_read_has_no_lse_and_so_does_not_merge():
-    assert "merge" in BREAKS
-    pos = torch.arange(3)[None]
+    assert all(isinstance(example, Example) and "merge" in example.breaks for example in EXAMPLES)
     q, k, v = torch.randn(3, 1, 1, 3, 4).unbind(0)
-    read = Linear(RandomFourier(1, 4))(q, k, v, pos, None, Context(pos, run=True), {}).y
-    assert read.lse is None
-    with pytest.raises(ValueError, match="read 0 has no lse"):
-        merge(read, read)
-    with pytest.raises(Broken):
-        merge_law.check(Linear(RandomFourier(2, 8)))
+    for mechanism in (LinearAttention, FullLinearAttention):
+        read = call(mechanism(RandomFourier(1, 4)), q, k, v).y
+        assert read.lse is None
+        with pytest.raises(ValueError, match="read 0 has no lse"):
+            merge(read, read)
+
+
+def test_the_floor_is_of_the_sum_itself_in_every_form():
+    """A gate shrinks sums; what is compared with the floor is the sum, not the sum over its largest weight."""
+    map = RandomFourier(1, 4, floor=0.5)
+    q, k, v = torch.randn(3, 1, 1, 6, 4).unbind(0)
+    phi_q, phi_k = map(q, True)[0], map(k, False)[0]
+    gate = torch.full((1, 1, 6, 1), 6.0)  # adds 1/400 of each token
+    add, keep = torch.sigmoid(-gate[0, 0, :, 0]), torch.sigmoid(gate[0, 0, 0, 0])
+    ctx = Context(torch.arange(6)[None], run=True)
+    queries, keys = Queries(q, ctx.by_head), Keys(k, v, ctx.by_head, {"gate": gate})
+    found = LinearAttention(map, GatedSum())(queries, keys, None, ctx).y.y
+    for i in range(6):
+        weight = torch.stack([add[j] * keep ** (i - j) * (phi_q[0, 0, i] @ phi_k[0, 0, j]) for j in range(i + 1)])
+        wanted = (weight[:, None] * v[0, 0, : i + 1]).sum(0) / weight.sum().clamp_min(0.5)
+        torch.testing.assert_close(found[0, 0, i], wanted, rtol=0, atol=1e-13)
 
 
 def test_other_heads_than_it_was_made_for_are_refused():
-    pos = torch.arange(3)[None]
-    layer = Attention(16, 4, Linear(RandomFourier(2, 4)))
+    layer = Attention(QKV(16, 4), LinearAttention(RandomFourier(2, 4)))
     with pytest.raises(ValueError, match="heads=4, k_dim=4"):
-        layer(torch.randn(1, 3, 16), None, Context(pos, run=True))
+        layer(torch.randn(1, 3, 16))
     with pytest.raises(ValueError, match="make it positive"):
         RandomFourier(1, 4, floor=0.0)
+
+
+def test_an_unknown_word_is_refused():
+    """A2, as outside of the tests, where nothing checks annotations."""
+    with pytest.raises(ValueError, match="clamp='abs' is not known; choose 'value' or 'magnitude'"):
+        inspect.unwrap(RandomFourier.__init__)(RandomFourier.__new__(RandomFourier), 1, 4, clamp="abs")

@@ -1,20 +1,20 @@
 """GlobalSoftmax: Longformer's attention by loops, decoding with global tokens per example, and Hugging Face's layer."""
 
 import math
-from types import ModuleType
 
 import pytest
 import torch
 from torch import Tensor
 
+from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
+from kinformer.core.cache import KV
+from kinformer.core.heads import Room, Sizes
 from kinformer.core.layer import Context, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.projection import by_head
 from kinformer.core.state import fork, leaves, reset, select
-from kinformer.laws import any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows
-from kinformer.laws.subject import Subject
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
@@ -22,10 +22,10 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.tokens import Tokens
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-LAWS = (any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows)
 LENGTH = 12
 MASK = torch.zeros(3, LENGTH, dtype=torch.bool)
 MASK[0, [0, 5]] = MASK[1, [2, 3, 9]] = True  # and none in row 2
@@ -42,9 +42,10 @@ def rows_padded_differently() -> Tensor:
 
 def longformer(x: Tensor, pos: Tensor, layer: Attention, window: int, is_global: Tensor, causal: bool) -> Tensor:
     """The paper's attention: a global token reads all with Q_g, K_g, V_g, another its window and the global ones."""
-    heads, size = layer.heads, layer.projection.k_dim
-    local = layer.projection(x, pos, x, pos)
-    wide = by_head(layer.side(x), heads).split(size, -1)
+    heads, size = layer.sizes.heads, layer.sizes.k_dim
+    queries, keys = layer.projection(x, pos, x, pos)
+    local = queries.q, keys.k, keys.v
+    wide = [by_head(part, heads) for part in (layer.side(x), *layer.key_side(x).chunk(2, -1))]
     y = torch.zeros_like(local[0])
     for b, h, i in ((b, h, i) for b in range(len(x)) for h in range(heads) for i in range(x.shape[1])):
         own = int(pos[b, i])
@@ -58,7 +59,16 @@ def longformer(x: Tensor, pos: Tensor, layer: Attention, window: int, is_global:
                 scores.append(q[b, h, i].dot(k[b, h, j]) / math.sqrt(size))
                 values.append(v[b, h, j])
         y[b, h, i] = torch.stack(scores).softmax(0) @ torch.stack(values)
-    return layer.aggregation(y)
+    return layer.aggregation(y, pos)
+
+
+def shaken(layer: Attention) -> Attention:
+    """Global projections of their own, where a new layer has copies of the local ones."""
+    for matrix in (layer.side, layer.key_side):
+        assert matrix is not None
+        for weight in matrix.parameters():
+            weight.data.add_(torch.randn_like(weight))
+    return layer
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:
@@ -67,7 +77,7 @@ def close(ours: Tensor, theirs: Tensor) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_global_tokens_of_each_example(causal: bool) -> None:
-    layer, x, pos = Attention(16, 2, GlobalSoftmax(Band(2))), torch.randn(3, LENGTH, 16), rows_padded_differently()
+    layer, x, pos = Attention(QKV(16, 2), GlobalSoftmax(Band(2))), torch.randn(3, LENGTH, 16), rows_padded_differently()
     ctx = Context(pos, only=Causal() if causal else None, also=Marked(MASK))
     close(layer(x, None, ctx).y[pos >= 0], longformer(x, pos, layer, 2, MASK, causal)[pos >= 0])
 
@@ -76,14 +86,14 @@ def test_global_tokens_of_each_example(causal: bool) -> None:
 def test_global_tokens_of_all_examples(causal: bool) -> None:
     pattern, rows = Band(2) | Tokens((1, 6)), Rows((1, 6))
     mechanism = GlobalSoftmax(Causal() & pattern, Causal() & rows) if causal else GlobalSoftmax(pattern, rows)
-    layer, x, pos = Attention(16, 2, mechanism), torch.randn(3, LENGTH, 16), rows_padded_differently()
+    layer, x, pos = Attention(QKV(16, 2), mechanism), torch.randn(3, LENGTH, 16), rows_padded_differently()
     mask = torch.zeros(3, LENGTH, dtype=torch.bool)
     mask[:, [1, 6]] = True
     close(layer(x, None, Context(pos)).y[pos >= 0], longformer(x, pos, layer, 2, mask, causal)[pos >= 0])
 
 
 def test_both_kinds_of_global_tokens_at_once() -> None:
-    layer, x = Attention(16, 2, GlobalSoftmax(Band(1) | Tokens(1), Rows(1))), torch.randn(3, LENGTH, 16)
+    layer, x = Attention(QKV(16, 2), GlobalSoftmax(Band(1) | Tokens(1), Rows(1))), torch.randn(3, LENGTH, 16)
     pos, mask = rows_padded_differently(), MASK.clone()
     mask[:, 0] = True
     also = MarkedKeys(MASK) | MarkedRows(MASK)
@@ -91,22 +101,19 @@ def test_both_kinds_of_global_tokens_at_once() -> None:
 
 
 @pytest.mark.parametrize("key_heads", [1, 2, 4])
-def test_started_as_copies_of_the_local_projections_it_is_softmax(key_heads: int) -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_it_starts_as_copies_of_the_local_projections_and_so_as_softmax(key_heads: int, bias: bool) -> None:
+    """Row 54 of the paper's table: Q_g, K_g, V_g initialised equal (A20)."""
     pattern = Band(2) | Tokens(2)
-    layer = Attention(16, 4, GlobalSoftmax(pattern, Rows(2), scale=0.3), key_heads=key_heads)
-    plain = Attention(16, 4, Softmax(pattern | Rows(2), scale=0.3), key_heads=key_heads)
-    p = layer.projection
-    for name in ("weight", "bias"):
-        parts = [getattr(linear, name).unflatten(0, (-1, 4)) for linear in (p.q, p.k, p.v)]
-        parts = [part.repeat_interleave(4 // len(part), 0) for part in parts]
-        getattr(layer.side, name).data.copy_(torch.cat(parts, 1).flatten(0, 1))
-    plain.load_state_dict({key: value for key, value in layer.state_dict().items() if not key.startswith("side.")})
+    layer = Attention(QKV(16, 4, key_heads=key_heads, bias=bias), GlobalSoftmax(pattern, Rows(2), scale=0.3))
+    plain = Attention(QKV(16, 4, key_heads=key_heads, bias=bias), Softmax(pattern | Rows(2), scale=0.3))
+    plain.load_state_dict({key: value for key, value in layer.state_dict().items() if "side." not in key})
     x, pos = torch.randn(3, LENGTH, 16), rows_padded_differently()
     close(layer(x, None, Context(pos)).y, plain(x, None, Context(pos)).y)
 
 
 def test_weights_are_dropped_in_training_alone() -> None:
-    layer, x = Attention(16, 2, GlobalSoftmax(Band(2), Rows(3), dropout=0.5)), torch.randn(2, 9, 16)
+    layer, x = Attention(QKV(16, 2), GlobalSoftmax(Band(2), Rows(3), dropout=0.5)), torch.randn(2, 9, 16)
     ctx = Context(torch.arange(9).repeat(2, 1))
     y, again = layer(x, None, ctx).y, layer(x, None, ctx).y
     assert not torch.allclose(y[:, :3], again[:, :3]) and not torch.allclose(y[:, 3:], again[:, 3:])
@@ -123,6 +130,12 @@ def in_chunks(layer: Attention, x: Tensor, pos: Tensor, cuts: list[int], state: 
     return torch.cat(done, 1), state
 
 
+def alive(state: KV, pattern: Pattern) -> list[list[int]]:
+    """The positions of each row that a query after the last one may read."""
+    live = (state.pos >= 0) & pattern.live(state.pos, torch.full((len(state.pos), 1), LENGTH))
+    return [sorted(row[mark].tolist()) for row, mark in zip(state.pos, live, strict=True)]
+
+
 CUTS = [[1] * LENGTH, [3, 1, 8], [7, 4, 1], [LENGTH]]
 
 
@@ -130,7 +143,7 @@ CUTS = [[1] * LENGTH, [3, 1, 8], [7, 4, 1], [LENGTH]]
 @pytest.mark.parametrize("marks", [Marked, MarkedKeys, MarkedRows])
 @pytest.mark.parametrize("key_heads", [1, 2])
 def test_it_decodes_with_global_tokens_of_each_example(marks: type[Pattern], cuts: list[int], key_heads: int) -> None:
-    layer = Attention(16, 2, GlobalSoftmax(Causal() & Band(2)), key_heads=key_heads)
+    layer = shaken(Attention(QKV(16, 2, key_heads=key_heads), GlobalSoftmax(Causal() & Band(2))))
     x, pos, given = torch.randn(3, LENGTH, 16), rows_padded_differently(), {"only": Causal(), "also": marks(MASK)}
     whole = layer(x, None, Context(pos, **given)).y
     y, _ = in_chunks(layer, x, pos, cuts, layer.start(3, LENGTH), **given)
@@ -139,35 +152,89 @@ def test_it_decodes_with_global_tokens_of_each_example(marks: type[Pattern], cut
 
 @pytest.mark.parametrize("cuts", CUTS, ids=str)
 def test_it_decodes_with_global_tokens_of_all_examples(cuts: list[int]) -> None:
-    layer = Attention(16, 2, GlobalSoftmax(Causal() & (Band(2) | Tokens((1, 6))), Causal() & Rows((1, 6))))
+    layer = Attention(QKV(16, 2), GlobalSoftmax(Causal() & (Band(2) | Tokens((1, 6))), Causal() & Rows((1, 6))))
     x, pos = torch.randn(3, LENGTH, 16), rows_padded_differently()
     y, state = in_chunks(layer, x, pos, cuts, layer.start(3, LENGTH))
     close(y[pos >= 0], layer(x, None, Context(pos)).y[pos >= 0])
-    kept = state.near.pos[0]
-    assert sorted(kept[kept >= 0].tolist()) == [1, 6, 10, 11]
-    assert (state.wide.pos == -1).all(), "no global query can come any more, so no global key is kept"
+    assert alive(state.near, layer.mechanism.pattern)[0] == [1, 6, 10, 11]
+    assert alive(state.wide, layer.mechanism.rows)[0] == [], "no global query can come any more"
 
 
 def test_all_global_keys_are_kept_while_a_global_query_may_come() -> None:
-    layer = Attention(16, 2, GlobalSoftmax(Causal() & Band(2)))
+    layer = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2)))
     x, pos, given = torch.randn(3, LENGTH, 16), rows_padded_differently(), {"only": Causal(), "also": MarkedRows(MASK)}
     _, state = in_chunks(layer, x, pos, [5, 7], layer.start(3, LENGTH), **given)
-    assert [sorted(row[row >= 0].tolist()) for row in state.wide.pos] == [list(range(n)) for n in (12, 10, 9)]
+    assert alive(state.wide, MarkedRows(MASK)) == [list(range(n)) for n in (12, 10, 9)]
     assert {name for name, _ in leaves(state)} == {"k", "v", "pos", "now"}
 
 
-@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.rpartition(".")[2])
-@pytest.mark.parametrize("causal", [False, True])
-def test_it_keeps_the_laws_with_global_tokens_of_each_example(law: ModuleType, causal: bool) -> None:
-    marked = torch.zeros(8, 64, dtype=torch.bool)
-    marked[:, ::5] = marked[0, 2] = True
-    marked[1] = False
-    pattern, only = (Causal() & Band(3), Causal()) if causal else (Band(3), None)
-    law.check(Subject("global", lambda: Attention(16, 2, GlobalSoftmax(pattern)), only=only, also=Marked(marked)))
+def test_no_slots_are_kept_for_global_queries_that_cannot_come() -> None:
+    """A20: 10,000 dead slots used to be scored at every step."""
+    layer = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(3)))
+    state = layer.start(1, 10_000)
+    assert state.wide.pos.shape[1] == 0 and state.near.pos.shape[1] <= 5
+    x, pos = torch.randn(1, 12, 16), torch.arange(12)[None]
+    y, state = in_chunks(layer, x, pos, [5, 1, 1, 5], state)
+    close(y, layer(x).y)
+    assert state.wide.pos.shape[1] == 0
+    first = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(3), Causal() & Rows(2))).start(1, 10_000)
+    assert first.wide.pos.shape[1] <= 3
+
+
+def test_slots_grow_where_a_batch_marks_global_queries() -> None:
+    layer = shaken(Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(3))))
+    marked = torch.zeros(1, 40, dtype=torch.bool)
+    marked[0, 39] = True
+    x, pos, given = torch.randn(1, 40, 16), torch.arange(40)[None], {"only": Causal(), "also": Marked(marked)}
+    y, _ = in_chunks(layer, x, pos, [1] * 40, layer.start(1, 40), **given)
+    close(y, layer(x, None, Context(pos, **given)).y)
+
+
+LIMITS = [(Band(3), None), (Causal() & Band(3), Causal())]
+
+
+@pytest.mark.parametrize(("pattern", "only"), LIMITS, ids=["encoder", "decoder"])
+def test_with_global_tokens_of_each_example_rows_do_not_matter_to_each_other(
+    pattern: Pattern, only: Pattern | None
+) -> None:
+    """Batch mates, padding at either end and any length, with an own mask in every row."""
+    layer = shaken(Attention(QKV(16, 2), GlobalSoftmax(pattern)))
+    for length in (1, 2, 7, LENGTH):
+        x, marked = torch.randn(3, length, 16), torch.rand(3, LENGTH + 4) < 0.3
+        pos = torch.arange(length).expand(3, -1)
+        whole = layer(x, None, Context(pos, only=only, also=Marked(marked))).y
+        padded, moved = 100 * torch.randn(3, length + 4, 16), torch.full((3, length + 4), -1)
+        for row in range(3):
+            padded[row, row : row + length], moved[row, row : row + length] = x[row], pos[row]
+        other = layer(padded, None, Context(moved, only=only, also=Marked(marked))).y
+        for row in range(3):
+            alone = layer(x[row : row + 1], None, Context(pos[:1], only=only, also=Marked(marked[row : row + 1]))).y
+            close(alone[0], whole[row])
+            close(other[row, row : row + length], whole[row])
+
+
+def test_with_global_tokens_of_each_example_a_decoder_does_not_peek() -> None:
+    layer, marked = shaken(Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(3)))), torch.rand(3, LENGTH) < 0.4
+    x, given = torch.randn(3, LENGTH, 16), {"only": Causal(), "also": Marked(marked)}
+    pos = torch.arange(LENGTH).expand(3, -1)
+    whole = layer(x, None, Context(pos, **given)).y
+    for t in range(LENGTH - 1):
+        later = torch.cat([x[:, : t + 1], torch.randn(3, LENGTH - t - 1, 16)], 1)
+        close(layer(later, None, Context(pos, **given)).y[:, : t + 1], whole[:, : t + 1])
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.bfloat16, 2e-2), (torch.float16, 5e-3)])
+def test_in_half_precision_it_is_near_itself(dtype: torch.dtype, bound: float) -> None:
+    layer, x = shaken(Attention(QKV(16, 2), GlobalSoftmax(Band(3)))), torch.randn(3, LENGTH, 16)
+    ctx = Context(torch.arange(LENGTH).expand(3, -1), also=Marked(MASK))
+    for weight in layer.parameters():
+        weight.data = weight.data.to(dtype).double()
+    exact = layer(x.to(dtype).double(), None, ctx).y
+    assert (layer.to(dtype)(x.to(dtype), None, ctx).y.double() - exact).norm() < bound * exact.norm()
 
 
 def test_rows_of_its_state_are_reset_selected_and_forked() -> None:
-    layer, given = Attention(16, 2, GlobalSoftmax(Causal() & Band(2))), {"only": Causal(), "also": Marked(MASK)}
+    layer, given = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2))), {"only": Causal(), "also": Marked(MASK)}
     x, pos = torch.randn(3, LENGTH, 16), torch.arange(LENGTH).repeat(3, 1)
     _, state = in_chunks(layer, x[:, :6], pos[:, :6], [6], layer.start(3, LENGTH), **given)
     rest = Context(pos[:, 6:], **given)
@@ -184,32 +251,58 @@ def test_rows_of_its_state_are_reset_selected_and_forked() -> None:
 @pytest.mark.parametrize("mechanism", [GlobalSoftmax(Band(2)), GlobalSoftmax(Causal() & Band(2), Rows(2))])
 def test_what_reads_ahead_has_no_state(mechanism: GlobalSoftmax) -> None:
     with pytest.raises(NoState, match="use Causal\\(\\) & it"):
-        mechanism.start(1, 8, 2, 8, 8)
+        mechanism.start(Room(1, 8, torch.float64, torch.device("cpu")), Sizes(2, 2, 2, 8, 8))
 
 
 def test_additions_without_a_limit_read_ahead_and_are_refused_with_a_state() -> None:
-    layer = Attention(16, 2, GlobalSoftmax(Causal() & Band(2)))
+    layer = Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2)))
     with pytest.raises(NoState):
         layer(torch.randn(3, 2, 16), layer.start(3, 8), Context(torch.arange(2).repeat(3, 1), also=Marked(MASK)))
 
 
 @pytest.mark.parametrize("also", [Marked(MASK) & Causal(), ~MarkedRows(MASK), Tokens(1) | (Rows(1) & Causal())])
 def test_additions_that_hide_who_is_global_are_refused(also: Pattern) -> None:
-    layer = Attention(16, 2, GlobalSoftmax(Band(2)))
+    layer = Attention(QKV(16, 2), GlobalSoftmax(Band(2)))
     with pytest.raises(ValueError, match="cannot tell which queries"):
         layer(torch.randn(3, 4, 16), None, Context(torch.arange(4).repeat(3, 1), also=also))
 
 
-def test_keys_of_another_sequence_are_refused() -> None:
-    layer, pos = Attention(16, 2, GlobalSoftmax(Band(2)), cross=True), torch.arange(4)[None]
-    ctx = Context(pos, source=torch.randn(1, 6, 16), source_pos=torch.arange(6)[None])
-    with pytest.raises(ValueError, match="keys of another sequence"):
-        layer(torch.randn(1, 4, 16), None, ctx)
+@pytest.mark.parametrize("sources", [4, 6])
+def test_in_cross_attention_global_queries_read_the_whole_source(sources: int) -> None:
+    """A4: a global query used to read its own sequence; told that keys are a source's, also where lengths are equal."""
+    layer = shaken(Attention(QKV(16, 2), GlobalSoftmax(Band(1), Rows(2)), cross=True))
+    x, source, pos = torch.randn(3, 4, 16), torch.randn(3, sources, 16), torch.arange(4).expand(3, -1)
+    source_pos = torch.arange(sources).repeat(3, 1)
+    source_pos[1, 3:] = -1
+    whole = layer(x, None, Context(pos, source=source, source_pos=source_pos)).y
+    p, size = layer.projection, layer.sizes.k_dim
+    queries, keys = p(x, pos, source, source_pos)
+    wide = [by_head(part, 2) for part in (layer.side(x), *layer.key_side(source).chunk(2, -1))]
+    y = torch.zeros(3, 2, 4, size)
+    for b, h, i in ((b, h, i) for b in range(3) for h in range(2) for i in range(4)):
+        q, k, v = wide if i < 2 else (queries.q, keys.k, keys.v)
+        js = [j for j in range(sources) if source_pos[b, j] >= 0 and (i < 2 or abs(i - j) <= 1)]
+        if js:
+            weights = (k[b, h, js] @ q[b, h, i] / math.sqrt(size)).softmax(0)
+            y[b, h, i] = weights @ v[b, h, js]
+    close(whole, layer.aggregation(y, pos))
+    out = layer(x[:, :1], layer.start(3, 4), Context(pos[:, :1], source=source, source_pos=source_pos))
+    close(torch.cat([out.y, layer(x[:, 1:], out.state, Context(pos[:, 1:])).y], 1), whole)
+
+
+def test_remembering_alone_leaves_the_same_state() -> None:
+    layer, x = (
+        shaken(Attention(QKV(16, 2), GlobalSoftmax(Causal() & Band(2), Causal() & Rows(9)))),
+        torch.randn(2, 6, 16),
+    )
+    ctx = Context.of(x)
+    wanted, found = layer(x, layer.start(2, 9), ctx).state, layer(x, layer.start(2, 9), ctx.but(remember=True)).state
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(wanted), leaves(found), strict=True))
 
 
 def test_a_query_without_a_key_reads_nothing_and_leaves_gradients_finite() -> None:
     pattern, rows = Causal() & ~Band(0) & Band(3), Causal() & ~Band(0) & Rows((0, 4))
-    layer = Attention(16, 2, GlobalSoftmax(pattern & ~Rows((0, 4)), rows), out=False)
+    layer = Attention(QKV(16, 2), GlobalSoftmax(pattern & ~Rows((0, 4)), rows), aggregation=Concat())
     x, pos = torch.randn(3, LENGTH, 16, requires_grad=True), rows_padded_differently()
     y = layer(x, None, Context(pos)).y
     assert (y[pos < 1] == 0).all() and (y[pos >= 1] != 0).all()
@@ -227,13 +320,13 @@ def test_hugging_face_s_layer(dtype: torch.dtype) -> None:
         hidden_size=32, num_attention_heads=heads, attention_window=[2 * window], attention_probs_dropout_prob=0.0
     )
     theirs = longformer_module.LongformerSelfAttention(config, 0).to(dtype).eval()
-    layer = Attention(32, heads, GlobalSoftmax(Band(window)), out=False).to(dtype)
-    for ours, name in ((layer.projection.q, "query"), (layer.projection.k, "key"), (layer.projection.v, "value")):
-        ours.load_state_dict(getattr(theirs, name).state_dict())
+    layer = Attention(QKV(32, heads), GlobalSoftmax(Band(window)), aggregation=Concat()).to(dtype)
     for name in ("weight", "bias"):
+        local = [getattr(getattr(theirs, what), name) for what in ("query", "key", "value")]
         wide = [getattr(getattr(theirs, f"{what}_global"), name) for what in ("query", "key", "value")]
-        columns = torch.cat([part.unflatten(0, (heads, -1)) for part in wide], 1).flatten(0, 1)
-        getattr(layer.side, name).data.copy_(columns)
+        getattr(layer.projection.qkv, name).data.copy_(torch.cat(local))
+        getattr(layer.side, name).data.copy_(wide[0])
+        getattr(layer.key_side, name).data.copy_(torch.cat(wide[1:]))
     x = torch.randn(2, length, 32, dtype=dtype)
     is_global, padding = torch.zeros(2, length, dtype=torch.bool), torch.zeros(2, length, dtype=torch.bool)
     is_global[0, 0] = is_global[1, [0, 11, 17]] = padding[1, 20:] = True

@@ -8,12 +8,17 @@ import torch
 
 from kinformer.attention import Attention
 from kinformer.biases.t5 import T5
+from kinformer.core.choice import recomputed
+from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
+from kinformer.core.state import detach
+from kinformer.core.vectors import unit
+from kinformer.mechanisms import retrieval
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.document import Document
 from kinformer.patterns.tokens import Tokens
-from kinformer.projections.shared_qk import unit
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -26,7 +31,13 @@ def inputs(groups=H):
 
 def call(mechanism, q, k, v, pos=None, state=None, **limits):
     pos = torch.arange(q.shape[2]).expand(len(q), -1) if pos is None else pos
-    return mechanism(q, k, v, pos, state, Context(pos, run=True, **limits), {})
+    ctx = Context(pos, run=True, **limits)
+    return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), state, ctx)
+
+
+def begun(mechanism, length, k, v):
+    sizes = Sizes(len(mechanism.head_scale), k.shape[1], v.shape[1], k.shape[3], v.shape[3])
+    return mechanism.start(Room(len(k), length, k.dtype, k.device), sizes)
 
 
 def shaken(mechanism):
@@ -49,7 +60,7 @@ def softmax_of(pairs, values):
 def test_it_is_its_equation(groups, length, memory, cache, k, combine):
     """y = g y_far + (1 - g) y_near, or one softmax; the k best |s_h| q.k / (|q| |k|) of the memory before the cache."""
     mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), cache=cache, combine=combine))
-    mechanism.scale.data[0] = -1.5
+    mechanism.head_scale.data[0] = -1.5
     q, keys, v = inputs(groups)
     read = call(mechanism, q, keys, v).y.y
     for b, h, i in ((b, h, i) for b in range(B) for h in range(H) for i in range(T)):
@@ -59,7 +70,7 @@ def test_it_is_its_equation(groups, length, memory, cache, k, combine):
         def score(j, b=b, h=h, i=i, g=g):
             a, c = q[b, h, i], keys[b, g, j]
             sizes = (math.sqrt(float(a @ a) + 1e-6), math.sqrt(float(c @ c) + 1e-6))
-            return abs(mechanism.scale[h]) * (a @ c) / sizes[0] / sizes[1]
+            return abs(mechanism.head_scale[h]) * (a @ c) / sizes[0] / sizes[1]
 
         bucket = mechanism.bias.bucket(torch.arange(T))
         near = [(j, score(j) + mechanism.bias.table[bucket[i - j], h]) for j in range(max(0, first), i + 1)]
@@ -83,7 +94,7 @@ def test_where_everything_is_retrieved_one_softmax_is_attention():
 
 def test_it_starts_as_the_mean_of_both():
     assert torch.equal(Retrieval(H, 3, 6).gate.sigmoid(), torch.full((H,), 0.5))
-    assert torch.equal(Retrieval(H, 3, 6).scale, torch.ones(H))
+    assert torch.equal(Retrieval(H, 3, 6).head_scale, torch.ones(H))
 
 
 @pytest.mark.parametrize("combine", ["gate", "joint"])
@@ -92,7 +103,7 @@ def test_of_equal_keys_the_latest_are_retrieved_however_the_row_is_cut(combine):
     q, k, v = torch.ones(1, 1, 12, K), torch.ones(1, 1, 12, K), torch.eye(12)[None, None]
     whole = call(mechanism, q, k, v).y.y
     assert whole[0, 0, 11].nonzero().flatten().tolist() == [5, 6, 7, 8, 9, 10, 11]
-    state, pieces = mechanism.start(1, 12, 1, K, 12), []
+    state, pieces = begun(mechanism, 12, k, v), []
     for at in torch.arange(12).split([5, 1, 6]):
         out = call(mechanism, q[:, :, at], k[:, :, at], v[:, :, at], at[None], state)
         state = out.state
@@ -100,25 +111,71 @@ def test_of_equal_keys_the_latest_are_retrieved_however_the_row_is_cut(combine):
     assert torch.equal(torch.cat(pieces, 2), whole)
 
 
-def test_nothing_learns_through_the_memory():
-    mechanism = shaken(Retrieval(H, 4, 8, 3, cache=1))
+@pytest.mark.parametrize("combine", ["gate", "joint"])
+def test_nothing_learns_through_what_earlier_segments_left(combine):
+    """A6: neither through the memory nor through the cache, which used to be read before the detach."""
+    mechanism = shaken(Retrieval(H, 4, 8, 3, T5(H), cache=1, combine=combine))
     q, k, v = (x.requires_grad_() for x in inputs())
     y = call(mechanism, q, k, v).y.y[:, :, 9]  # its segment is 8..11, its cache 7, its memory 0..6
-    parts = torch.autograd.grad(y.sin().sum(), [q, k, v, mechanism.scale, mechanism.gate], retain_graph=True)
+    learned = [mechanism.head_scale, mechanism.bias.table, *([mechanism.gate] if combine == "gate" else [])]
+    parts = torch.autograd.grad(y.sin().sum(), [q, k, v, *learned], retain_graph=True)
     for gradient in parts[1:3]:
         some = gradient.abs().sum((0, 1, 3)) > 0
-        assert some.tolist() == [False] * 7 + [True] * 3 + [False] * 3
-    assert all((gradient != 0).all() for gradient in parts[3:])
+        assert some.tolist() == [False] * 8 + [True] * 2 + [False] * 3
+    assert all((parts[n] != 0).all() for n in (3, *range(5, 3 + len(learned)))) and (parts[4] != 0).any()
     alone = call(mechanism, q, k, torch.where(torch.arange(T)[:, None] < 7, v, 0.0).detach()).y.y[:, :, 9]
     assert (torch.autograd.grad(alone.sin().sum(), q)[0][:, :, 9] != 0).all()  # a query learns what to ask for
 
 
-def test_the_state_has_no_gradient():
+@pytest.mark.parametrize("combine", ["gate", "joint"])
+@pytest.mark.parametrize("cuts", [[4, 4, 4, 1], [1] * T, [3, 6, 4], [11, 2]], ids=str)
+def test_gradients_are_the_same_however_a_row_is_cut(cuts, combine):
+    """A6: what is detached goes by positions, and the state carries its graph, for segments that are cut."""
+    mechanism = shaken(Retrieval(H, 4, 8, 3, T5(H), cache=2, combine=combine))
+    given = [x.requires_grad_() for x in inputs()]
+
+    def gradients(sizes):
+        state, total = begun(mechanism, T, *given[1:]), 0.0
+        for at in torch.arange(T).split(sizes):
+            out = call(mechanism, *(x[:, :, at] for x in given), at.expand(B, -1), state)
+            state, total = out.state, total + out.y.y.sin().sum()
+        return torch.autograd.grad(total, [*given, *mechanism.parameters()])
+
+    whole = torch.autograd.grad(call(mechanism, *given).y.y.sin().sum(), [*given, *mechanism.parameters()])
+    for ours, wanted in zip(gradients(cuts), whole, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-12)
+
+
+def test_segments_whose_state_was_detached_lose_nothing():
+    """Between segments there is nothing to detach but what is not learned through anyway."""
+    mechanism = shaken(Retrieval(H, 4, 8, 3, cache=2))
+    given = [x.requires_grad_() for x in inputs()]
+    state, total = begun(mechanism, T, *given[1:]), 0.0
+    for at in torch.arange(T).split(4):
+        out = call(mechanism, *(x[:, :, at] for x in given), at.expand(B, -1), state)
+        state, total = detach(out.state), total + out.y.y.sin().sum()
+    wanted = torch.autograd.grad(call(mechanism, *given).y.y.sin().sum(), given)
+    for ours, theirs in zip(torch.autograd.grad(total, given), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_what_was_found_is_kept_where_the_layer_is_computed_again(monkeypatch):
+    """Choices of the forward are those of the backward's recomputation, even if the search would now end otherwise."""
+    layer = Attention(QKV(16, 2), shaken(Retrieval(2, 3, 9, 2)))
+    x = torch.randn(2, T, 16, requires_grad=True)
+    wanted = torch.autograd.grad(layer(x).y.sin().sum(), x)[0]
+    found = recomputed(lambda z: layer(z).y, x)
+    monkeypatch.setattr(retrieval, "best", lambda request, most: torch.zeros(2, 2, T, most, dtype=torch.long))
+    torch.testing.assert_close(torch.autograd.grad(found.sin().sum(), x)[0], wanted, rtol=0, atol=1e-12)
+
+
+def test_the_state_is_a_cache_of_what_may_still_be_read():
     mechanism = Retrieval(H, 4, 8, 3)
-    q, k, v = (x.requires_grad_() for x in inputs())
-    kept = call(mechanism, q, k, v, state=mechanism.start(B, T, H, K, K)).state
-    assert not any(leaf.requires_grad for leaf in kept)
-    assert kept.pos.shape[1] == 12
+    q, k, v = inputs()
+    state = begun(mechanism, 100, k, v)
+    assert state.pos.shape[1] == 13
+    kept = call(mechanism, q, k, v, state=state).state
+    assert sorted(kept.pos[0].tolist())[-12:] == list(range(1, 13))
 
 
 def test_the_memory_can_be_made_larger_after_training():
@@ -130,7 +187,7 @@ def test_the_memory_can_be_made_larger_after_training():
     small.memory = 9
     assert torch.equal(call(small, q, k, v).y.y, call(large, q, k, v).y.y)
     assert not torch.equal(call(small, q, k, v).y.y, before)
-    assert small.start(1, 100, H, K, K).pos.shape[1] == 11
+    assert begun(small, 100, k, v).pos.shape[1] == 12
 
 
 def test_documents_of_one_row_do_not_find_each_other():
@@ -164,10 +221,11 @@ def unchecked(kind, *args, **keywords):
             r"k=0: retrieve at least one key, or use Softmax\(Causal\(\) & Segment\(4, 0\)",
         ),
         (lambda: unchecked(Retrieval, 2, 4, 8, combine="sum"), "combine='sum' is not known; choose 'gate' or 'joint'"),
-        (
-            lambda: Attention(16, 4, Retrieval(2, 4, 8))(torch.randn(1, 3, 16), None, Context(torch.arange(3)[None])),
-            "made for 2 heads and got 4",
-        ),
+        (lambda: Attention(QKV(16, 4), Retrieval(2, 4, 8))(torch.randn(1, 3, 16)), "made for 2 heads and got 4"),
+        (lambda: call(Retrieval(1, 4, 8), *inputs()), "made for 1 heads and got 2; give it heads=2"),
+        (lambda: Attention(QKV(16, 2), Retrieval(2, 4, 8), cross=True), "use Softmax to read a source"),
+        (lambda: Retrieval(2, 0, 8), "length=0: give a whole number of at least 1"),
+        (lambda: Retrieval(2, 4, -1), "memory=-1: give a whole number of at least 0"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(make, message):

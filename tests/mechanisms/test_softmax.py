@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kinformer.attention import Attention
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.parts import parts
@@ -20,6 +21,7 @@ from kinformer.patterns.rows import Rows
 from kinformer.patterns.segment import Segment
 from kinformer.patterns.strided import Strided
 from kinformer.patterns.tokens import Tokens
+from kinformer.projections.qkv import QKV
 
 C = Causal()
 STRIDED = C & (Band(3) | Strided(4))
@@ -30,6 +32,11 @@ def inputs(length=19):
     g = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(2, 3, length, 4, generator=g, dtype=torch.float64, requires_grad=True) for _ in range(3))
     return q, k, v, torch.arange(length).expand(2, 1, -1)
+
+
+def call(mechanism, q, k, v, pos):
+    ctx = Context(pos[:, 0])
+    return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
 
 
 def test_reference_is_the_equation():
@@ -61,7 +68,7 @@ def test_one_mask_is_the_merge_of_the_parts(pattern):
 
 def test_a_strided_layer_decodes_what_it_reads_at_once():
     torch.manual_seed(0)
-    layer = Attention(12, 3, Softmax(STRIDED)).double()
+    layer = Attention(QKV(12, 3), Softmax(STRIDED)).double()
     x = torch.randn(2, 23, 12, dtype=torch.float64)
     whole = layer(x, None, Context(torch.arange(23).expand(2, -1))).y
     for cuts in ([1] * 23, [7, 1, 2, 13], [20, 3]):
@@ -75,7 +82,7 @@ def test_a_strided_layer_decodes_what_it_reads_at_once():
 
 def test_positions_not_places_decide_who_reads_whom():
     torch.manual_seed(0)
-    layer = Attention(12, 3, Softmax(STRIDED)).double()
+    layer = Attention(QKV(12, 3), Softmax(STRIDED)).double()
     x, pos = torch.randn(1, 9, 12, dtype=torch.float64), torch.arange(9)[None]
     order = torch.randperm(9)
     y = layer(x, None, Context(pos)).y
@@ -84,28 +91,26 @@ def test_positions_not_places_decide_who_reads_whom():
 
 def test_scale_and_dropout():
     q, k, v, pos = inputs(5)
-    ctx = Context(pos[:, 0])
-    a = Softmax(C, scale=0.0)(q, k, v, ctx.pos, None, ctx, {}).y.y
+    a = call(Softmax(C, scale=0.0), q, k, v, pos).y
     torch.testing.assert_close(a, v.cumsum(2) / torch.arange(1, 6)[:, None])
     dropped = Softmax(C, dropout=0.5)
-    some, lse = dropped(q, k, v, ctx.pos, None, ctx, {}).y
-    kept, same = dropped.eval()(q, k, v, ctx.pos, None, ctx, {}).y
+    some, lse = call(dropped, q, k, v, pos)
+    kept, same = call(dropped.eval(), q, k, v, pos)
     assert not torch.equal(some, kept)
     assert torch.equal(lse, same)
 
 
 def test_without_an_lse_y_is_the_same():
     q, k, v, pos = inputs()
-    ctx = Context(pos[:, 0])
-    fast, slow = (Softmax(STRIDED, lse=lse)(q, k, v, ctx.pos, None, ctx, {}).y for lse in (False, True))
+    fast, slow = (call(Softmax(STRIDED, lse=lse), q, k, v, pos) for lse in (False, True))
     assert fast.lse is None
     torch.testing.assert_close(fast.y, slow.y)
 
 
 def test_reading_ahead_has_no_state_and_says_what_to_do():
     with pytest.raises(NoState, match=r"Causal\(\) & it, or generate\(..., recompute=True\)"):
-        Attention(8, 2, Softmax(Full())).start(1, 5)
-    layer = Attention(8, 2, Softmax(C))
+        Attention(QKV(8, 2), Softmax(Full())).start(1, 5)
+    layer = Attention(QKV(8, 2), Softmax(C))
     ctx = Context(torch.arange(3)[None], also=Tokens(2))
     with pytest.raises(NoState, match="ahead"):
         layer(torch.randn(1, 3, 8), layer.start(1, 3), ctx)
@@ -113,7 +118,7 @@ def test_reading_ahead_has_no_state_and_says_what_to_do():
 
 def test_cross_attention_projects_its_source_once():
     torch.manual_seed(0)
-    layer = Attention(8, 2, Softmax(Full()), cross=True).double()
+    layer = Attention(QKV(8, 2), Softmax(Full()), cross=True).double()
     source, x = torch.randn(2, 5, 8, dtype=torch.float64), torch.randn(2, 4, 8, dtype=torch.float64)
     source_pos = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, -1, -1]])
     pos = torch.arange(4).expand(2, -1)

@@ -1,21 +1,30 @@
 """SplitHeads: each mechanism does with its heads what it does alone."""
 
+import inspect
+
 import pytest
 import torch
 
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import DynamicSpan
-from kinformer.core.layer import Context
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.layer import Context, PerPair, Want
 from kinformer.core.mechanism import NoState
+from kinformer.core.pattern import Heads
 from kinformer.maps.elu import ELU
-from kinformer.mechanisms.explicit import Explicit, FromBelow
-from kinformer.mechanisms.linear import Linear
+from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.mechanisms.linear import GatedSum, LinearAttention
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.patterns.random import Random
+from kinformer.patterns.rows import Rows
+from kinformer.projections.qkv import QKV
+from kinformer.scores.residual import ResidualScores
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -27,8 +36,10 @@ def inputs(groups=H):
     return torch.randn(B, H, T, K), torch.randn(B, groups, T, K), torch.randn(B, groups, T, K)
 
 
-def call(mechanism, q, k, v, sides=None, **told):
-    return mechanism(q, k, v, POS, None, Context(POS, run=True, **told), sides or {})
+def call(mechanism, q, k, v, sides=None, *, head=0, key_sides=None, **told):
+    ctx = Context(POS, run=True, **told)
+    queries = Queries(q, ctx.by_head, sides or {}, head=head)
+    return mechanism(queries, Keys(k, v, ctx.by_head, key_sides or {}), None, ctx)
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -38,7 +49,7 @@ def test_each_part_has_its_own_heads(groups):
     out = call(SplitHeads(local, routing), q, k, v)
     for n, part in enumerate((local, routing)):
         pieces = [x if x.shape[1] == 1 else x.chunk(2, 1)[n] for x in (q, k, v)]
-        alone = call(part, *pieces)
+        alone = call(part, *pieces, head=2 * n)
         assert torch.equal(out.y.y[:, 2 * n : 2 * n + 2], alone.y.y)
         assert torch.equal(out.y.lse[:, 2 * n : 2 * n + 2], alone.y.lse)
     assert torch.equal(out.aux["1.commitment"], alone.aux["commitment"])
@@ -48,22 +59,62 @@ def test_each_part_has_its_own_heads(groups):
 
 def test_what_is_asked_of_the_input_and_what_comes_from_below_reach_their_part():
     span = DynamicSpan(5, ramp=2)
-    parts = Softmax(Causal(), span), Explicit(Causal(), before=FromBelow(), up=True)
+    parts = Softmax(Causal(), span), Explicit(Causal(), score=ResidualScores(), up=True)
     mechanism, (q, k, v) = SplitHeads(*parts), inputs()
-    assert mechanism.sides(K, K) == {"0.span": 1}
-    sides = torch.randn(B, H, T, 1)
-    below = {"1.scores": torch.randn(B, 2, T, T), "1.scores_pos": POS}
+    assert {name: side.width for name, side in mechanism.sides(Sizes(H, H, H, K, K)).items()} == {"0.span": 1}
+    assert mechanism.wants == (Want("1.scores", optional=True),) and mechanism.sends == {"1.scores"}
+    sides, pos = torch.randn(B, H, T, 1), POS[:, None]
+    below = {"1.scores": PerPair(torch.randn(B, 2, T, T), pos, pos)}
     out = call(mechanism, q, k, v, {"0.span": sides}, below=below)
     first = call(parts[0], *(x[:, :2] for x in (q, k, v)), {"span": sides[:, :2]})
-    second = call(parts[1], *(x[:, 2:] for x in (q, k, v)), below={k[2:]: x for k, x in below.items()})
+    second = call(parts[1], *(x[:, 2:] for x in (q, k, v)), below={"scores": below["1.scores"]}, head=2)
     assert torch.equal(out.y.y, torch.cat([first.y.y, second.y.y], 1))
     assert torch.equal(out.aux["0.span"], first.aux["span"])
-    assert torch.equal(out.up["1.scores"], second.up["scores"])
+    assert torch.equal(out.up["1.scores"].scores, second.up["scores"].scores)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_what_is_asked_of_keys_reaches_its_part(groups):
+    gated, wide = LinearAttention(ELU(), GatedSum()), GlobalSoftmax(Causal() & Band(2), Causal() & Rows(3))
+    mechanism, (q, k, v), sizes = SplitHeads(gated, wide), inputs(groups), Sizes(H, groups, groups, K, K)
+    widths = {name: side.width for name, side in mechanism.key_sides(sizes).items()}
+    assert widths == {"0.gate": 1, "1.k": K, "1.v": K}
+    key_sides = {name: torch.randn(B, groups, T, width) for name, width in widths.items()}
+    sides = {"1.q": torch.randn(B, H, T, K)}
+    out = call(mechanism, q, k, v, sides, key_sides=key_sides)
+    for n, part in enumerate((gated, wide)):
+        pieces = [x if x.shape[1] == 1 else x.chunk(2, 1)[n] for x in (q, k, v)]
+        own = {name[2:]: x for name, x in key_sides.items() if name.startswith(f"{n}.")}
+        own = {name: x if groups == 1 else x.chunk(2, 1)[n] for name, x in own.items()}
+        alone = call(part, *pieces, {"q": sides["1.q"][:, 2:]}, key_sides=own)
+        assert torch.equal(out.y.y[:, 2 * n : 2 * n + 2], alone.y.y)
+
+
+@pytest.mark.parametrize(
+    "pattern", [Causal() & Random(1, block=2), Heads(Causal(), Causal() & Band(0), Band(1) & Causal())], ids=repr
+)
+def test_head_numbers_go_on(pattern):
+    """A27: a pattern that differs by head repeated in each part; now four heads in two parts are four heads."""
+    q, k, v = inputs()
+    whole = call(Softmax(pattern), q, k, v).y
+    for parts in (2, 4):
+        assert torch.equal(call(SplitHeads(*(Softmax(pattern) for _ in range(parts))), q, k, v).y.y, whole.y)
+    inner = SplitHeads(Softmax(pattern), Softmax(pattern))
+    assert torch.equal(call(SplitHeads(Softmax(pattern), inner), q, k, v).y.y, whole.y)
+    assert not torch.equal(call(Softmax(pattern), *(x[:, 2:] for x in (q, k, v))).y.y, whole.y[:, 2:])
+
+
+def test_they_start_as_copies_of_their_own_heads():
+    layer = Attention(QKV(16, 4), SplitHeads(Softmax(Band(2)), GlobalSoftmax(Band(2), Rows(3))))
+    plain = Attention(QKV(16, 4), SplitHeads(Softmax(Band(2)), Softmax(Band(2) | Rows(3))))
+    plain.load_state_dict({key: value for key, value in layer.state_dict().items() if "side." not in key})
+    x = torch.randn(B, T, 16)
+    torch.testing.assert_close(layer(x).y, plain(x).y, rtol=0, atol=1e-12)
 
 
 def test_parts_within_parts_decode():
-    inner = SplitHeads(Softmax(Causal(), DynamicSpan(5, ramp=2)), Linear(ELU()))
-    layer = Attention(16, 4, SplitHeads(Softmax(Causal() & Band(2)), inner), key_heads=4)
+    inner = SplitHeads(Softmax(Causal(), DynamicSpan(5, ramp=2)), LinearAttention(ELU(), GatedSum()))
+    layer = Attention(QKV(16, 4, key_heads=4), SplitHeads(Softmax(Causal() & Band(2)), inner))
     x = torch.randn(B, T, 16)
     whole, state, done = layer(x, None, Context(POS, run=True)).y, layer.start(B, T), []
     for at in torch.arange(T).split([4, 1, 4]):
@@ -81,9 +132,14 @@ def test_what_is_wrong_is_said_in_words():
     halves = SplitHeads(Softmax(Causal()), Softmax(Full()), Softmax(Causal()))
     with pytest.raises(ValueError, match="4 heads cannot be split evenly among 3 mechanisms; give a multiple of them"):
         call(halves, *inputs())
+    room = Room(1, 8, torch.float64, torch.device("cpu"))
     with pytest.raises(ValueError, match="4 heads of keys cannot be split evenly among 3"):
-        halves.start(1, 8, 4, K, K)
+        halves.start(room, Sizes(6, 4, 4, K, K))
+    with pytest.raises(ValueError, match="4 heads cannot be split evenly among 3"):
+        Attention(QKV(16, 4), halves)
     with pytest.raises(ValueError, match="SplitHeads got no mechanism"):
         SplitHeads()
+    with pytest.raises(ValueError, match="is the class Softmax; give a mechanism"):
+        inspect.unwrap(SplitHeads.__init__)(SplitHeads.__new__(SplitHeads), Softmax)
     with pytest.raises(NoState):
-        halves.start(1, 8, 3, K, K)
+        halves.start(room, Sizes(3, 3, 3, K, K))
