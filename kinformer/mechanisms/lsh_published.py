@@ -251,7 +251,8 @@ def _examples() -> tuple[Example, ...]:
     chunk = "the published form sorts all tokens and cuts the list: where a token stands depends on all of them"
     peek = "later tokens move the borders of the chunks, and with them which earlier keys a query reads"
     merged = "the list is sorted and cut anew for each set of keys, so pieces are not cut where the whole is"
-    causal = {"chunk": chunk, "peek": peek, "merge": merged}
+    gradients = "cuts change what a query reads, and so what trains it"
+    causal = {"chunk": chunk, "gradients": gradients, "peek": peek, "merge": merged}
     return (
         Example(lambda: PublishedLSH(2, 8, 4, 3, 2), breaks=causal),
         Example(lambda: PublishedLSH(2, 8, 4, 2, restricted=False, divided=False, seed=1), breaks=causal),

@@ -138,7 +138,8 @@ def _examples() -> tuple[Example, ...]:
     chunk = "the published form takes a fixed number of tokens for each cluster, from whatever a call holds"
     peek = "a later token that fits a cluster better pushes an earlier one out of it"
     merged = "a mean over clusters is no read of a set of keys: it has no lse"
-    causal = {"chunk": chunk, "peek": peek, "merge": merged}
+    gradients = "what a call holds decides what a cluster takes, and so what trains it"
+    causal = {"chunk": chunk, "gradients": gradients, "peek": peek, "merge": merged}
     return (
         Example(lambda: PublishedRouting(2, 8, 3, 4), breaks=causal),
         Example(
