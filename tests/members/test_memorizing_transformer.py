@@ -48,4 +48,6 @@ def test_weights_go_into_a_member_with_a_larger_memory() -> None:
 
 
 def test_it_wants_consecutive_text() -> None:
-    assert small().recurrent
+    """A7: also where Retrieval is its only memory, which used to train on random windows without it."""
+    for depth in (1, 2, 4):
+        assert memorizing_transformer(d=16, depth=depth, heads=2, vocab=11).lanes

@@ -7,9 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.core.layer import Context
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.layer import Context, Out
+from kinformer.core.state import Exact
 from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import FullLinear, Linear
+from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -21,34 +23,51 @@ def heads(golden: Golden) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return q, k, v, torch.arange(q.shape[2]).expand(len(q), -1)
 
 
+def begun(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor) -> Exact:
+    sizes = Sizes(q.shape[1], k.shape[1], v.shape[1], k.shape[3], v.shape[3])
+    return linear.start(Room(len(q), q.shape[2], q.dtype, q.device), sizes)
+
+
+def read(linear: LinearAttention, q: Tensor, k: Tensor, v: Tensor, pos: Tensor, state: Exact) -> Out:
+    ctx = Context(pos, run=True)
+    return linear(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), state, ctx)
+
+
+def s_and_z(state: Exact) -> tuple[Tensor, Tensor]:
+    """Sums with their scale put back; the last column is z."""
+    whole = state.inside.s * state.inside.level.exp()[..., None, None]
+    return whole[..., :-1], whole[..., -1]
+
+
 @goldens("linear_transformer_attention")
 def test_all_keys(golden: Golden) -> None:
     q, k, v, pos = heads(golden)
     k_pos = pos.masked_fill(pos >= golden.tensors["lengths"][:, None], -1)
-    read = FullLinear(ELU())(q, k, v, k_pos, None, Context(pos), {}).y
-    close(read.y.transpose(1, 2), golden.tensors["out_full"], EPS)
+    queries, keys = Queries(q, pos[:, None]), Keys(k, v, k_pos[:, None])
+    found = FullLinearAttention(ELU())(queries, keys, None, Context(pos)).y
+    close(found.y.transpose(1, 2), golden.tensors["out_full"], EPS)
 
 
 @goldens("linear_transformer_attention")
 def test_causal_and_final_state(golden: Golden) -> None:
     q, k, v, pos = heads(golden)
-    linear = Linear(ELU(), piece=6)
-    state = linear.start(len(q), q.shape[2], k.shape[1], k.shape[3], v.shape[3])
-    out = linear(q, k, v, pos, state, Context(pos, run=True), {})
+    linear = LinearAttention(ELU(), piece=6)
+    out = read(linear, q, k, v, pos, begun(linear, q, k, v))
     close(out.y.y.transpose(1, 2), golden.tensors["out_causal"], EPS)
-    close(out.state.s, golden.tensors["S_final"])
-    close(out.state.z, golden.tensors["z_final"])
+    s, z = s_and_z(out.state)
+    close(s, golden.tensors["S_final"])
+    close(z, golden.tensors["z_final"])
 
 
 @goldens("linear_transformer_attention")
 def test_token_by_token(golden: Golden) -> None:
     q, k, v, pos = heads(golden)
-    linear, reads = Linear(ELU()), []
-    state = linear.start(len(q), q.shape[2], k.shape[1], k.shape[3], v.shape[3])
+    linear, reads = LinearAttention(ELU()), []
+    state = begun(linear, q, k, v)
     for t in range(q.shape[2]):
         at = pos[:, t : t + 1]
-        out = linear(*(x[:, :, t : t + 1] for x in (q, k, v)), at, state, Context(at, run=True), {})
+        out = read(linear, *(x[:, :, t : t + 1] for x in (q, k, v)), at, state)
         state = out.state
         reads.append(out.y.y)
     close(torch.cat(reads, 2).transpose(1, 2), golden.tensors["out_recurrent"], EPS)
-    close(state.s, golden.tensors["S_final"])
+    close(s_and_z(state)[0], golden.tensors["S_final"])

@@ -5,9 +5,12 @@ import torch
 from torch import Tensor
 
 from kinformer.core.feature_map import FeatureMap
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
+from kinformer.core.state import Exact
+from kinformer.core.update import Sums
 from kinformer.maps.favor import FAVOR, RandomReLU
-from kinformer.mechanisms.linear import FullLinear, Linear
+from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -44,7 +47,7 @@ def test_relu_features(golden: Golden) -> None:
 @goldens("performer_favor_plus")
 def test_all_keys(golden: Golden) -> None:
     q, k, v, pos = heads(golden)
-    read = FullLinear(favor(golden))(q, k, v, pos, None, Context(pos), {}).y
+    read = FullLinearAttention(favor(golden))(Queries(q, pos[:, None]), Keys(k, v, pos[:, None]), None, Context(pos)).y
     close(read.y, golden.tensors["out"])
 
 
@@ -53,8 +56,8 @@ def test_causal(golden: Golden) -> None:
     """They add 1e-6 to every entry of the sum of features: a state whose z begins there, in the scale of their keys."""
     q, k, v, pos = heads(golden)
     map = favor(golden)
-    linear = Linear(map, piece=7)
-    state = linear.start(len(q), q.shape[2], k.shape[1], k.shape[3], v.shape[3])
-    state = state._replace(z=state.z + 1e-6 * map(k, False)[1][..., :1].exp())
-    read = linear(q, k, v, pos, state, Context(pos, run=True), {}).y
+    s = q.new_zeros(*k.shape[:2], map.features(k.shape[3]), v.shape[3] + 1)
+    s[..., -1] = 1e-6
+    state, ctx = Exact(Sums(s, map(k, False)[1][..., 0])), Context(pos, run=True)
+    read = LinearAttention(map, piece=7)(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), state, ctx).y
     close(read.y, golden.tensors["out_causal"])

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from torch import Tensor, arange
 
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.linear import FullLinear, Linear
+from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -24,11 +25,15 @@ def features(golden: Golden, **clamp: Any) -> RandomFourier:
     return map
 
 
-def read(mechanism: Linear | FullLinear, golden: Golden) -> Tensor:
+def read(mechanism: LinearAttention | FullLinearAttention, golden: Golden) -> Tensor:
     q, k, v = (golden.tensors[name].transpose(1, 2) for name in ("q", "k", "v"))
     pos = arange(q.shape[2]).expand(len(q), -1)
     k_pos = arange(k.shape[2]).expand(len(k), -1)
-    return mechanism(q, k, v, k_pos, None, Context(pos, run=True), {}).y.y.transpose(1, 2)
+    queries, keys = (
+        Queries(q, pos[:, None]),
+        Keys(k, v, k_pos[:, None], own=not isinstance(mechanism, FullLinearAttention)),
+    )
+    return mechanism(queries, keys, None, Context(pos, run=True)).y.y.transpose(1, 2)
 
 
 @goldens("random_feature_attention")
@@ -39,15 +44,17 @@ def test_features(golden: Golden) -> None:
 
 @goldens("random_feature_attention")
 def test_causal_sums_of_the_kernel(golden: Golden) -> None:
-    close(read(Linear(features(golden, floor=1.0)), golden), golden.tensors["out_causal_kernel"])
+    close(read(LinearAttention(features(golden, floor=1.0)), golden), golden.tensors["out_causal_kernel"])
 
 
 @goldens("random_feature_attention")
 def test_causal_sums_under_a_mask(golden: Golden) -> None:
     map = features(golden, floor=1e-3, clamp="magnitude")
-    close(read(Linear(map, piece=7), golden), golden.tensors["out_causal_masked"])
+    close(read(LinearAttention(map, piece=7), golden), golden.tensors["out_causal_masked"])
 
 
 @goldens("random_feature_attention")
 def test_cross_attention(golden: Golden) -> None:
-    close(read(FullLinear(features(golden, floor=1.0, clamp="magnitude")), golden), golden.tensors["out_cross"])
+    close(
+        read(FullLinearAttention(features(golden, floor=1.0, clamp="magnitude")), golden), golden.tensors["out_cross"]
+    )
