@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, prefixed, under
+from kinformer.core.layer import Context, Layer, Out, PerToken, Want, prefixed, under
 from kinformer.depth.stack import Stack
 
 
@@ -20,24 +20,44 @@ class Counts(Layer):
     """Sends up one more than it finds below, and reports what it saw."""
 
     d = 4
+    wants = (Want("count", optional=True),)
+    sends = frozenset({"count"})
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[dict[str, int]] = []
 
     def forward(self, x: torch.Tensor, state: object, ctx: Context) -> Out:
-        self.seen.append({name: int(value) for name, value in ctx.below.items()})
-        count = ctx.below.get("count", torch.tensor(0)) + 1
-        return Out(x, state, {"n": count.float()}, {"count": count})
+        self.seen.append({name: int(sent.value.max()) for name, sent in ctx.below.items()})
+        count = ctx.below["count"].value + 1 if "count" in ctx.below else torch.ones(x.shape[:2])
+        return Out(x, state, {"n": count.float()}, {"count": PerToken(count)})
 
 
 def test_a_sublayer_finds_what_the_same_sublayer_beneath_sent_and_what_the_model_sent() -> None:
     blocks = [PreNorm(Counts(), Counts(), norm=lambda d: nn.Identity()) for _ in range(3)]
-    below = {"task": torch.tensor(7)}
+    below = {"task": PerToken(torch.full((1, 2), 7))}
     out = Stack(blocks)(torch.zeros(1, 2, 4), None, Context(torch.arange(2)[None], below=below))
     assert [block.layers[1].seen for block in blocks] == [[{"task": 7} | ({"count": n} if n else {})] for n in range(3)]
-    assert {name: int(value) for name, value in out.up.items()} == {"0.count": 3, "1.count": 3}
-    assert {name: int(value) for name, value in out.aux.items()} == {
+    assert {name: int(sent.value.max()) for name, sent in out.up.items()} == {"0.count": 3, "1.count": 3}
+    assert {name: int(value.max()) for name, value in out.aux.items()} == {
         f"{n}.{i}.n": n + 1 for n in range(3) for i in range(2)
     }
     assert list(below) == ["task"]
+
+
+def test_a_layer_is_callable_with_x_alone() -> None:
+    seen: list[Context] = []
+
+    class Sees(Layer):
+        d = 4
+
+        def forward(self, x: torch.Tensor, state: object, ctx: Context) -> Out:
+            seen.append(ctx)
+            return Out(x, state)
+
+    x = torch.zeros(2, 3, 4)
+    assert Sees()(x).y is x and Sees()(x).state is None and Sees()(x, ()).state == ()
+    assert seen[0].pos.tolist() == [[0, 1, 2]] * 2 and seen[0].run and seen[0].full
+    given = Context(torch.arange(3).expand(2, 3))
+    Sees()(x, None, given)
+    assert seen[-1] is given

@@ -4,11 +4,14 @@ import pytest
 import torch
 
 from kinformer.core import read as module
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.read import Read, mass, merge, weights
+from kinformer.core.request import Request
 from kinformer.execute import attend
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.strided import Strided
+from kinformer.scores.product import Product
 
 B, H, G, T, K = 2, 4, 2, 11, 6
 
@@ -37,6 +40,10 @@ def dense(q, k, q_pos, k_pos, pattern):
     return a
 
 
+def request(q, k, q_pos, k_pos, pattern):
+    return Request(Queries(q, q_pos), Keys(k, k, k_pos), pattern, Product(), None, K**-0.5)
+
+
 def test_reference_and_weights_are_the_naive_matrix(call):
     q, k, where = call
     v = torch.randn(B, G, T, 3, dtype=torch.float64)
@@ -44,18 +51,18 @@ def test_reference_and_weights_are_the_naive_matrix(call):
     a = dense(q, k, **where)
     torch.testing.assert_close(found.y, a @ v.repeat_interleave(2, 1))
     at = torch.arange(T).expand(B, -1)
-    torch.testing.assert_close(weights(q, k, found.lse, at=at, **where), a)
-    torch.testing.assert_close(weights(q, k, found.lse, at=at[:, [7, 3]], **where), a[:, :, [7, 3]])
+    torch.testing.assert_close(weights(request(q, k, **where), found.lse, at), a)
+    torch.testing.assert_close(weights(request(q, k, **where), found.lse, at[:, [7, 3]]), a[:, :, [7, 3]])
 
 
 def test_mass_is_the_column_sum_in_blocks_with_gradients(call, monkeypatch):
     q, k, where = call
     lse = attend(q, k, k, **where).lse
-    whole = mass(q, k, lse, **where)
+    whole = mass(request(q, k, **where), lse)
     torch.testing.assert_close(whole, dense(q, k, **where).sum(2))
     (dq,) = torch.autograd.grad((whole**2).sum(), q, retain_graph=True)
     monkeypatch.setattr(module, "BLOCK", 4)
-    blocks = mass(q, k, lse, **where)
+    blocks = mass(request(q, k, **where), lse)
     torch.testing.assert_close(blocks, whole)
     torch.testing.assert_close(torch.autograd.grad((blocks**2).sum(), q, retain_graph=True)[0], dq)
     assert dq.isfinite().all() and dq.abs().max() > 0
@@ -92,3 +99,31 @@ def test_merge_of_no_keys_is_zero_with_finite_gradients():
     torch.testing.assert_close(found.y[0, 0], torch.stack([torch.zeros(2), y[0, 0, 0, 1], torch.zeros(2)]))
     for gradient in torch.autograd.grad(found.y.sum() + found.lse[found.lse > -torch.inf].sum(), (y, lse)):
         assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_lse_is_float32_or_better_in_every_precision(dtype):
+    for made, wanted in ((dtype, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)):
+        q = torch.randn(1, 2, 5, 8, dtype=made)
+        found = attend(q, q, q, impl="reference")
+        assert found.lse.dtype == wanted and found.y.dtype == made
+        joined = merge(found, found._replace(y=found.y * 2))
+        assert joined.lse.dtype == wanted and joined.y.dtype == made
+
+
+@pytest.mark.parametrize("pieces", [2, 16])
+def test_reads_in_bfloat16_merge_to_half_a_percent(pieces):
+    """The error stays that of one read's rounding, however many pieces there are: the lse is float32."""
+    g = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, 4, n, 64, generator=g).bfloat16() for n in (64, 1024, 1024))
+    wanted = attend(q.double(), k.double(), v.double(), impl="reference").y
+    at = torch.arange(1024).expand(2, 1, -1)
+    cut = [torch.arange(1024).chunk(pieces)[n] for n in range(pieces)]
+    reads = [
+        attend(q, k[:, :, one], v[:, :, one], q_pos=at[..., :64], k_pos=at[..., one], impl="reference") for one in cut
+    ]
+    error = (merge(*reads).y.double() - wanted).norm() / wanted.norm()
+    assert error < 0.005
+    # as a bfloat16 lse would have it, which is what this test is about
+    rounded = [read._replace(lse=read.lse.bfloat16().float()) for read in reads]
+    assert (merge(*rounded).y.double() - wanted).norm() / wanted.norm() > 1.5 * error

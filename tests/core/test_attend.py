@@ -1,0 +1,192 @@
+"""attend for anyone: with positions or without, any number of heads, and clear words for what does not fit."""
+
+import math
+
+import pytest
+import torch
+
+import kinformer
+from kinformer.biases.alibi import ALiBi
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context
+from kinformer.core.request import Refusal, Request
+from kinformer.execute import attend, explain
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.document import Document
+from kinformer.patterns.full import Full
+from kinformer.patterns.tokens import Tokens
+from kinformer.scores.product import Product
+
+pytestmark = pytest.mark.usefixtures("float64")
+B, H, T, S, K, V = 2, 4, 5, 9, 6, 3
+
+
+def dense(q, k, v, allowed):
+    """Pair by pair, key head h // (H / G), value head h // (H / U)."""
+    y = torch.zeros(*q.shape[:3], v.shape[3])
+    for b in range(q.shape[0]):
+        for h in range(H):
+            for i in range(q.shape[2]):
+                at = [j for j in range(k.shape[2]) if allowed(b, h, i, j)]
+                if at:
+                    key, value = k[b, h * k.shape[1] // H], v[b, h * v.shape[1] // H]
+                    logits = torch.stack([q[b, h, i] @ key[j] / math.sqrt(max(q.shape[3], 1)) for j in at])
+                    y[b, h, i] = logits.softmax(0) @ value[at]
+    return y
+
+
+def qkv(groups=H, values=None, t=T, s=S, width=K):
+    values = groups if values is None else values
+    return torch.randn(B, H, t, width), torch.randn(B, groups, s, width), torch.randn(B, values, s, V)
+
+
+def test_it_is_the_public_function():
+    assert kinformer.attend is attend
+
+
+def test_without_positions_queries_are_the_last_of_the_keys():
+    q, k, v = qkv()
+    found = attend(q, k, v, pattern=Causal() & Band(3))
+    wanted = dense(q, k, v, lambda b, h, i, j: i + S - T - 3 <= j <= i + S - T)
+    torch.testing.assert_close(found.y, wanted)
+    pos = torch.arange(S).expand(B, 1, -1)
+    same = attend(q, k, v, pattern=Causal() & Band(3), q_pos=pos[..., S - T :], k_pos=pos)
+    torch.testing.assert_close(same.y, found.y)
+    torch.testing.assert_close(same.lse, found.lse)
+
+
+@pytest.mark.parametrize("pattern", [Causal(), Full()], ids=str)
+def test_without_positions_as_many_queries_as_keys_read_like_with_them(pattern):
+    """No mask is made then, and no lse: the fastest way must still be the same read."""
+    q, k, v = qkv(t=S)
+    pos = torch.arange(S).expand(B, 1, -1)
+    wanted = attend(q, k, v, pattern=pattern, q_pos=pos, k_pos=pos.clone(), impl="reference").y
+    for lse in (True, False):
+        torch.testing.assert_close(attend(q, k, v, pattern=pattern, lse=lse).y, wanted)
+    torch.testing.assert_close(attend(q, k, v, pattern=pattern, lse=False, impl="sdpa").y, wanted)
+
+
+@pytest.mark.parametrize("shape", [(B, S), (H, S), (B, 2, S), (B, 1, S + 1), (1, 1, S)], ids=str)
+def test_positions_of_another_shape_are_refused_with_advice(shape):
+    """[B T] among them, also where B happens to be the number of heads."""
+    q, k, v = (x.new_zeros(B, *x.shape[1:]) for x in qkv(t=S))
+    pos = torch.zeros(shape, dtype=torch.long)
+    for name in ("q_pos", "k_pos"):
+        with pytest.raises(Exception, match=f"{name}|B #H"):
+            attend(q, k, v, **{name: pos})
+
+
+def test_positions_without_a_head_axis_are_refused_where_batch_and_heads_are_equal():
+    """Broadcast, they would be positions by head of every row: a wrong read without an error."""
+    q = torch.randn(H, H, S, K)
+    pos = torch.arange(S).expand(H, S)
+    with pytest.raises(Exception, match=r"positions \[B N\] want q_pos\[:, None\]|B #H T"):
+        attend(q, q, q, q_pos=pos, k_pos=pos[:, None])
+    attend(q, q, q, q_pos=pos[:, None], k_pos=pos[:, None])
+
+
+def test_positions_by_head():
+    q, k, v = qkv()
+    q_pos, k_pos = torch.randint(0, 9, (B, H, T)), torch.stack([torch.randperm(S) for _ in range(B * H)]).view(B, H, S)
+    found = attend(q, k, v, pattern=Causal(), q_pos=q_pos, k_pos=k_pos)
+    wanted = dense(q, k, v, lambda b, h, i, j: bool(k_pos[b, h, j] <= q_pos[b, h, i]))
+    torch.testing.assert_close(found.y, wanted)
+
+
+@pytest.mark.parametrize(("groups", "values"), [(4, 4), (2, 2), (1, 1), (4, 1), (1, 4), (2, 4), (4, 2)])
+def test_heads_of_keys_and_of_values_are_shared_apart(groups, values):
+    q, k, v = qkv(groups, values)
+    found = attend(q, k, v, pattern=Causal())
+    torch.testing.assert_close(found.y, dense(q, k, v, lambda b, h, i, j: j <= i + S - T))
+
+
+@pytest.mark.parametrize(("groups", "values", "what"), [(3, 1, "3 key heads"), (1, 3, "3 value heads")])
+def test_heads_that_do_not_share_evenly_are_refused(groups, values, what):
+    q, k, v = torch.randn(B, H, T, K), torch.randn(B, groups, S, K), torch.randn(B, values, S, V)
+    with pytest.raises(ValueError, match=f"4 query heads cannot share {what} evenly"):
+        attend(q, k, v)
+
+
+def test_keys_of_no_width_are_read_evenly():
+    """Value-only mechanisms: every score is 0."""
+    q, k, v = qkv(width=0)
+    found = attend(q, k, v, pattern=Causal() & Band(2))
+    torch.testing.assert_close(found.y, dense(q, k, v, lambda b, h, i, j: i + S - T - 2 <= j <= i + S - T))
+    torch.testing.assert_close(found.lse, torch.full((B, H, T), math.log(3)))
+
+
+def test_no_keys_and_no_queries():
+    q, k, v = qkv(s=0)
+    found = attend(q, k, v, q_pos=torch.zeros(B, 1, T).long())
+    assert found.y.count_nonzero() == 0 and (found.lse == -torch.inf).all()
+    assert attend(q[:, :, :0], k, v).y.shape == (B, H, 0, V)
+
+
+def test_a_context_narrows_widens_and_brings_labels():
+    q, k, v = qkv(t=S)
+    ids = torch.tensor([[0] * 4 + [1] * 5] * B)
+    pos = torch.arange(S).expand(B, -1)
+    ctx = Context(pos, only=Document(ids), also=Tokens(1), run=True, full=True)
+    found = attend(q, k, v, pattern=Causal() & Band(2), ctx=ctx, q_pos=ctx.by_head, k_pos=ctx.by_head)
+
+    def allowed(b, h, i, j):
+        return (i - 2 <= j <= i or j < 1) and bool(ids[b, i] == ids[b, j])
+
+    torch.testing.assert_close(found.y, dense(q, k, v, allowed))
+
+
+def test_rows_name_the_batch_row_of_folded_queries():
+    q, k, v = qkv(t=S)
+    ids = torch.tensor([[0] * 4 + [1] * 5, [0] * 2 + [1] * 7])
+    rows = torch.tensor([1, 0, 1])
+    found = attend(q[[0, 0, 1]], k[[0, 0, 1]], v[[0, 0, 1]], pattern=Document(ids), rows=rows)
+    for n, (x, row) in enumerate(((0, 1), (0, 0), (1, 1))):
+        wanted = dense(q[[x]], k[[x]], v[[x]], lambda b, h, i, j, row=row: bool(ids[row, i] == ids[row, j]))
+        torch.testing.assert_close(found.y[[n]], wanted)
+
+
+def test_scale_and_bias():
+    q, k, v = qkv(2, t=S)
+    bias = ALiBi(H)
+    found = attend(q, k, v, pattern=Causal(), bias=bias, scale=0.3)
+    distance = torch.arange(S)[:, None] - torch.arange(S)
+    slopes = torch.tensor([2.0 ** (-8 * (h + 1) / H) for h in range(H)])
+    logits = torch.einsum("bhtk,bhsk->bhts", q, k.repeat_interleave(2, 1)) * 0.3 - slopes[:, None, None] * distance
+    weights = logits.masked_fill(distance < 0, -torch.inf).softmax(-1)
+    torch.testing.assert_close(found.y, weights @ v.repeat_interleave(2, 1))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "text"),
+    [
+        (((B, T, K), (B, H, S, K), (B, H, S, V)), "attend wants q"),
+        (((B, H, T, K), (B, H, S, K), (B, H, S + 1, V)), "attend wants q"),
+        (((B, H, T, K), (B + 1, H, S, K), (B, H, S, V)), "attend wants q"),
+        (((B, H, T, K), (B, H, S, K + 1), (B, H, S, V)), "other widths"),
+    ],
+    ids=range(4),
+)
+def test_shapes_that_do_not_fit_are_refused(shapes, text):
+    with pytest.raises(Exception, match=f"{text}|Type-check"):
+        attend(*(torch.zeros(shape) for shape in shapes))
+
+
+def test_an_executor_by_name_obeys_or_says_why_not():
+    q, k, v = qkv(t=S)
+    for given, reason in (({}, "returns no lse"), ({"lse": False, "bias": ALiBi(H)}, "without a bias")):
+        with pytest.raises(ValueError, match=f"impl='sdpa' cannot do this: .*{reason}; use impl='auto'"):
+            attend(q, k, v, impl="sdpa", **given)
+    with pytest.raises(ValueError, match="impl='flash' is not known; choose 'auto' or "):
+        attend(q, k, v, impl="flash")
+    assert attend(q, k, v, impl="sdpa", lse=False).lse is None
+
+
+def test_explain_is_the_table_of_costs_and_reasons_the_cheapest_first():
+    q, k, v = qkv(t=S)
+    pos = torch.arange(S).expand(B, 1, -1)
+    request = Request(Queries(q, pos), Keys(k, v, pos), Causal(), Product(), lse=True)
+    table = explain(request)
+    assert isinstance(table["sdpa"], Refusal) and "lse" in table["sdpa"].reason and table["reference"] > 0
+    costs = [math.inf if isinstance(one, Refusal) else one for one in explain(request.but(lse=False)).values()]
+    assert costs == sorted(costs) and explain(request.but(lse=False))["sdpa"] < table["reference"]
