@@ -13,9 +13,9 @@ from kinformer.core.shorten import Shorten
 class Pooled(Shorten):
     """The mean of each `size` keys that follow one another, and of their values: no parameters, any length.
 
-    Keys are taken in the order of their positions, padding last; a pooled key stands at the last position in it, so
-    that under `Causal()` a query reads only what is complete before it or at it. Labels and tags end here: a mean has
-    none.
+    Keys are taken in the order of their positions, padding last, and the last mean may be of fewer. A pooled key stands
+    at the last position in it, so that under `Causal()` no query reads what comes after it. Labels and tags end here: a
+    mean has none.
 
     size: keys of a mean.
 

@@ -1,8 +1,10 @@
 """Auxiliary values: means over real tokens, penalties as they are, sums over layers by the last name of their key."""
 
+import pytest
 import torch
+from torch import nn
 
-from kinformer.core.loss import gathered, weighed
+from kinformer.core.loss import Penalty, gathered, known, penalties_of, weighed
 
 
 def test_gathered_averages_values_over_real_tokens_and_keeps_penalties() -> None:
@@ -16,3 +18,31 @@ def test_gathered_averages_values_over_real_tokens_and_keeps_penalties() -> None
 def test_weighed_adds_what_has_a_weight() -> None:
     sums = {"ponder": torch.tensor(6.0), "span": torch.tensor(4.0)}
     assert weighed(torch.tensor(1.0), sums, {"span": 0.5, "absent": 9.0}).item() == 3.0
+
+
+def test_what_stands_at_padding_reaches_no_loss() -> None:
+    real = torch.tensor([[True, False]])
+    value = torch.tensor([[2.0, torch.nan]], requires_grad=True)
+    found = gathered({"ponder": value}, real)["ponder"]
+    assert found.item() == 2.0 and torch.autograd.grad(found, value)[0].tolist() == [[1.0, 0.0]]
+
+
+class Spans(nn.Module):
+    """A part with a penalty on its own parameter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = nn.Parameter(torch.ones(1))
+
+    def penalties(self) -> dict[str, Penalty]:
+        return {"span": Penalty((self.width,))}
+
+
+def test_a_weight_for_what_no_part_reports_is_refused() -> None:
+    body = nn.Sequential(Spans(), nn.Linear(1, 1), Spans())
+    assert {name: len(found) for name, found in penalties_of(body, None).items()} == {"span": 2}
+    assert known({"span": 2.0}, [body]) == {"span": 2.0}
+    with pytest.raises(ValueError, match="no part of this model reports 'spn'; it reports span"):
+        known({"spn": 100.0}, [body])
+    with pytest.raises(ValueError, match="reports 'span'; it reports none"):
+        known({"span": 1.0}, [nn.Linear(1, 1), None])
