@@ -5,6 +5,7 @@ import math
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from kinformer.core.bias import Bias, ScoreFn, at, entry, of_heads
 from kinformer.core.checks import at_least
@@ -79,7 +80,8 @@ class TransformerXL(Bias):
 
         sin(i - j) = sin i cos j - cos i sin j and cos(i - j) = cos i cos j + sin i sin j, at each wavelength.
         """
-        here = q_pos.amax((1, 2), keepdim=True)  # angles of near positions are small, so they keep their digits
+        # angles count from the last query: those of near positions are small and keep their digits
+        here = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]
         weight = self.position.weight.unflatten(0, (self.heads, -1))
         sines, cosines = torch.einsum("bhtk,hkd->bhtd", asks, weight).chunk(2, -1)
         sin, cos = sinusoids(q_pos - here, self.d, asks.dtype).chunk(2, -1)  # [B #H T D/2]

@@ -66,5 +66,11 @@ def _encoder() -> Explicit:
 
 
 NO_LSE = {"merge": "weights of several heads are mixed after each head's softmax, so a read has no lse of its own"}
+OTHERS = {"empty_rows": "weights of all heads are mixed, so a head without a key of its own hears what the others read"}
 
-EXAMPLES = tuple(Example(make, NO_LSE) for make in (_paper, _other_heads, _patterns_by_head, _encoder))
+EXAMPLES = (
+    Example(_paper, NO_LSE),
+    Example(_other_heads, NO_LSE),
+    Example(_patterns_by_head, {**NO_LSE, **OTHERS}),
+    Example(_encoder, NO_LSE),
+)

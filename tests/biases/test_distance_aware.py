@@ -105,24 +105,27 @@ def test_another_number_of_heads_is_an_error() -> None:
         attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Causal(), bias=DistanceAware(2))
 
 
-class Twice(Bias):
-    """A product with a learned number, and no care for what was shut out."""
+class Times(Bias):
+    """A product with a learned number, with a ReLU or without, and no care for what was shut out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, relu: bool) -> None:
         super().__init__()
-        self.factor = torch.nn.Parameter(torch.tensor(2.0))
+        self.factor, self.relu = torch.nn.Parameter(torch.tensor(2.0)), relu
 
     def bind(self, piece: Request) -> ScoreFn:
-        return lambda s, b, h, i, j: self.factor * torch.relu(s)
+        return lambda s, b, h, i, j: self.factor * (torch.relu(s) if self.relu else s)
 
 
 def factors() -> list[Bias]:
-    return [bias([-0.7, 0.4], [0.3, -1.0]), Twice()]
+    return [bias([-0.7, 0.4], [0.3, -1.0]), Times(relu=True), Times(relu=False)]
 
 
-@pytest.mark.parametrize("n", [0, 1], ids=["DistanceAware", "Twice"])
+@pytest.mark.parametrize("n", [0, 1, 2], ids=["DistanceAware", "Times relu", "Times"])
 def test_no_order_of_a_plus_opens_what_a_span_shut_out(n: int, float64: None) -> None:
-    """A ReLU would make 0 of -inf. Spans end hard here (ramp 1, whole spans), so both orders give the same numbers."""
+    """A ReLU would make 0 of -inf, and 0 times -inf is NaN in a factor's gradient.
+
+    Spans end hard here (ramp 1, whole spans), so both orders give the same numbers.
+    """
     span, factor = AdaptiveSpan(2, 8, ramp=1.0, start=2.0), factors()[n]
     q, k, v = (torch.randn(2, 2, 9, 4, requires_grad=True) for _ in range(3))
     pos = torch.arange(9).expand(2, 1, 9)

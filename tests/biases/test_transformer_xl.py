@@ -182,3 +182,11 @@ def test_a_layer_of_other_heads_is_an_error() -> None:
 def test_an_odd_width_is_refused() -> None:
     with pytest.raises(ValueError, match="d=9 is odd"):
         TransformerXL(2, 8, 9)
+
+
+def test_no_query_and_no_key_give_no_score() -> None:
+    for queries, keys in ((0, 5), (5, 0), (0, 0)):
+        q, k = torch.randn(1, HEADS, queries, DIM), torch.randn(1, HEADS, keys, DIM)
+        pos = torch.arange(5)[None, None]
+        request = asked(q, k, q_pos=pos[..., :queries], k_pos=pos[..., :keys], bias=strong())
+        assert scores(request).shape == (1, HEADS, queries, keys)
