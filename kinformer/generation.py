@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.cache import widened
@@ -31,7 +31,7 @@ class Text(NamedTuple):
 
 def generate(
     model: Any,
-    tokens: Int[Tensor, "B T"] | None,
+    tokens: Shaped[Tensor, "B T"] | None,
     steps: int,
     *,
     temperature: float = 1.0,
@@ -264,7 +264,7 @@ def _check(
 
 
 def _prompt(
-    model: Any, tokens: Int[Tensor, "B T"] | None, source: Int[Tensor, "R S"] | None, state: State | None
+    model: Any, tokens: Shaped[Tensor, "B T"] | None, source: Int[Tensor, "R S"] | None, state: State | None
 ) -> tuple[Int[Tensor, "B T"], bool]:
     """The prompt, and whether any of it is padding."""
     if tokens is None:

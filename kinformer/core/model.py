@@ -84,7 +84,7 @@ class Writer(Model):
     ) -> Out:
         """Scores of the token after each token, or with `last` after the last one alone [B 1 V]."""
 
-    def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T"], Mapping[str, Tensor]]:
+    def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         """The tokens of a batch that `logits` reads one after the other, and what else it is given by name."""
         return batch, {}
 

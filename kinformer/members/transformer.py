@@ -11,9 +11,10 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 
-@member
+@member(recipe=Recipe(lr=7e-4, warmup=0.04, schedule="inverse_sqrt"))
 def transformer(
     d: int = 512,
     depth: int = 6,
@@ -27,7 +28,7 @@ def transformer(
 
     The base model of the paper, for pairs of sequences: sinusoidal positions, one embedding for source, target and
     head, scaled by sqrt(d), label smoothing. Post-norm wants a warm-up; the paper's is `kinformer.train.noam`. For text
-    alone choose `gpt`.
+    alone choose `gpt`. Its recipe is the paper's for the base model: a peak of 7e-4 after 4% of the training.
     """
 
     def encoder() -> PostNorm:

@@ -134,7 +134,7 @@ class Seq2Seq(Writer):
         """Random sources and targets of `length` tokens."""
         return random_tokens(self.vocab, rows, length, seed), random_tokens(self.vocab, rows, length, seed + 1)
 
-    def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B T"], Mapping[str, Tensor]]:
+    def inputs(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         source, target = batch
         return framed(target, self.begin, self.end)[0], {"source": source}
 

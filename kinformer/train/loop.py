@@ -143,7 +143,7 @@ def stream(model: Model, data: Text | Batches, settings: Settings) -> Lanes | Wi
         raise ValueError(f"{data.name} leaves {len(data.valid)} bytes to validate on, and 2 are needed; give more text")
     if model.lanes:
         return Lanes(data.train, settings.batch, settings.length)
-    return Windows(data.train, settings.batch, settings.length, settings.seed)
+    return Windows(data.train, settings.batch, settings.length, settings.seed, after=int(model.predicts_next))
 
 
 def train(

@@ -56,3 +56,10 @@ def test_a_text_too_short_says_what_is_there_and_what_is_needed() -> None:
         Lanes(TEXT, 4, 250)
     assert Lanes(TEXT, 3, 333).at(0).shape == (3, 334)
     assert Windows(TEXT, 2, 999).at(0).shape == (2, 1000)
+
+
+def test_windows_for_what_fills_in_hold_no_token_more() -> None:
+    stream = Windows(COUNT[:16], batch=2, length=16, after=0)
+    assert torch.equal(stream.at(3), COUNT[:16].long().expand(2, -1))
+    with pytest.raises(ValueError, match="a window of length 16 needs 16"):
+        Windows(COUNT[:15], batch=2, length=16, after=0)

@@ -5,7 +5,7 @@ import torch
 
 from kinformer.core.layer import Context
 from kinformer.laws import learns
-from kinformer.members.bloom import BREAKS, bloom
+from kinformer.members.bloom import EXAMPLES, bloom
 
 
 def test_bloom_560m_has_its_559_million_parameters() -> None:
@@ -26,7 +26,7 @@ def test_it_knows_distances_and_no_positions(float64: None) -> None:
 
 @pytest.mark.prove
 def test_it_learns_to_copy_from_1_back() -> None:
-    assert "learns" in BREAKS
+    assert ["learns" in example.breaks for example in EXAMPLES] == [True]
     torch.manual_seed(0)
-    accuracy, _ = learns._train(bloom(d=32, depth=2, heads=2, vocab=8), learns._back(1, None), 600)
+    accuracy, _ = learns._train(bloom(d=32, depth=2, heads=2, vocab=8), learns._from_back(1, None), 600)
     assert accuracy > learns.LEARNT

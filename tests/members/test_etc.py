@@ -5,7 +5,7 @@ import torch
 
 from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.laws import any_length, padding
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.etc import etc
 from kinformer.models.mlm import MLM
 
@@ -32,7 +32,7 @@ def segments_seen(model: MLM, tokens: torch.Tensor) -> list[int]:
     seen = []
     body = model.body
     assert isinstance(body, GlobalTokens)
-    body.layer.register_forward_hook(lambda part, inputs, out: seen.append(inputs[2].below["segment"]))
+    body.layer.register_forward_hook(lambda part, inputs, out: seen.append(inputs[2].labels["segment"]))
     model.logits(tokens)
     return seen[0][0].tolist()
 
@@ -49,4 +49,5 @@ def test_each_line_has_a_global_token_and_the_last_has_the_rest() -> None:
 @pytest.mark.parametrize("law", [any_length, padding])
 def test_laws_with_hard_masks_and_shared_streams(law) -> None:
     keywords = {**SMALL, "streams": "shared", "hard": True, "order": True, "vocab": 11}
-    law.check(Subject("etc", lambda: etc(**keywords), width=16, vocab=11))
+    found = verdict("law", law, Judged("etc", lambda: etc(**keywords)))
+    assert found is not None and found.end == "holds", found

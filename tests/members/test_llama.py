@@ -59,7 +59,7 @@ def test_one_attention_and_feedforward_by_hand(float64: None) -> None:
 
     x = model.embedding.weight[tokens]
     z = rms(x, block.norms[0].weight)
-    q, k, v = (linear(z) for linear in (attention.projection.q, attention.projection.k, attention.projection.v))
+    q, k, v = (z @ attention.projection.matrix(name)[0].T for name in "qkv")
     rows = []
     for i in range(5):
         heads = []
@@ -69,7 +69,7 @@ def test_one_attention_and_feedforward_by_hand(float64: None) -> None:
             scores = [query @ turn(k[j, 2 * g : 2 * g + 2], j) / 2**0.5 for j in range(i + 1)]
             heads.append(torch.stack(scores).softmax(0) @ v[: i + 1, 2 * g : 2 * g + 2])
         rows.append(torch.cat(heads))
-    x = x + torch.stack(rows) @ attention.aggregation.out.weight.T
+    x = x + torch.stack(rows) @ attention.aggregation.linear.weight.T
     z = rms(x, block.norms[1].weight)
     gate = z @ gated.gate.weight.T
     x = x + (gate * torch.sigmoid(gate) * (z @ gated.up.weight.T)) @ gated.down.weight.T

@@ -12,14 +12,14 @@ def test_scores_of_the_last_block_are_the_sum_of_all(float64: None) -> None:
     seen: list[torch.Tensor] = []
 
     def own(part, inputs, out):
-        q, k = inputs[0], inputs[1]
+        q, k = inputs[0].q, inputs[1].k
         seen.append(q @ k.mT / q.shape[-1] ** 0.5)
 
     hooks = [block.layers[0].mechanism.register_forward_hook(own) for block in model.body.layers]
     out = model.logits(tokens)
     for hook in hooks:
         hook.remove()
-    assert len(seen) == 4 and torch.allclose(out.up["0.scores"], sum(seen), atol=1e-13)
+    assert len(seen) == 4 and torch.allclose(out.up["0.scores"].scores, sum(seen), atol=1e-13)
 
 
 def test_it_has_the_parameters_of_its_plain_twin() -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.block import Join
-from kinformer.generate import generate
+from kinformer.generation import generate
 from kinformer.members.transformer import transformer
 from kinformer.train.noam import noam
 

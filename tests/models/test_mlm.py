@@ -54,7 +54,7 @@ def test_training_draws_anew_by_the_seed_and_eval_always_alike() -> None:
 def test_the_loss_is_the_mean_over_the_chosen_tokens() -> None:
     tokens, made = torch.randint(0, VOCAB, (4, 32)), model().eval()
     tokens[1, 20:] = -1
-    read, wanted = made.hide(tokens, torch.Generator().manual_seed(0))
+    read, wanted = made.hide(tokens, fixed=True)
     chances = made.logits(read).y.log_softmax(-1)
     assert chances.shape[-1] == VOCAB
     each = [-chances[b, t, wanted[b, t]] for b, t in (wanted >= 0).nonzero().tolist()]
@@ -73,8 +73,8 @@ def test_segments_are_told_apart_and_are_the_first_kind_where_none_are_named() -
     made, tokens = model(kinds=2).eval(), torch.randint(0, VOCAB, (2, 6))
     pos = torch.arange(6).expand(2, -1)
     plain, zeros, ones = (
-        made.logits(tokens, None, Context(pos, below=below)).y
-        for below in ({}, {"segment": torch.zeros_like(tokens)}, {"segment": torch.ones_like(tokens)})
+        made.logits(tokens, None, Context(pos, labels=labels)).y
+        for labels in ({}, {"segment": torch.zeros_like(tokens)}, {"segment": torch.ones_like(tokens)})
     )
     assert torch.equal(plain, zeros) and not torch.allclose(plain, ones)
     assert torch.equal(plain, made.logits(tokens).y)

@@ -4,11 +4,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.heads import Keys
 from kinformer.core.layer import Context, Out, State
+from kinformer.core.loss import Penalty
 from kinformer.core.state import fork, leaves, reset, select
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
-from kinformer.generate import generate
+from kinformer.generation import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq, framed
 
@@ -217,12 +219,18 @@ def test_beam_search_is_the_naive_one(float64: None, beam: int, seed: int) -> No
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_the_source_is_projected_once(model: Seq2Seq, beam: int) -> None:
+def test_the_source_is_projected_once(model: Seq2Seq, beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = []
     model.encoder.register_forward_hook(lambda *_: reads.append("encoder"))
     cross = model.decoder.layers[0].layers[1]
     assert cross.cross
-    cross.projection.k.register_forward_hook(lambda _, given, __: reads.append(tuple(given[0].shape[:2])))
+    keys = cross.projection.keys
+
+    def noted(source: Tensor, pos: Tensor) -> Keys:
+        reads.append(tuple(source.shape[:2]))
+        return keys(source, pos)
+
+    monkeypatch.setattr(cross.projection, "keys", noted)
     generate(model, None, 6, source=padded(SOURCES, "left"), temperature=0, beam=beam, stop=-7)
     assert reads == ["encoder", (3, 6)]
 
@@ -253,6 +261,9 @@ def test_as_many_sources_as_prompts(model: Seq2Seq) -> None:
 
 class Reporting(MLP):
     """A layer that reports a number per token, as halting does, and one on parameters."""
+
+    def penalties(self) -> dict[str, Penalty]:
+        return {"ponder": Penalty((), True), "norm": Penalty((self.up.bias,))}
 
     def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
         out = super().forward(x, state, ctx)

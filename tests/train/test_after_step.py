@@ -15,7 +15,8 @@ from kinformer.mechanisms.split import SplitHeads
 from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
-from kinformer.train.fit import after_step, beneath
+from kinformer.projections.qkv import QKV
+from kinformer.train.after_step import after_step, beneath
 
 
 class Told(nn.Module):
@@ -60,7 +61,7 @@ def test_a_module_of_several_places_hears_once_of_their_sum() -> None:
 
 def test_each_layer_of_a_model_moves_its_own_centroids(float64: None) -> None:
     def block() -> PreNorm:
-        return PreNorm(Attention(16, 4, SplitHeads(Softmax(Causal() & Band(2)), Routing(2, 4, 3, decay=0.5))))
+        return PreNorm(Attention(QKV(16, 4), SplitHeads(Softmax(Causal() & Band(2)), Routing(2, 4, 3, decay=0.5))))
 
     model = LM(11, 16, Stack([block(), block()]), penalties={"commitment": 0.01})
     loss = model(torch.randint(0, 11, (3, 9)))

@@ -231,3 +231,15 @@ def test_a_real_write_error_of_the_system_leaves_the_old_file(saved: Path) -> No
     assert done.stdout.count("\n") == 1 and "File too large; what was there before is unchanged" in done.stdout
     assert sorted(path.name for path in saved.iterdir()) == ["config.json", "model.safetensors"]
     load(saved, member=tiny.bigram)
+
+
+def test_a_checkpoint_of_the_first_edition_is_refused_in_one_line(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    assert config.pop("format") == 2
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="of edition 1 of the form of a checkpoint, and this version") as e:
+        load(saved, member=tiny.bigram)
+    assert "\n" not in str(e.value)
+    (saved / "config.json").write_text(json.dumps(config | {"format": 3}))
+    with pytest.raises(CheckpointError, match="is of edition 3"):
+        load(saved, member=tiny.bigram)

@@ -1,215 +1,170 @@
-import errno
+"""fit: from Python, any model; what it refuses before the first step."""
+
 import json
-import math
-import os
-import signal
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from kinformer.core.loss import Loss
-from kinformer.data.lanes import Lanes
-from kinformer.data.text import Text
-from kinformer.train import checkpoint
-from kinformer.train.budget import Minutes, Steps
-from kinformer.train.checkpoint import load, save
-from kinformer.train.fit import Settings, TrainingStopped, fit
-from kinformer.train.progress import Show, Status
+import kinformer
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.example import Example
+from kinformer.core.mechanism import NoState
+from kinformer.data.batches import Batches
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.bert import bert
+from kinformer.members.gpt import gpt
+from kinformer.members.transformer import transformer
+from kinformer.models.lm import LM
+from kinformer.models.seq2seq import Seq2Seq
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+from kinformer.train.checkpoint import load
+from kinformer.train.fit import fit
+from kinformer.train.peek import leaks
 from tests.train import tiny
 
-SMALL = Settings(batch=4, length=16, lr=3e-2, measures=4, valid_bytes=100)
+QUICK = {"steps": 2, "batch": 2, "length": 16}
 
 
-class Noted(Show):
-    def __init__(self) -> None:
-        self.seen: list[Status] = []
-
-    def status(self, status: Status) -> None:
-        self.seen.append(status)
-
-
-def test_the_loss_falls_and_is_measured() -> None:
-    show = Noted()
-    history = fit(tiny.bigram(), tiny.text(), Steps(200), SMALL, show=show)
-    assert history.points[-1].valid < 0.5 < 4 < show.seen[0].train
-    assert [point.step for point in history.points] == [50, 100, 150, 200]
-    assert history.step == 200 and history.tokens == 200 * 4 * 16
-    assert [status.step for status in show.seen] == list(range(1, 201))
-    assert show.seen[-1].left == "0:00" and "bits per byte, valid 0." in str(show.seen[-1])
+def test_it_is_public_and_trains_into_a_folder(tmp_path: Path) -> None:
+    assert kinformer.fit is fit
+    model = tiny.bigram()
+    history = fit(model, tiny.text(), steps=200, batch=4, length=16, lr=3e-2, out=tmp_path)
+    assert history.points[-1].valid < 0.5 and history.metric.name == "bits per byte"
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["trained_length"] == 16 and config["metric"]["name"] == "bits per byte"
+    assert json.loads((tmp_path / "history.json").read_text())["metric"]["unit"] == "bits"
+    assert load(tmp_path, tiny.bigram).trained_length == 16
 
 
-def test_the_same_seed_gives_the_same_training() -> None:
-    def train(seed: int) -> list[float]:
+def test_text_may_be_named(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"abcdefgh" * 200)
+    assert fit(tiny.bigram(), f"text={tmp_path}/text", steps=3, batch=2, length=8).step == 3
+
+
+def test_a_seed_fixes_the_draws_of_training_and_leaves_others_alone() -> None:
+    def trained(seed: int) -> float:
         torch.manual_seed(0)
-        noise = torch.randint(256, (500,), dtype=torch.uint8)
-        settings = Settings(batch=4, length=16, seed=seed, valid_bytes=100)
-        return [
-            point.valid for point in fit(tiny.bigram(), Text("noise", noise, noise, noise), Steps(20), settings).points
-        ]
+        model = gpt(d=8, depth=1, heads=2, length=16, dropout=0.5)
+        torch.manual_seed(torch.randint(1000, ()).item() + trained.calls)
+        trained.calls += 1
+        before = torch.get_rng_state()
+        value = fit(model, tiny.text(), seed=seed, **QUICK).points[-1].valid
+        assert torch.equal(before, torch.get_rng_state())
+        return value
 
-    assert train(1) == train(1) != train(2)
-
-
-def test_minutes_end_and_follow_the_clock() -> None:
-    show = Noted()
-    history = fit(tiny.bigram(), tiny.text(), Minutes(0.005), SMALL, show=show)
-    assert history.seconds >= 0.3
-    assert show.seen[-2].seconds < 0.3
-    assert show.seen[-1].spent == pytest.approx(history.seconds / 0.3)
+    trained.calls = 0
+    assert trained(1) == trained(1) != trained(2)
 
 
-def test_before_it_is_measured_it_is_saved_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(Exception):
-        pass
-
-    def kill(step: int) -> Show:
-        class Kill(Show):
-            def status(self, status: Status) -> None:
-                if status.step == step:
-                    raise Killed
-
-        return Kill()
-
-    with pytest.raises(Killed):
-        fit(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path, show=kill(5))
-    assert not (tmp_path / "model.safetensors").exists()
-    monkeypatch.setattr("kinformer.train.fit.EVERY", 0.0)
-    model = tiny.bigram()
-    with pytest.raises(Killed):
-        fit(model, tiny.text(), Steps(100), SMALL, folder=tmp_path, show=kill(5))
-    assert int(load(tmp_path, tiny.bigram).seen) == 4 and int(model.seen) == 5
+# Any model -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_module_is_told_once_after_every_step() -> None:
-    model = tiny.bigram()
-    fit(model, tiny.text(), Steps(5), SMALL)
-    assert [progress for progress, _ in model.told] == [0, 0.2, 0.4, 0.6, 0.8]
-    assert [int(stats["count"]) for _, stats in model.told] == [4 * 17] * 5
-    assert int(model.seen) == 5
+def test_a_classifier_learns_from_batches_and_is_measured_by_its_own_metric(tmp_path: Path) -> None:
+    model = tiny.classifier()
+    valid = [model.sample(50, 9, 10_000 + n) for n in range(3)]
+    data = Batches(lambda step: model.sample(20, 9, step), valid)
+    history = fit(model, data, steps=300, lr=0.005, out=tmp_path)
+    assert history.points[0].valid < history.best.valid and history.best.valid > 0.9
+    assert history.best.valid == max(point.valid for point in history.points)
+    assert history.tokens == 300 * 20 * 8 and model.trained_length is None
+    assert json.loads((tmp_path / "history.json").read_text())["metric"]["better"] == "more"
+    right = [(load(tmp_path, tiny.classifier).answers(x).argmax(-1) == y).float().mean() for x, y in valid]
+    assert float(torch.stack(right).mean()) == pytest.approx(history.best.valid)
 
 
-def test_a_stateless_model_gets_no_state() -> None:
-    model = tiny.bigram()
-    fit(model, tiny.text(), Steps(3), SMALL)
-    assert model.states == [None] * 3
+def test_pairs_are_trained_from_batches_in_turn() -> None:
+    model = transformer(d=16, depth=1, heads=2, hidden=16, vocab=5, dropout=0.0)
+    rows = [model.sample(8, 4, n)[0] for n in range(2)]
+    history = fit(model, [(row, row) for row in rows], steps=60, lr=0.01)
+    assert history.metric.name == "bits per token" and history.best.valid < history.points[0].valid
 
 
-def test_a_state_is_carried_detached_and_begun_anew() -> None:
-    model, text = tiny.lane(), tiny.text(4 * 16 * 3 + 1)
-    assert Lanes(text.train, 4, 16).chunks == 3
-    ends = []
-    forward = model.forward
-
-    def watch(tokens: Tensor, state: Any, progress: float) -> Loss:
-        loss = forward(tokens, state, progress)
-        ends.append(loss.state.detach().clone())
-        return loss
-
-    model.forward = watch
-    fit(model, text, Steps(7), Settings(batch=4, length=16, lr=1e-3, valid_bytes=100))
-    assert all(not state.requires_grad for state in model.states)
-    for step, state in enumerate(model.states):
-        wanted = torch.zeros_like(state) if step % 3 == 0 else ends[step - 1]
-        assert torch.equal(state, wanted)
-    assert all(end.abs().max() > 0 for end in ends)
+def test_a_masked_model_needs_no_state() -> None:
+    history = fit(bert(d=8, depth=1, heads=2, length=16), tiny.text(), **QUICK)
+    assert history.metric.name == "bits per masked byte"
 
 
-def test_the_best_model_is_kept_and_its_history(tmp_path: Path) -> None:
-    model = tiny.bigram()
-    text = tiny.text()
-    scrambled = type(text)("x", text.train, torch.randint(256, (200,), dtype=torch.uint8), text.test)
-    history = fit(model, scrambled, Steps(40), SMALL, folder=tmp_path)
-    assert history.best is history.points[0] and history.points[-1].valid > history.best.valid + 0.1
-    kept = load(tmp_path, member=tiny.bigram)
-    assert int(kept.seen) == history.best.step == 10
-    written = json.loads((tmp_path / "history.json").read_text())
-    assert [point["valid"] for point in written["points"]] == [point.valid for point in history.points]
+# Refused before the first step ---------------------------------------------------------------------------------------
 
 
-def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
-    first = fit(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path)
-    show = Noted()
-    fit(load(tmp_path, member=tiny.bigram), tiny.text(), Steps(1), SMALL, show=show)
-    assert show.seen[0].train == pytest.approx(first.points[-1].valid, rel=0.2)
+def lm(pattern: object) -> LM:
+    block = PostNorm(Attention(QKV(16, 2), Softmax(pattern)), MLP(16))  # type: ignore[arg-type]
+    return LM(256, 16, block)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("where", ["loss", "gradient"])
-def test_a_loss_or_gradient_that_is_not_finite_stops_before_a_weight_moves(
-    tmp_path: Path, value: float, where: str
-) -> None:
-    model = tiny.bigram()
-    forward = model.forward
-
-    def poison(tokens: Tensor, state: Any, progress: float) -> Loss:
-        loss = forward(tokens, state, progress)
-        if len(model.told) < 3:
-            return loss
-        if where == "loss":
-            return loss._replace(total=loss.total * value)
-        loss.total.register_hook(lambda gradient: gradient * value)
-        return loss
-
-    model.forward = poison
-    settings = replace(SMALL, measures=1)
-    with pytest.raises(
-        TrainingStopped, match=f"the {where} became .* at step 3: the weights before it are in"
-    ) as caught:
-        fit(model, tiny.text(), Steps(10), settings, folder=tmp_path)
-    assert "\n" not in str(caught.value) and "lr below 0.03" in str(caught.value)
-    kept = load(tmp_path, member=tiny.bigram)
-    assert int(kept.seen) == 3 and all(bool(p.isfinite().all()) for p in kept.parameters())
+def test_what_reads_ahead_is_refused_and_nothing_is_trained() -> None:
+    model = lm(Band(4))
+    before = model.embedding.weight.clone()
+    with pytest.raises(ValueError, match="this LM reads ahead") as caught:
+        fit(model, tiny.text(), **QUICK)
+    assert "\n" not in str(caught.value) and torch.equal(model.embedding.weight, before)
+    fit(lm(Causal() & Band(4)), tiny.text(), **QUICK)
 
 
-def test_after_a_measurement_the_best_so_far_is_kept(tmp_path: Path) -> None:
-    model = tiny.bigram()
-    forward = model.forward
-    model.forward = lambda *given: forward(*given)._replace(total=forward(*given).total / (len(model.told) < 3))
-    with pytest.raises(TrainingStopped, match="at step 3: the best so far is kept in"):
-        fit(model, tiny.text(), Steps(4), SMALL, folder=tmp_path)
-    assert int(load(tmp_path, member=tiny.bigram).seen) == 3
+def test_a_decoder_that_reads_its_target_ahead_is_refused_and_its_encoder_may() -> None:
+    def pair(pattern: object) -> Seq2Seq:
+        encoder = PostNorm(Attention(QKV(16, 2), Softmax(Full())))
+        across = Attention(QKV(16, 2), Softmax(Full()), cross=True)
+        return Seq2Seq(5, 16, encoder, PostNorm(Attention(QKV(16, 2), Softmax(pattern)), across))  # type: ignore[arg-type]
+
+    assert leaks(pair(Full()), 12) and not leaks(pair(Causal()), 12)
+    with pytest.raises(ValueError, match="this Seq2Seq reads ahead"):
+        fit(pair(Band(1)), [pair(Full()).sample(2, 4, 0)], steps=1)
 
 
-def test_ctrl_c_saves_and_stops(tmp_path: Path) -> None:
-    class Pressing(Show):
-        def status(self, status: Status) -> None:
-            if status.step == 3:
-                os.kill(os.getpid(), signal.SIGINT)
+class Ahead(tiny.Bigram):
+    """Says of each byte the mean of the row: what the file's example declares."""
 
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(KeyboardInterrupt, match="stopped at step 3; the weights are kept in"):
-        fit(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path, show=Pressing())
-    assert int(load(tmp_path, member=tiny.bigram).seen) == 3
-    assert signal.getsignal(signal.SIGINT) is before
+    def logits(self, tokens, state=None, ctx=None, *, last=False):  # type: ignore[no-untyped-def]
+        out = super().logits(tokens, state)
+        return out._replace(y=out.y + out.y.mean(1, keepdim=True))
 
 
-def test_a_full_disk_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old = tiny.bigram()
-    save(old, tmp_path)
-
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left on device; what was there before is unchanged"):
-        fit(tiny.bigram(), tiny.text(), Steps(4), SMALL, folder=tmp_path)
-    assert torch.equal(load(tmp_path, member=tiny.bigram).mix.weight, old.mix.weight)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+def test_what_declares_that_it_reads_ahead_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="this Ahead reads ahead"):
+        fit(Ahead(4), tiny.text(), **QUICK)
+    declared = (Example(lambda: Ahead(4), {"peek": "it takes the mean of the row"}),)
+    monkeypatch.setitem(globals(), "EXAMPLES", declared)
+    with pytest.warns(UserWarning, match="this Ahead reads ahead, as its part declares: it takes the mean"):
+        assert fit(Ahead(4), tiny.text(), **QUICK).step == 2
 
 
-def test_too_little_text_is_said_before_anything_is_trained() -> None:
-    text = tiny.text()
-    with pytest.raises(ValueError, match="10 bytes are there, and a window of length 16 needs 17"):
-        fit(tiny.bigram(), type(text)("x", text.train[:10], text.valid, text.test), Steps(1), SMALL)
-    with pytest.raises(ValueError, match="x leaves 1 bytes to validate on"):
-        fit(tiny.bigram(), type(text)("x", text.train, text.valid[:1], text.test), Steps(1), SMALL)
+def test_what_cannot_go_on_is_refused() -> None:
+    class Stuck(tiny.Bigram):
+        def start(self, *shape, **where):  # type: ignore[no-untyped-def]
+            raise NoState("it keeps none")
+
+    with pytest.raises(ValueError, match="this Stuck learns what comes next and cannot go on .*: it keeps none"):
+        fit(Stuck(4), tiny.text(), **QUICK)
 
 
-@pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}, {"lr": 0.0}, {"lr": math.nan}, {"seed": -1}])
-def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):
-        Settings(**wrong)
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "give one of minutes= and steps="),
+        ({"steps": 1, "minutes": 1.0}, "give one of minutes= and steps="),
+        ({"steps": 1, "resume": True}, "resume=True comes with a later version"),
+        ({"steps": 0}, "a training needs at least one step"),
+        ({"steps": 1, "batch": 0}, "batch must be at least 1"),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fit(tiny.bigram(), tiny.text(), **given)  # type: ignore[arg-type]
+
+
+def test_data_that_a_model_does_not_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="a Seq2Seq reads pairs, and a text came; give Batches"):
+        fit(transformer(d=16, depth=1, heads=2, hidden=16), tiny.text(), **QUICK)
+    with pytest.raises(ValueError, match="a text has 256 kinds of bytes, and this LM knows 10; give it vocab=256"):
+        fit(gpt(d=8, depth=1, heads=2, vocab=10), tiny.text(), **QUICK)
+    with pytest.raises(ValueError, match="need some to be measured on"):
+        fit(tiny.classifier(), lambda step: None, steps=1)
+    with pytest.raises(ValueError, match="there is no batch"):
+        fit(tiny.classifier(), [], steps=1)

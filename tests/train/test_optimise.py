@@ -1,9 +1,8 @@
 import pytest
-import torch
 from torch import nn
 
 from kinformer.train.budget import Minutes, Steps
-from kinformer.train.optimise import adamw, rate
+from kinformer.train.optimise import adamw
 
 
 def test_decay_moves_matrices_alone() -> None:
@@ -18,15 +17,6 @@ def test_frozen_parameters_are_left_out() -> None:
     model = nn.Linear(3, 4)
     model.bias.requires_grad_(False)
     assert [len(group["params"]) for group in adamw(model, 1e-3, 0.1).param_groups] == [1]
-
-
-def test_the_rate_rises_to_one_and_falls_to_a_tenth() -> None:
-    points = torch.tensor([rate(spent / 1000) for spent in range(1001)])
-    assert points.argmax() == 50 and points.max() == 1
-    assert (points[:51].diff() >= 0).all() and (points[50:].diff() <= 0).all()
-    assert points[0] == pytest.approx(0.01) and points[-1] == pytest.approx(0.1)
-    assert points[525] == pytest.approx(0.55, abs=1e-3)
-    assert rate(1.5) == pytest.approx(0.1)
 
 
 def test_budgets_count_steps_or_minutes() -> None:

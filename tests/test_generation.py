@@ -1,6 +1,8 @@
 """generate: against naive loops that read the whole row at each step."""
 
 import itertools
+import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -9,16 +11,20 @@ from torch import Tensor, nn
 import kinformer
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.layer import Out
 from kinformer.core.mechanism import NoState
-from kinformer.core.state import fork
+from kinformer.core.memo import Memo
+from kinformer.core.numbering import Numbered
+from kinformer.core.state import fork, leaves
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
-from kinformer.generate import generate, keep_top_k, keep_top_p
+from kinformer.generation import generate, keep_top_k, keep_top_p
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
 
 VOCAB = 7
 
@@ -265,9 +271,14 @@ def test_it_builds_no_graph_and_works_in_half_precision() -> None:
 
 
 def test_the_state_has_the_models_dtype(model: LM) -> None:
-    started = []
-    start = model.start
-    model.start = lambda *args, **keywords: started.append(keywords["dtype"]) or start(*args, **keywords)  # type: ignore[method-assign]
+    started: list[torch.dtype] = []
+    logits = model.logits
+
+    def noted(tokens: Tensor, state: Numbered, *given: Any, **more: Any) -> Out:
+        started.extend({leaf.dtype for name, leaf in leaves(state) if name in ("k", "v")} if state.now[0] == 0 else ())
+        return logits(tokens, state, *given, **more)
+
+    model.logits = noted  # type: ignore[method-assign]
     for dtype in (torch.float64, torch.bfloat16):
         generate(model.to(dtype), torch.tensor([[1]]), 2)
     assert started == [torch.float64, torch.bfloat16]
@@ -275,7 +286,7 @@ def test_the_state_has_the_models_dtype(model: LM) -> None:
 
 def test_a_model_without_a_state_says_so_and_recomputes() -> None:
     torch.manual_seed(0)
-    body = Stack([PreNorm(Attention(16, 2, Softmax(Full())), MLP(16))])
+    body = Stack([PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))])
     model = sharp(LM(VOCAB, 16, body))
     prompt = torch.tensor([[-1, 1], [2, 3]])
     with pytest.raises(NoState, match="recompute=True"):
@@ -286,11 +297,85 @@ def test_a_model_without_a_state_says_so_and_recomputes() -> None:
 
 def test_a_window_forgets_and_still_decodes(float64: None) -> None:
     torch.manual_seed(0)
-    body = Stack([PreNorm(Attention(16, 2, Softmax(Band(2, 0))), MLP(16)) for _ in range(2)])
+    body = Stack([PreNorm(Attention(QKV(16, 2), Softmax(Band(2, 0))), MLP(16)) for _ in range(2)])
     model = sharp(LM(VOCAB, 16, body))
     prompt = torch.tensor([[-1, -1, -1, 4, 1], [0, 5, 2, 3, 6]])
     got = generate(model, prompt, 12, temperature=0).tolist()
     assert [got[0][3:], got[1]] == [greedy(model, [4, 1], 12), greedy(model, [0, 5, 2, 3, 6], 12)]
+
+
+# What it costs --------------------------------------------------------------------------------------------------------
+
+
+def test_the_head_is_computed_for_the_last_position_alone(model: LM) -> None:
+    seen: list[tuple[int, ...]] = []
+    model.head.register_forward_hook(lambda _, given, __: seen.append(tuple(given[0].shape)))
+    for recompute in (False, True):
+        generate(model, torch.randint(0, VOCAB, (2, 9)), 3, recompute=recompute)
+    assert seen == [(2, 1, 16)] * 6
+
+
+def test_a_step_looks_once_and_every_layer_finds_what_was_seen(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    look = Memo.look
+    monkeypatch.setattr(Memo, "look", lambda memo, *numbers: looks.append(len(numbers)) or look(memo, *numbers))
+    generate(model, torch.randint(0, VOCAB, (2, 9)), 1)
+    prompt = len(looks)
+    generate(model, torch.randint(0, VOCAB, (2, 9)), 7)
+    assert prompt <= 1 and len(looks) == 2 * prompt + 6
+
+
+def test_the_vocabulary_is_not_sorted(model: LM, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: Any, **more: Any) -> None:
+        raise AssertionError("sorted")
+
+    for name in ("sort", "argsort"):
+        monkeypatch.setattr(torch, name, refused)
+        monkeypatch.setattr(Tensor, name, refused)
+    keep_top_k(torch.randn(2, 500), 5)
+    keep_top_p(torch.randn(2, 500), 0.99)
+
+
+@pytest.mark.parametrize("size", [65, 600])
+def test_top_p_looks_further_where_the_first_ones_do_not_reach(float64: None, size: int) -> None:
+    logits = torch.randn(6, size) / 10
+    for p in (0.5, 0.9, 0.9999):
+        got = keep_top_p(logits, p)
+        wanted = [naive_top_p(row, p) for row in logits.tolist()]
+        assert [set(row.isfinite().nonzero()[:, 0].tolist()) for row in got] == wanted
+
+
+def test_a_state_that_was_made_for_less_has_room_before_it_is_read(model: LM) -> None:
+    """Nothing grows while it is written: a compiled step could not, and would read NaN."""
+    prompt = torch.randint(0, VOCAB, (2, 5))
+    whole = generate(model, prompt, 12, temperature=0)
+    state = model.eval().logits(prompt[:, :4], model.start(2, 4)).state
+    slots: list[set[int]] = []
+    logits = model.logits
+
+    def noted(tokens: Tensor, state: Numbered, *given: Any, **more: Any) -> Out:
+        slots.append({leaf.shape[1] for name, leaf in leaves(state) if name == "pos"})
+        return logits(tokens, state, *given, **more)
+
+    model.logits = noted  # type: ignore[method-assign]
+    assert torch.equal(generate(model, prompt[:, 4:], 12, temperature=0, state=state), whole[:, 4:])
+    assert slots == [slots[0]] * 12 and min(slots[0]) >= 16
+
+
+def test_it_is_heard_step_by_step(model: LM) -> None:
+    heard: list[list[int]] = []
+    got = generate(model, torch.tensor([[1, 2], [3, 4]]), 5, seed=0, hear=lambda new: heard.append(new.tolist()))
+    assert torch.tensor(heard).T.tolist() == got[:, 2:].tolist()
+
+
+def test_beyond_the_length_of_training_it_says_so(model: LM) -> None:
+    model.trained_length = 8
+    prompt = torch.tensor([[1, 2, 3]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        generate(model, prompt, 5)
+    with pytest.warns(UserWarning, match="9 tokens are more than the 8 of a row in training"):
+        generate(model, prompt, 6)
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
@@ -308,6 +393,7 @@ WRONG = {
     "top_k and top_p are refused": dict(beam=2, top_k=5),
     "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
     "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
+    "a prompt holds token ids, whole numbers": dict(tokens=torch.tensor([[1.0, 2.0]])),
     "tokens=None starts from a model's begin token": dict(tokens=None),
 }
 

@@ -1,0 +1,251 @@
+"""LM: what it promises as a Model: its state's precision, one look a forward, what it refuses, sums that add up."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.layer import Context, Layer, Out, State, Want
+from kinformer.core.loss import Penalty
+from kinformer.core.memo import Memo
+from kinformer.core.state import leaves
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
+from kinformer.generation import generate
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.bert import bert
+from kinformer.members.gpt import gpt
+from kinformer.members.transformer import transformer
+from kinformer.models.lm import LM
+from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+from kinformer.train.evaluate import evaluate
+
+
+def small(**keywords: object) -> LM:
+    return gpt(**{"d": 16, "depth": 3, "heads": 2, "length": 64, "vocab": 11, **keywords})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many numbers each look of a memo asked for."""
+    found: list[int] = []
+    look = Memo.look
+    monkeypatch.setattr(Memo, "look", lambda memo, *numbers: found.append(len(numbers)) or look(memo, *numbers))
+    return found
+
+
+# Precision -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_a_state_is_as_precise_as_the_model_that_made_it(dtype: torch.dtype) -> None:
+    model = small().to(dtype)
+    kept = [leaf.dtype for name, leaf in leaves(model.start(2, 9)) if name in ("k", "v")]
+    assert kept == [dtype] * 6
+    told = model.start(2, 9, dtype=torch.float32)
+    assert [leaf.dtype for name, leaf in leaves(told) if name in ("k", "v")] == [torch.float32] * 6
+
+
+def test_a_bf16_model_evaluates_and_generates() -> None:
+    model = gpt(d=16, depth=2, heads=2, length=64).bfloat16().eval()
+    text = torch.randint(0, 256, (200,), dtype=torch.uint8)
+    exact = evaluate(gpt_like(model, torch.float32), text, 16).value
+    assert evaluate(model, text, 16).value == pytest.approx(exact, rel=0.02)
+    assert generate(model, torch.tensor([[1, 2]]), 4, temperature=0).shape == (1, 6)
+
+
+def gpt_like(model: LM, dtype: torch.dtype) -> LM:
+    twin = gpt(d=16, depth=2, heads=2, length=64)
+    twin.load_state_dict(model.state_dict())
+    return twin.to(dtype).eval()
+
+
+# One look, shared masks ----------------------------------------------------------------------------------------------
+
+
+def test_without_padding_rows_are_known_to_be_whole_and_share_one_row_of_positions(looks: list[int]) -> None:
+    seen: list[Context] = []
+    model = small()
+    model.body.register_forward_pre_hook(lambda _, given: seen.append(given[2]))
+    model.logits(torch.randint(0, 11, (4, 9)))
+    padded = torch.randint(0, 11, (4, 9))
+    padded[1, :2] = -1
+    model.logits(padded)
+    assert (seen[0].run, seen[0].full, seen[0].pos.stride(0)) == (True, True, 0)
+    assert (seen[1].run, seen[1].full) == (True, False)
+    assert looks == [2, 2]
+
+
+def test_a_model_looks_once_however_many_layers_it_has(looks: list[int]) -> None:
+    model = small(depth=4)
+    state = model.start(2, 32)
+    for size in (9, 1, 5, 1, 1):
+        looks.clear()
+        state = model.logits(torch.randint(0, 11, (2, size)), state).state
+        assert len(looks) <= 1
+
+
+def test_the_layers_of_a_fresh_state_share_their_positions() -> None:
+    model = small()
+    state = model.start(2, 9)
+    for _ in range(2):
+        assert len({id(layer[0].pos) for layer in state.body}) == 1
+        state = model.logits(torch.randint(0, 11, (2, 1)), state).state
+
+
+@pytest.mark.parametrize("size", [5, 2])
+def test_padding_between_tokens_is_refused_with_a_state_too(size: int) -> None:
+    model = small()
+    row = torch.tensor([[1, -1, 2, 3, 4]])
+    with pytest.raises(ValueError, match="padding .-1. between its tokens"):
+        model.logits(row)
+    with pytest.raises(ValueError, match="padding .-1. between its tokens"):
+        model.logits(row, model.start(1, 8))
+    plain = LM(11, 16, MLP(16))  # a body that looks at nothing
+    with pytest.raises(ValueError, match="padding .-1. between its tokens"):
+        plain.logits(row, plain.start(1, 8))
+
+
+def test_the_last_alone_is_the_last_of_all() -> None:
+    model = small().eval()
+    tokens = torch.randint(0, 11, (2, 9))
+    whole = model.logits(tokens).y
+    torch.testing.assert_close(model.logits(tokens, last=True).y, whole[:, -1:])
+    pair = transformer(d=16, depth=1, heads=2, hidden=16, vocab=11).eval()
+    whole = pair.logits(tokens, source=tokens).y
+    torch.testing.assert_close(pair.logits(tokens, source=tokens, last=True).y, whole[:, -1:])
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+class Reporting(MLP):
+    """A layer that reports a number per token, NaN at padding."""
+
+    def penalties(self) -> dict[str, Penalty]:
+        return {"span": Penalty((self.up.weight,))}
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        value = (self.up.weight.sum() + x.sum(-1)).masked_fill(ctx.pos < 0, torch.nan)
+        return Out(super().forward(x, state, ctx).y, state, {"span": value})
+
+
+def test_a_penalty_that_no_part_reports_is_refused() -> None:
+    with pytest.raises(ValueError, match="no part of this model reports 'spn'; it reports span"):
+        LM(11, 16, Stack([Reporting(16)]), penalties={"spn": 100.0})
+    assert LM(11, 16, Stack([Reporting(16)]), penalties={"span": 2.0}).penalties == {"span": 2.0}
+
+
+def test_nan_at_padding_reaches_neither_the_loss_nor_a_gradient() -> None:
+    model = LM(11, 16, Stack([Reporting(16)]), penalties={"span": 2.0})
+    rows = torch.randint(0, 11, (2, 6))
+    rows[0, :3] = -1
+    loss = model(rows)
+    loss.total.backward()
+    assert bool(loss.total.isfinite())
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
+
+
+class Wanting(MLP):
+    wants = (Want("vector"),)
+
+
+class Sending(MLP):
+    sends = frozenset({"vector"})
+
+
+def test_what_a_part_wants_and_nobody_sends_is_refused() -> None:
+    with pytest.raises(ValueError, match="a part of Stack wants 'vector' from below"):
+        LM(11, 16, Stack([Wanting(16)]))
+    with pytest.raises(ValueError, match="wants 'vector'"):
+        LM(11, 16, Stack([Wanting(16), Sending(16)]))
+    LM(11, 16, Stack([Sending(16), Wanting(16)]))
+
+
+@pytest.mark.parametrize("wrong", [{"dropout": 1.5}, {"vocab": 0}, {"d": 0}])
+def test_numbers_without_a_meaning_are_refused(wrong: dict[str, float]) -> None:
+    given = {"vocab": 11, "d": 16, **wrong}
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        LM(given.pop("vocab"), given.pop("d"), MLP(16), **given)  # type: ignore[arg-type]
+
+
+def test_a_head_is_lent_to_the_body() -> None:
+    heads: list[object] = []
+
+    class Exit(Layer):
+        d = 16
+
+        def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+            heads.append(ctx.head)
+            return Out(x, state)
+
+    model = LM(11, 16, Exit())
+    model.logits(torch.tensor([[1, 2]]))
+    assert heads == [model.head]
+
+
+# Judging -------------------------------------------------------------------------------------------------------------
+
+
+def batches(model: object) -> tuple[object, list[object]]:
+    """A batch of four rows, and its rows one by one."""
+    whole = model.sample(4, 40, 0)  # type: ignore[attr-defined]
+    if isinstance(whole, tuple):
+        return whole, [tuple(part[n : n + 1] for part in whole) for n in range(4)]
+    return whole, [whole[n : n + 1] for n in range(4)]
+
+
+@pytest.mark.parametrize("make", [gpt, bert, transformer])
+def test_what_is_judged_adds_up_over_rows_with_no_chance_in_it(float64: None, make: object) -> None:
+    torch.manual_seed(0)
+    model = make(d=16, depth=1, heads=2).eval()  # type: ignore[operator]
+    whole, rows = batches(model)
+    name = model.metric.name
+    first, again = model.judge(whole).totals, model.judge(whole).totals
+    assert next(iter(first)) == name and first[name][0] == again[name][0] and first[name][1] > 0
+    alone = [model.judge(row).totals[name] for row in rows]
+    torch.testing.assert_close(sum(total for total, _ in alone), first[name][0])
+    assert int(sum(count for _, count in alone)) == int(first[name][1])
+    loss = model(whole)
+    assert int(loss.count) == int(first[name][1])
+    torch.testing.assert_close(loss.parts["nll"].detach() / math.log(2), first[name][0] / first[name][1])
+
+
+def test_what_is_judged_carries_the_state(float64: None) -> None:
+    model = small().eval()
+    rows = model.sample(2, 13, 0)
+    whole, count = model.judge(rows).totals["bits per byte"]
+    one = model.judge(rows[:, :6], model.start(2, 13))
+    two = model.judge(rows[:, 5:], one.state)
+    torch.testing.assert_close(one.totals["bits per byte"][0] + two.totals["bits per byte"][0], whole)
+
+
+@pytest.mark.parametrize("make", [gpt, bert, transformer])
+def test_samples_of_a_seed_are_the_same_and_longer_ones_begin_alike(make: object) -> None:
+    model = make(d=16, depth=1, heads=2)  # type: ignore[operator]
+    short, same, long, other = (model.sample(3, *given) for given in ((5, 0), (5, 0), (90, 0), (5, 1)))
+    for a, b, c, e in zip(*((x if isinstance(x, tuple) else (x,)) for x in (short, same, long, other)), strict=True):
+        assert torch.equal(a, b) and torch.equal(a, c[:, :5]) and not torch.equal(a, e)
+
+
+def test_a_causal_row_without_padding_needs_no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gpt asks for no lse, so that PyTorch's own causal attention serves."""
+    causal: list[bool] = []
+    fused = torch.nn.functional.scaled_dot_product_attention
+
+    def noted(*given: Tensor, is_causal: bool = False, **more: object) -> Tensor:
+        causal.append(is_causal)
+        return fused(*given, is_causal=is_causal, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noted)
+    small().logits(torch.randint(0, 11, (2, 9)))
+    assert causal == [True] * 3
+
+
+def test_a_body_of_ones_own_pattern() -> None:
+    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))]
+    assert not LM(11, 16, Stack(blocks)).lanes and LM(11, 16, Stack(blocks), lanes=True).lanes

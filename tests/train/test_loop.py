@@ -1,0 +1,217 @@
+import errno
+import json
+import math
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.core.loss import Loss
+from kinformer.data.lanes import Lanes
+from kinformer.data.text import Text
+from kinformer.train import checkpoint
+from kinformer.train.budget import Minutes, Steps
+from kinformer.train.checkpoint import load, save
+from kinformer.train.loop import TrainingStopped, train
+from kinformer.train.progress import Show, Status
+from kinformer.train.settings import Settings
+from tests.train import tiny
+
+SMALL = Settings(batch=4, length=16, lr=3e-2, measures=4, valid_bytes=100)
+
+
+class Noted(Show):
+    def __init__(self) -> None:
+        self.seen: list[Status] = []
+
+    def status(self, status: Status) -> None:
+        self.seen.append(status)
+
+
+def test_the_loss_falls_and_is_measured() -> None:
+    show = Noted()
+    history = train(tiny.bigram(), tiny.text(), Steps(200), SMALL, show=show)
+    assert history.points[-1].valid < 0.5 < 4 < show.seen[0].train
+    assert [point.step for point in history.points] == [50, 100, 150, 200]
+    assert history.step == 200 and history.tokens == 200 * 4 * 16
+    assert [status.step for status in show.seen] == list(range(1, 201))
+    assert show.seen[-1].left == "0:00" and "bits per byte, valid 0." in str(show.seen[-1])
+
+
+def test_the_same_seed_gives_the_same_training() -> None:
+    def trained(seed: int) -> list[float]:
+        torch.manual_seed(0)
+        noise = torch.randint(256, (500,), dtype=torch.uint8)
+        settings = Settings(batch=4, length=16, seed=seed, valid_bytes=100)
+        return [
+            point.valid
+            for point in train(tiny.bigram(), Text("noise", noise, noise, noise), Steps(20), settings).points
+        ]
+
+    assert trained(1) == trained(1) != trained(2)
+
+
+def test_minutes_end_and_follow_the_clock() -> None:
+    show = Noted()
+    history = train(tiny.bigram(), tiny.text(), Minutes(0.005), SMALL, show=show)
+    assert history.seconds >= 0.3
+    assert show.seen[-2].seconds < 0.3
+    assert show.seen[-1].spent == pytest.approx(history.seconds / 0.3)
+
+
+def test_before_it_is_measured_it_is_saved_by_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(step: int) -> Show:
+        class Kill(Show):
+            def status(self, status: Status) -> None:
+                if status.step == step:
+                    raise Killed
+
+        return Kill()
+
+    with pytest.raises(Killed):
+        train(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path, show=kill(5))
+    assert not (tmp_path / "model.safetensors").exists()
+    monkeypatch.setattr("kinformer.train.loop.EVERY", 0.0)
+    model = tiny.bigram()
+    with pytest.raises(Killed):
+        train(model, tiny.text(), Steps(100), SMALL, folder=tmp_path, show=kill(5))
+    assert int(load(tmp_path, tiny.bigram).seen) == 4 and int(model.seen) == 5
+
+
+def test_every_module_is_told_once_after_every_step() -> None:
+    model = tiny.bigram()
+    train(model, tiny.text(), Steps(5), SMALL)
+    assert [progress for progress, _ in model.told] == [0, 0.2, 0.4, 0.6, 0.8]
+    assert [int(stats["count"]) for _, stats in model.told] == [4 * 17] * 5
+    assert int(model.seen) == 5
+
+
+def test_a_stateless_model_gets_no_state() -> None:
+    model = tiny.bigram()
+    train(model, tiny.text(), Steps(3), SMALL)
+    assert model.states == [None] * 3
+
+
+def test_a_state_is_carried_detached_and_begun_anew() -> None:
+    model, text = tiny.lane(), tiny.text(4 * 16 * 3 + 1)
+    assert Lanes(text.train, 4, 16).chunks == 3
+    ends = []
+    forward = model.forward
+
+    def watch(tokens: Tensor, state: Any, progress: float) -> Loss:
+        loss = forward(tokens, state, progress)
+        ends.append(loss.state.detach().clone())
+        return loss
+
+    model.forward = watch
+    train(model, text, Steps(7), Settings(batch=4, length=16, lr=1e-3, valid_bytes=100))
+    assert all(not state.requires_grad for state in model.states)
+    for step, state in enumerate(model.states):
+        wanted = torch.zeros_like(state) if step % 3 == 0 else ends[step - 1]
+        assert torch.equal(state, wanted)
+    assert all(end.abs().max() > 0 for end in ends)
+
+
+def test_the_best_model_is_kept_and_its_history(tmp_path: Path) -> None:
+    model = tiny.bigram()
+    text = tiny.text()
+    scrambled = type(text)("x", text.train, torch.randint(256, (200,), dtype=torch.uint8), text.test)
+    history = train(model, scrambled, Steps(40), SMALL, folder=tmp_path)
+    assert history.best is history.points[0] and history.points[-1].valid > history.best.valid + 0.1
+    kept = load(tmp_path, member=tiny.bigram)
+    assert int(kept.seen) == history.best.step == 10
+    written = json.loads((tmp_path / "history.json").read_text())
+    assert [point["valid"] for point in written["points"]] == [point.valid for point in history.points]
+
+
+def test_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    first = train(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path)
+    show = Noted()
+    train(load(tmp_path, member=tiny.bigram), tiny.text(), Steps(1), SMALL, show=show)
+    assert show.seen[0].train == pytest.approx(first.points[-1].valid, rel=0.2)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("where", ["loss", "gradient"])
+def test_a_loss_or_gradient_that_is_not_finite_stops_before_a_weight_moves(
+    tmp_path: Path, value: float, where: str
+) -> None:
+    model = tiny.bigram()
+    forward = model.forward
+
+    def poison(tokens: Tensor, state: Any, progress: float) -> Loss:
+        loss = forward(tokens, state, progress)
+        if len(model.told) < 3:
+            return loss
+        if where == "loss":
+            return loss._replace(total=loss.total * value)
+        loss.total.register_hook(lambda gradient: gradient * value)
+        return loss
+
+    model.forward = poison
+    settings = replace(SMALL, measures=1)
+    with pytest.raises(
+        TrainingStopped, match=f"the {where} became .* at step 3: the weights before it are in"
+    ) as caught:
+        train(model, tiny.text(), Steps(10), settings, folder=tmp_path)
+    assert "\n" not in str(caught.value) and "lr below 0.03" in str(caught.value)
+    kept = load(tmp_path, member=tiny.bigram)
+    assert int(kept.seen) == 3 and all(bool(p.isfinite().all()) for p in kept.parameters())
+
+
+def test_after_a_measurement_the_best_so_far_is_kept(tmp_path: Path) -> None:
+    model = tiny.bigram()
+    forward = model.forward
+    model.forward = lambda *given: forward(*given)._replace(total=forward(*given).total / (len(model.told) < 3))
+    with pytest.raises(TrainingStopped, match="at step 3: the best so far is kept in"):
+        train(model, tiny.text(), Steps(4), SMALL, folder=tmp_path)
+    assert int(load(tmp_path, member=tiny.bigram).seen) == 3
+
+
+def test_ctrl_c_saves_and_stops(tmp_path: Path) -> None:
+    class Pressing(Show):
+        def status(self, status: Status) -> None:
+            if status.step == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 3; the weights are kept in"):
+        train(tiny.bigram(), tiny.text(), Steps(100), SMALL, folder=tmp_path, show=Pressing())
+    assert int(load(tmp_path, member=tiny.bigram).seen) == 3
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_full_disk_keeps_the_old_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tiny.bigram()
+    save(old, tmp_path)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left on device; what was there before is unchanged"):
+        train(tiny.bigram(), tiny.text(), Steps(4), SMALL, folder=tmp_path)
+    assert torch.equal(load(tmp_path, member=tiny.bigram).mix.weight, old.mix.weight)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_too_little_text_is_said_before_anything_is_trained() -> None:
+    text = tiny.text()
+    with pytest.raises(ValueError, match="10 bytes are there, and a window of length 16 needs 17"):
+        train(tiny.bigram(), type(text)("x", text.train[:10], text.valid, text.test), Steps(1), SMALL)
+    with pytest.raises(ValueError, match="x leaves 1 bytes to validate on"):
+        train(tiny.bigram(), type(text)("x", text.train, text.valid[:1], text.test), Steps(1), SMALL)
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}, {"lr": 0.0}, {"lr": math.nan}, {"seed": -1}])
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):
+        Settings(**wrong)
