@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -169,7 +170,7 @@ class Run:
         # caches are written in place where nothing learns, which here is only put off
         whole = Collected(self.ctx, None if self.state is None else fork(self.state), rising=True)
         for n in range(len(self.blocks)):
-            x = whole.call(n, lambda x, state, ctx, n=n: self._through(n, x, state, ctx), x).y
+            x = whole.call(n, partial(self._through, n), x).y
         found = whole.out(x)
         self.hollow = filled(found, [torch.empty(0)] * len(flat(found)))
         return found
@@ -177,10 +178,9 @@ class Run:
     def _through(self, n: int, x: Tensor, state: State | None, ctx: Context) -> Out:
         found, halves = Collected(ctx, state), list(x.chunk(2, -1))
         for step in self.of(n):
-            layer = step.block.layers[step.i]
             self.replays.append(Replay.now(x.device))
             with self.replays[-1].choices.writing():
-                out = step.added(halves[1 - step.half], lambda z, step=step, layer=layer: found.call(step.i, layer, z))
+                out = step.added(halves[1 - step.half], partial(found.call, step.i, step.block.layers[step.i]))
             if out.up:
                 sent = f"sublayer {step.place} sends up {sorted(out.up)}"
                 raise ValueError(f"{sent}, which Reversible would have to keep; use Stack")

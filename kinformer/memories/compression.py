@@ -99,7 +99,7 @@ class MostUsed(Compression):
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         most = pos.shape[1] // self.rate
-        ranked = choice(lambda: used.masked_fill(pos < 0, -torch.inf).sort(1, descending=True, stable=True).indices)
+        ranked = choice(lambda: used.masked_fill(pos < 0, -torch.inf).sort(dim=1, descending=True, stable=True).indices)
         room = (by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
         # past the last of the blocks that hold something an empty state is chosen, one column behind all others
         chosen = (

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -132,14 +133,20 @@ class Compressive(Memory):
             if self.compression.watches:
                 used = used + mass()[:, old.pos.shape[1] :].to(used.dtype)
             if self.slots and self._something_leaves(both, now, ctx):
-                first = self.near.first(now[:, None]) - self.older
+                first = torch.as_tensor(self.near.first(now[:, None])) - self.older
                 old = self._queued(old, self._compressed(x, both, used, first, self.older, now)[1], now)
         plan = ctx.memo.get(lambda: moved(both[:, :slots], now, ctx, self.near), "kept", self.near, both, now)
         return CompressiveStates(cut(x, plan.order, 1), plan.pos, cut(used, plan.order, 1), old, now)
 
+    def cuts(self, ctx: Context) -> list[int]:
+        found = super().cuts(ctx)
+        for lo, hi in pairwise([0, *found, ctx.pos.shape[1]] if found else []):
+            ctx.columns(lo, hi).memo.put(True, "a piece")
+        return found
+
     def _something_leaves(self, pos: Tensor, now: Tensor, ctx: Context) -> bool:
-        """A step looks, since mostly nothing does; a longer piece was cut where something does."""
-        if torch.compiler.is_compiling() or ctx.pos.shape[1] > 1:
+        """A step looks, since mostly nothing does; what is longer ends where something does, and so do its pieces."""
+        if torch.compiler.is_compiling() or ctx.pos.shape[1] > 1 or ctx.memo.get(lambda: False, "a piece"):
             return True
         leaving = (pos >= 0) & (pos < self.near.first(now[:, None]))
         return bool(ctx.memo.get(lambda: ctx.memo.look(leaving.any()), "leaving", self.near, pos, now)[0])

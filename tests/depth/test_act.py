@@ -1,21 +1,24 @@
 """ACT token by token, as Graves and the Universal Transformer's appendix write it; what may stop early; gradients."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context
-from kinformer.core.state import leaves
+from kinformer.core.loss import penalties_of
+from kinformer.core.state import fork, leaves
 from kinformer.depth.act import ACT, Halting, Mix, running, weighted
 from kinformer.depth.universal import Universal
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
-from kinformer.positions.sinusoidal import Timing
+from kinformer.positions.timing import Timing
+from kinformer.projections.qkv import QKV
 
 D, STEPS, EPSILON = 8, 5, 0.1
 POS = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3]])
@@ -32,9 +35,10 @@ def build(
     halted: Halted = "copied",
     judged: Judged = "input",
     spread: float = 2.0,
+    strict: bool = False,
 ) -> ACT:
-    block = PostNorm(Attention(D, 2, Softmax(Causal())), MLP(D))
-    halting = Halting(D, epsilon=EPSILON, bias=bias, last=last)
+    block = PostNorm(Attention(QKV(D, 2), Softmax(Causal())), MLP(D))
+    halting = Halting(D, epsilon=EPSILON, bias=bias, last=last, strict=strict)
     torch.nn.init.normal_(halting.unit.weight, std=spread)
     universal = Universal(block, STEPS, Timing(D))
     return ACT(universal, halting, mix=mix, halted=halted, judged=judged).double().eval()
@@ -99,7 +103,7 @@ def test_weights_sum_to_one() -> None:
 @pytest.mark.parametrize("halted", ["copied", "updated"])
 def test_stopping_early_changes_nothing(halted: Halted) -> None:
     """Eval mode leaves out what nobody takes; its state, aux and answers are those of all steps."""
-    layer, x = build(2.0, halted=halted, spread=0.5), torch.randn(2, 6, D).double()
+    layer, x = build(3.0, halted=halted, spread=0.5), torch.randn(2, 6, D).double()
     calls: list[int] = []
     layer.universal.block.layers[1].register_forward_hook(lambda *_: calls.append(1))
     found = {}
@@ -119,7 +123,7 @@ def test_stopping_early_changes_nothing(halted: Halted) -> None:
 
 
 def test_without_a_state_no_step_is_taken_for_nobody() -> None:
-    layer, x = build(2.0, halted="updated", spread=0.5), torch.randn(2, 6, D).double()
+    layer, x = build(3.0, halted="updated", spread=0.5), torch.randn(2, 6, D).double()
     calls: list[int] = []
     layer.universal.block.register_forward_hook(lambda *_: calls.append(1))
     out = layer(x, None, CTX)
@@ -152,6 +156,54 @@ def test_the_ponder_cost_is_differentiated_as_graves_says() -> None:
     assert torch.allclose(gradient, -h * (1 - h) * torch.tensor([1.0, 1.0, 0.0, 0.0]), atol=1e-14)
 
 
-def test_an_epsilon_that_means_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"must be in \[0, 1\), and 1.0 came"):
-        Halting(D, epsilon=1.0)
+def test_at_least_and_more_than() -> None:
+    """h is 1/2 twice: their sum is 1, which is at least 1 - 0 and not more."""
+    for strict in (False, True):
+        halting = Halting(1, epsilon=0.0, bias=None, strict=strict)
+        halting.unit.weight.data.fill_(0.0)
+        s = torch.zeros(1, 1)
+        halt = halting.start(torch.tensor([True]), s)
+        for n in range(3):
+            _, halt = halting(s, halt, n == 2)
+        assert halt.steps.tolist() == [3.0 if strict else 2.0]
+
+
+def test_the_ponder_cost_declares_what_it_trains() -> None:
+    layer = build()
+    (penalty,) = penalties_of(layer)["ponder"]
+    assert set(penalty.trains) == set(layer.halting.unit.parameters()) and penalty.reaches_x
+    x = torch.randn(2, 6, D).double().requires_grad_()
+    ponder = layer(x, None, CTX).aux["ponder"].sum()
+    grads = torch.autograd.grad(ponder, [x, *layer.parameters()], allow_unused=True)
+    assert all(g is not None and g.any() for g in grads)
+
+
+def test_only_to_remember_gives_the_same_state() -> None:
+    for halted in ("copied", "updated"):
+        for training in (False, True):
+            layer, x = build(halted=halted).train(training), torch.randn(2, 6, D).double()
+            start = layer.start(2, 6)
+            want = layer(x, fork(start), CTX).state
+            got = layer(x, start, CTX.but(remember=True)).state
+            for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
+                assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_a_word_that_is_none_of_the_options_is_refused() -> None:
+    """Also where nothing checks annotations: they are as strings at run time."""
+    for keywords, says in (({"halted": "copy"}, "'copied' or 'updated'"), ({"judged": "x"}, "'input' or 'output'")):
+        with pytest.raises(ValueError, match=says):
+            unchecked(ACT.__init__)(nn.Module.__new__(ACT), build().universal, Halting(D), **keywords)
+    with pytest.raises(ValueError, match="'remainder' or 'probability'"):
+        unchecked(Halting.__init__)(nn.Module.__new__(Halting), D, last="rest")
+
+
+def unchecked(function: Callable) -> Callable:
+    """A function as it is written, without the checks of its annotations."""
+    return unchecked(function.__wrapped__) if hasattr(function, "__wrapped__") else function
+
+
+@pytest.mark.parametrize("epsilon", [1.0, -0.1])
+def test_an_epsilon_that_means_nothing_is_refused(epsilon: float) -> None:
+    with pytest.raises(ValueError, match=f"epsilon={epsilon}: give a number from 0 below 1"):
+        Halting(D, epsilon=epsilon)

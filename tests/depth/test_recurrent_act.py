@@ -58,5 +58,5 @@ def test_what_it_cannot_honour_is_refused(ctx: Context, says: str) -> None:
 
 
 def test_no_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 step per token, and 0 came"):
+    with pytest.raises(ValueError, match="steps=0: give a whole number of at least 1"):
         RecurrentACT(D, 0, Halting(D))

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.attention import Attention
-from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.choice import choice, recomputed
+from kinformer.core.layer import Context, Layer, Out, PerToken, State
 from kinformer.core.state import leaves
 from kinformer.depth.reversible import Coupled, Reversible
 from kinformer.depth.stack import Stack
@@ -20,6 +21,7 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
 
 POS = torch.arange(6).expand(2, 6)
 
@@ -32,7 +34,7 @@ class Reporting(Layer):
         self.d, self.linear = d, nn.Linear(d, d)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        y = self.linear(x + ctx.below["task"]).tanh()
+        y = self.linear(x + ctx.below["task"].value).tanh()
         aux = {"size": y.square().sum(-1), "weight": self.linear.weight.square().sum()}
         return Out(y, state, aux, {}, {"tokens": torch.tensor(y.numel())})
 
@@ -41,8 +43,8 @@ def stack(kind: type[Stack], dropout: float = 0.0) -> Any:
     """Blocks of attention, attention to a source and a layer that reports; one block is there twice."""
 
     def block() -> Coupled:
-        itself = Attention(4, 2, Softmax(Causal(), dropout=dropout))
-        across = Attention(4, 2, Softmax(Full()), cross=True)
+        itself = Attention(QKV(4, 2), Softmax(Causal(), dropout=dropout))
+        across = Attention(QKV(4, 2), Softmax(Full()), cross=True)
         return Coupled(itself, across, Reporting(4), dropout=dropout)
 
     shared = block()
@@ -64,7 +66,7 @@ def gradients(module: Any, x: Tensor, chunks: list[int]) -> dict[str, Tensor]:
     state, total, lo = module.start(2, 6) if len(chunks) > 1 else None, torch.zeros(()), 0
     found: dict[str, Tensor] = {}
     for size in chunks:
-        below = {"task": task * 2}
+        below = {"task": PerToken((task * 2).expand(2, size, 4))}
         given: dict[str, Any] = {"source": source * 3, "source_pos": POS[:, :3]} if lo == 0 or state is None else {}
         out = module(x[:, lo : lo + size], state, Context(POS[:, lo : lo + size], True, below=below, **given))
         state, lo = out.state, lo + size
@@ -89,7 +91,7 @@ def test_gradients_are_those_of_the_stack(float64: None, dropout: float, chunks:
 
 
 def test_dropout_goes_on_as_if_nothing_had_been_replayed() -> None:
-    block = Coupled(Attention(4, 2, Softmax(Causal())), MLP(4), dropout=0.5)
+    block = Coupled(Attention(QKV(4, 2), Softmax(Causal())), MLP(4), dropout=0.5)
     after = []
     for kind in (Stack, Reversible):
         torch.manual_seed(1)
@@ -112,9 +114,84 @@ def kept(module: nn.Module, forward: Callable[[], object]) -> int:
     return sum(sizes)
 
 
+class Fickle(Layer):
+    """Doubles what a hash likes; the hash likes something else each time that it is asked."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.d, self.linear, self.calls = d, nn.Linear(d, d), 0
+
+    def _hash(self) -> Tensor:
+        self.calls += 1
+        return torch.arange(6) % (self.calls + 1) == 0
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        liked = choice(self._hash)
+        return Out(torch.where(liked[:, None], 2.0, 1.0) * self.linear(x).tanh(), state)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_hard_choices_are_those_of_the_forward(again: bool, float64: None) -> None:
+    """Also where the whole is computed again by somebody else."""
+    module, x = Reversible([Coupled(Fickle(4), Fickle(4)) for _ in range(2)]), torch.randn(2, 6, 8, requires_grad=True)
+    plain = Stack(copy.deepcopy(module).layers)
+    found = []
+    for one in (module, plain):
+        y = recomputed(lambda z, one=one: one(z, None, Context(POS)).y, x) if again else one(x, None, Context(POS)).y
+        found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *one.parameters()])])
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-11)
+    assert module.layers[0].layers[0].calls == 1
+
+
+def test_buckets_do_not_flip_between_forward_and_backward() -> None:
+    """Reconstructed inputs differ in the last bit; the gradients are still those of the forward's own buckets."""
+    torch.manual_seed(0)
+
+    class Sign(Layer):
+        d = 12
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(12, 12)
+
+        def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+            side = choice(lambda: self.linear(x) > 0)
+            return Out(torch.where(side, 3.0, -1.0) * x, state)
+
+    reversible = Reversible([Coupled(Sign(), Sign()) for _ in range(12)])
+    plain = Stack(copy.deepcopy(reversible).layers)
+    x, pos = torch.randn(8, 512, 24), torch.arange(512).expand(8, -1)
+    grads = []
+    for module in (reversible, plain):
+        given = x.clone().requires_grad_()
+        module(given, None, Context(pos)).y.sin().sum().backward()
+        grads.append(given.grad)
+    assert (grads[0] - grads[1]).norm() < 1e-3 * grads[1].norm()
+
+
+def test_a_state_that_came_in_is_not_written_to(float64: None) -> None:
+    """A cache is written in place where nothing learns; here gradients are only put off."""
+    module, x = stack(Reversible), torch.randn(2, 6, 8)
+    state = module.start(2, 6)
+    before = [leaf.clone() for _, leaf in leaves(state)]
+    ctx = Context(POS, True, below={"task": PerToken(torch.zeros(2, 6, 4))}, source=x[..., :4], source_pos=POS)
+    module(x, state, ctx).y.sum().backward()
+    assert all(torch.equal(leaf, old) for (_, leaf), old in zip(leaves(state), before, strict=True))
+
+
+def test_inner_states_are_handed_back(float64: None) -> None:
+    ours, theirs = pair(0.0)
+    x, below = torch.randn(2, 6, 8), {"task": PerToken(torch.zeros(2, 6, 4))}
+    ctx = Context(POS, True, below=below, source=x[..., :4], source_pos=POS, taps=("0", "1.2.input"))
+    for name, value in theirs(x, None, ctx).taps.items():
+        assert torch.equal(ours(x, None, ctx).taps[name], value)
+    assert set(ours(x, None, ctx).taps) == {"0", "1.2.input"}
+
+
 def test_nothing_kept_grows_with_depth() -> None:
     def of(kind: type[Stack], depth: int) -> int:
-        module = kind([Coupled(Attention(4, 2, Softmax(Causal())), MLP(4)) for _ in range(depth)])
+        module = kind([Coupled(Attention(QKV(4, 2), Softmax(Causal())), MLP(4)) for _ in range(depth)])
         x = torch.randn(2, 6, 8, requires_grad=True)
         return kept(module, lambda: module(x, None, Context(POS, True)))
 
@@ -123,7 +200,7 @@ def test_nothing_kept_grows_with_depth() -> None:
 
 
 def test_in_float32_inputs_come_back_to_rounding() -> None:
-    ours = Reversible([Coupled(Attention(16, 4, Softmax(Causal())), MLP(16)) for _ in range(12)])
+    ours = Reversible([Coupled(Attention(QKV(16, 4), Softmax(Causal())), MLP(16)) for _ in range(12)])
     exact = copy.deepcopy(ours).double()
     x = torch.randn(2, 6, 32)
     grads: list[Any] = []
@@ -146,6 +223,6 @@ def test_a_weight_changed_before_the_backward_is_an_error() -> None:
 def test_errors_say_what_to_do() -> None:
     with pytest.raises(ValueError, match="a MLP cannot be undone; give Reversible Coupled blocks, or use Stack"):
         Reversible([MLP(4)])
-    sending = Reversible([Coupled(Attention(4, 2, Explicit(Causal(), up=True)), MLP(4))])
-    with pytest.raises(ValueError, match=r"sublayer 0.0 sends up \['scores', 'scores_pos'\].*use Stack"):
+    sending = Reversible([Coupled(Attention(QKV(4, 2), Explicit(Causal(), up=True)), MLP(4))])
+    with pytest.raises(ValueError, match=r"sublayer 0.0 sends up \['scores'\].*use Stack"):
         sending(torch.randn(2, 6, 8), None, Context(POS, True))

@@ -7,12 +7,14 @@ from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.layer import Context, Layer, Out, PerToken, State, Want
+from kinformer.core.state import leaves
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 
 CTX = Context(torch.arange(6).expand(2, 6), run=True)
 
@@ -23,15 +25,15 @@ class Sender(Layer):
     def __init__(self, d: int, name: str):
         super().__init__()
         self.d, self.name = d, name
-        self.seen: dict[str, Tensor] = {}
+        self.seen: dict[str, PerToken] = {}
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         self.seen = dict(ctx.below)
-        return Out(x + 1, state, {"told": x.mean(-1)}, {self.name: x}, {"counted": x.detach().sum()})
+        return Out(x + 1, state, {"told": x.mean(-1)}, {self.name: PerToken(x)}, {"counted": x.detach().sum()})
 
 
 def blocks() -> list[PreNorm]:
-    return [PreNorm(Attention(8, 2, Softmax(Causal())), MLP(8)) for _ in range(3)]
+    return [PreNorm(Attention(QKV(8, 2), Softmax(Causal())), MLP(8)) for _ in range(3)]
 
 
 def test_is_its_blocks_one_after_the_other_then_the_norm(float64: None) -> None:
@@ -59,13 +61,13 @@ def test_each_block_has_a_state_of_its_own(float64: None) -> None:
 def test_what_is_sent_up_is_seen_by_all_above_the_newest_first() -> None:
     layers = [Sender(8, "a"), Sender(8, "b"), Sender(8, "a"), Sender(8, "c")]
     x, given = torch.randn(2, 6, 8), torch.randn(2, 6, 8)
-    ctx = Context(CTX.pos, below={"given": given, "a": given})
+    ctx = Context(CTX.pos, below={"given": PerToken(given), "a": PerToken(given)})
     out = Stack(layers)(x, None, ctx)
     wanted = [{"given": given, "a": given}, {"given": given, "a": x}, {"given": given, "a": x, "b": x + 1}]
     wanted.append({"given": given, "a": x + 2, "b": x + 1})
     for layer, want in zip(layers, wanted, strict=True):
         assert layer.seen.keys() == want.keys()
-        assert all(torch.allclose(layer.seen[name], want[name]) for name in want)
+        assert all(torch.allclose(layer.seen[name].value, want[name]) for name in want)
     assert set(out.up) == {"a", "b", "c"} and set(ctx.below) == {"given", "a"}
 
 
@@ -77,5 +79,33 @@ def test_reports_are_named_by_block() -> None:
 
 
 def test_nothing_is_no_stack() -> None:
-    with pytest.raises(ValueError, match="no layers"):
+    with pytest.raises(ValueError, match="give at least one layer"):
         Stack([])
+
+
+def test_widths_must_agree() -> None:
+    with pytest.raises(ValueError, match=r"widths \[8, 9\].*all the same d"):
+        Stack([Sender(8, "a"), Sender(9, "a")])
+
+
+def test_what_is_sent_within_is_not_wanted_from_outside() -> None:
+    layers = [Sender(8, "a"), Sender(8, "b"), Sender(8, "c")]
+    for layer in layers:
+        layer.sends = frozenset({layer.name})
+    layers[0].wants, layers[2].wants = (Want("task"),), (Want("a"), Want("b", optional=True))
+    stack = Stack(layers)
+    assert stack.wants == (Want("task"),) and stack.sends == {"a", "b", "c"}
+    layers[1].wants = (Want("c", optional=True),)
+    assert stack.wants == (Want("task"), Want("c")), "what nobody beneath sends may not be missing above the lowest"
+
+
+def test_only_to_remember_gives_the_same_state(float64: None) -> None:
+    stack, x = Stack(blocks(), LayerNorm(8)), torch.randn(2, 6, 8)
+    calls: list[int] = []
+    stack.layers[2].layers[1].register_forward_hook(lambda *_: calls.append(1))
+    want = stack(x, stack.start(2, 6), CTX).state
+    calls.clear()
+    got = stack(x, stack.start(2, 6), CTX.but(remember=True)).state
+    assert not calls
+    for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
+        assert torch.equal(ours, theirs)

@@ -7,20 +7,21 @@ from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.layer import Context, Layer, Out, PerToken, State
 from kinformer.core.state import leaves
 from kinformer.depth.stack import Stack
 from kinformer.depth.universal import Universal
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
-from kinformer.positions.sinusoidal import Timing
+from kinformer.positions.timing import Timing
+from kinformer.projections.qkv import QKV
 
 CTX = Context(torch.arange(6).expand(2, 6), run=True)
 
 
 def block() -> PostNorm:
-    return PostNorm(Attention(8, 2, Softmax(Causal())), MLP(8, activation="relu"))
+    return PostNorm(Attention(QKV(8, 2), Softmax(Causal())), MLP(8, activation="relu"))
 
 
 def test_equals_a_stack_that_shares_its_weights(float64: None) -> None:
@@ -55,7 +56,7 @@ class Reporter(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         self.seen.append(dict(ctx.below))
         aux = {"told": x.mean(-1), "price": x.new_tensor(2.0)}
-        return Out(x + 1, state, aux, {"sent": x}, {"counted": torch.ones(())})
+        return Out(x + 1, state, aux, {"sent": PerToken(x)}, {"counted": torch.ones(())})
 
 
 def test_reports_of_steps_are_added_up_and_prices_of_weights_are_not() -> None:
@@ -64,9 +65,25 @@ def test_reports_of_steps_are_added_up_and_prices_of_weights_are_not() -> None:
     assert torch.allclose(out.aux["told"], 3 * x.mean(-1) + 3, atol=1e-6)
     assert out.aux["price"] == 2 and out.stats["counted"] == 3
     assert [seen.keys() for seen in one.seen] == [set(), {"sent"}, {"sent"}]
-    assert torch.equal(one.seen[2]["sent"], x + 1) and torch.equal(out.up["sent"], x + 1 + 1)
+    assert torch.equal(one.seen[2]["sent"].value, x + 1) and torch.equal(out.up["sent"].value, x + 1 + 1)
 
 
 def test_no_steps_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 1 step, and 0 came"):
+    with pytest.raises(ValueError, match="steps=0: give a whole number of at least 1"):
         Universal(block(), 0)
+
+
+def test_only_to_remember_gives_the_same_state(float64: None) -> None:
+    layer, x = Universal(block(), 3, Timing(8)), torch.randn(2, 6, 8)
+    want = layer(x, layer.start(2, 6), CTX).state
+    got = layer(x, layer.start(2, 6), CTX.but(remember=True)).state
+    for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_inner_states_are_handed_back(float64: None) -> None:
+    layer, x = Universal(block(), 3, Timing(8)), torch.randn(2, 6, 8)
+    taps = layer(x, None, CTX.but(taps=("0", "1.input", "2"))).taps
+    assert set(taps) == {"0", "1.input", "2"}
+    assert torch.equal(taps["1.input"], taps["0"] + layer.timing(CTX.pos, 1))
+    assert torch.equal(taps["2"], layer(x, None, CTX).y)

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.generate import generate
+from kinformer.generation import generate
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
 from kinformer.members.compressive_transformer import compressive_transformer
-from kinformer.memories.compression import Conv, Dilated, MostUsed
-from kinformer.memories.compressive import Compressive, Max, Mean
+from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
+from kinformer.memories.compressive import Compressive
 from kinformer.models.lm import LM
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -64,10 +64,10 @@ def test_it_writes_the_same_with_its_state_as_without_one() -> None:
 
 
 def test_its_keywords_choose_the_compression_and_the_loss() -> None:
-    kinds = {"mean": Mean, "max": Max, "conv": Conv, "dilated": Dilated, "most_used": MostUsed}
+    kinds = {"mean": MeanPool, "max": MaxPool, "conv": StridedConv, "dilated": DilatedConv, "most_used": MostUsed}
     for name, kind in kinds.items():
         for loss, its in (("attention", AttentionReconstruction), ("autoencoding", AutoEncoding)):
             memory = small(compression=name, loss=loss).body.layers[1].layers[0].memory
             assert isinstance(memory, Compressive) and isinstance(memory.compression, kind)
             assert type(memory.loss) is (its if name in ("conv", "dilated") else type(None))
-    assert small().recurrent
+    assert small().lanes

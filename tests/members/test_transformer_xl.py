@@ -67,4 +67,4 @@ def test_it_reads_further_than_a_layer_does() -> None:
 
 
 def test_it_wants_consecutive_text() -> None:
-    assert small().recurrent
+    assert small().lanes

@@ -11,22 +11,28 @@ from torch.nn import functional as F
 from kinformer.attention import Attention
 from kinformer.biases.alibi import ALiBi
 from kinformer.core.layer import Context, Out
+from kinformer.core.memo import Memo
+from kinformer.core.pattern import Pattern
+from kinformer.core.state import shared
+from kinformer.depth.stack import Stack
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, CompressionLoss
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.compression import Conv, Dilated, MostUsed
-from kinformer.memories.compressive import Compression, Compressive, CompressiveStates, Max, Mean
+from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
+from kinformer.memories.compressive import Compression, Compressive, CompressiveStates
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
 from kinformer.patterns.segment import Segment
 from kinformer.patterns.tokens import Tokens
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 D, HEADS, LENGTH = 6, 2, 23
 WAYS: dict[str, Callable[[int], Compression]] = {
-    "mean": Mean,
-    "max": Max,
-    "conv": lambda rate: Conv(D, rate),
-    "dilated": lambda rate: Dilated(D, rate),
+    "mean": MeanPool,
+    "max": MaxPool,
+    "conv": lambda rate: StridedConv(D, rate),
+    "dilated": lambda rate: DilatedConv(D, rate),
     "most_used": MostUsed,
 }
 # length, memory, compressed, rate: as in the paper; a memory shorter than a segment, no multiple of it, of the rate
@@ -38,7 +44,12 @@ def attention(
     length: int, memory: int, compressed: int, compression: Compression, loss: CompressionLoss | None = None
 ) -> Attention:
     kept = Compressive(length, memory, compressed, compression, loss)
-    return Attention(D, HEADS, Softmax(Causal() & kept.reads, ALiBi(HEADS)), memory=kept)
+    return Attention(QKV(D, HEADS), Softmax(Causal() & kept.reads, ALiBi(HEADS)), memory=kept)
+
+
+def projected(layer: Attention, name: str, x: Tensor) -> Tensor:
+    """Queries, keys or values of x, for each head."""
+    return F.linear(x, *layer.projection.matrix(name)).unflatten(-1, (HEADS, D // HEADS))
 
 
 def in_pieces(layer: Attention, x: Tensor, pos: Tensor, cuts: tuple[int, ...]) -> Out:
@@ -65,17 +76,16 @@ class Paper:
 
     def read(self, x: Tensor) -> Tensor:
         ys = []
-        for begin in range(0, len(x), self.memory.segment.length):
-            h = [(t, x[t]) for t in range(begin, min(begin + self.memory.segment.length, len(x)))]
+        for begin in range(0, len(x), self.memory.length):
+            h = [(t, x[t]) for t in range(begin, min(begin + self.memory.length, len(x)))]
             ys += [self.attend(t, vector, self.cm + self.m + h[: t - begin + 1]) for t, vector in h]
-            if len(h) == self.memory.segment.length:
+            if len(h) == self.memory.length:
                 self.end(h)
         return torch.stack(ys)
 
     def attend(self, t: int, vector: Tensor, seen: Kept) -> Tensor:
-        q = self.layer.projection.q(vector).view(HEADS, -1)
-        keys = torch.stack([self.layer.projection.k(state).view(HEADS, -1) for _, state in seen])
-        values = torch.stack([self.layer.projection.v(state).view(HEADS, -1) for _, state in seen])
+        q = projected(self.layer, "q", vector)
+        keys, values = (torch.stack([projected(self.layer, name, state) for _, state in seen]) for name in "kv")
         y = []
         for head in range(HEADS):
             scores = keys[:, head] @ q[head] / math.sqrt(D // HEADS)
@@ -84,11 +94,11 @@ class Paper:
             y.append(weights @ values[:, head])
             for (p, _), weight in zip(seen, weights, strict=True):
                 self.used[p] = self.used.get(p, 0.0) + float(weight) / HEADS
-        return self.layer.aggregation.out(torch.cat(y))
+        return self.layer.aggregation.linear(torch.cat(y))
 
     def end(self, h: Kept) -> None:
         fifo = self.m + h
-        keep = self.memory.segment.memory
+        keep = self.memory.memory
         old, self.m = fifo[: max(0, len(fifo) - keep)], fifo[len(fifo) - min(keep, len(fifo)) :]
         queue = self.cm + self.compress(old, h[-1][0] + 1)
         self.cm = queue[max(0, len(queue) - self.memory.slots) :]
@@ -99,22 +109,22 @@ class Paper:
             best = sorted(old, key=lambda kept: -self.used[kept[0]] / (now - kept[0]))[: -(-len(old) // rate)]
             return sorted(best, key=lambda kept: kept[0])
         row: list[Tensor | None] = [None] * (-len(old) % rate) + [state for _, state in old]
-        first = now - self.memory.segment.memory - len(row)
-        if isinstance(f, Dilated):
+        first = now - self.memory.memory - len(row)
+        if isinstance(f, DilatedConv):
             row = dilated(f, row)
         blocks = [row[n : n + rate] for n in range(0, len(row), rate)]
         return [(max(0, first + rate * n), self.one(f, block)) for n, block in enumerate(blocks)]
 
     def one(self, f: Compression, block: list[Tensor | None]) -> Tensor:
         there = [state for state in block if state is not None]
-        if isinstance(f, Mean):
+        if isinstance(f, MeanPool):
             return sum(there) / len(there)
-        if isinstance(f, Max):
+        if isinstance(f, MaxPool):
             return torch.stack(there).amax(0)
         return f.down.bias + sum(f.down.weight[:, :, n] @ s for n, s in enumerate(block) if s is not None)
 
 
-def dilated(f: Dilated, row: list[Tensor | None]) -> list[Tensor | None]:
+def dilated(f: DilatedConv, row: list[Tensor | None]) -> list[Tensor | None]:
     for conv in f.wide:
         (step,) = conv.dilation
         wide: list[Tensor | None] = []
@@ -158,7 +168,7 @@ def test_it_is_the_paper_s_algorithm_cut_anywhere_in_both_modes(way: str, sizes:
 
 def before(state: CompressiveStates, row: int, layer: Attention) -> Kept:
     """The memory: what stands before the segment that the row is in."""
-    begin = int(state.now[row]) // layer.memory.segment.length * layer.memory.segment.length
+    begin = int(state.now[row]) // layer.memory.length * layer.memory.length
     return [kept for kept in states((state.x, state.pos), row) if kept[0] < begin]
 
 
@@ -176,12 +186,12 @@ def test_positions_are_unique_and_ascend_to_the_memory_s(way: str) -> None:
 
 
 def test_a_slot_stands_where_its_first_token_stood() -> None:
-    layer = attention(4, 5, 2, Mean(4))
+    layer = attention(4, 5, 2, MeanPool(4))
     pos = torch.arange(LENGTH)[None]
     state = layer(torch.randn(1, LENGTH, D), layer.start(1, LENGTH), Context(pos)).state
     # 20 - 5 = 15 and blocks end there: 7..10 and 11..14
     assert state.old.pos.tolist() == [[7, 11]]
-    assert state.pos.tolist() == [list(range(15, LENGTH))]
+    assert state.pos[state.pos >= 0].tolist() == list(range(15, LENGTH))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -203,7 +213,7 @@ def test_a_layer_reads_as_far_as_the_paper_says_and_no_further(way: str) -> None
 
 
 def test_a_batch_s_limits_hold_for_what_was_compressed() -> None:
-    layer = attention(4, 4, 5, Mean(2))
+    layer = attention(4, 4, 5, MeanPool(2))
     x, border = torch.randn(1, LENGTH, D), 7  # inside a block
     ids = (torch.arange(LENGTH) >= border).long()[None]
     ctx = Context(torch.arange(LENGTH)[None], run=True, only=Document(ids))
@@ -214,20 +224,20 @@ def test_a_batch_s_limits_hold_for_what_was_compressed() -> None:
 
 
 def test_its_pattern_reaches_all_slots_in_whole_segments() -> None:
-    assert Compressive(4, 5, 6, Conv(D, 2)).reads == Segment(4, 5 + 12)
-    assert Compressive(4, 5, 3, Conv(D, 2)).reads == Segment(4, 5 + 8)
+    assert Compressive(4, 5, 6, StridedConv(D, 2)).reads == Segment(4, 5 + 12)
+    assert Compressive(4, 5, 3, StridedConv(D, 2)).reads == Segment(4, 5 + 8)
 
 
 def test_without_slots_it_is_dense_attention_over_segments_and_memory() -> None:
-    layer = attention(4, 6, 0, Mean(2))
-    plain = Attention(D, HEADS, Softmax(Causal() & Segment(4, 6), ALiBi(HEADS)))
+    layer = attention(4, 6, 0, MeanPool(2))
+    plain = Attention(QKV(D, HEADS), Softmax(Causal() & Segment(4, 6), ALiBi(HEADS)))
     plain.load_state_dict(layer.state_dict())
     x, ctx = torch.randn(2, LENGTH, D), Context(torch.arange(LENGTH).expand(2, -1), run=True)
     torch.testing.assert_close(layer(x, None, ctx).y, plain(x, None, ctx).y, rtol=0, atol=1e-12)
 
 
 def test_both_modes_start_with_the_memory_and_a_call_without_a_state_makes_none() -> None:
-    layer = attention(4, 4, 2, Mean(2))
+    layer = attention(4, 4, 2, MeanPool(2))
     x, ctx = torch.randn(2, LENGTH, D), Context(torch.arange(LENGTH).expand(2, -1), run=True)
     for training in (True, False):
         layer.train(training)
@@ -242,7 +252,7 @@ def test_both_modes_start_with_the_memory_and_a_call_without_a_state_makes_none(
 @pytest.mark.parametrize("loss", [AttentionReconstruction(), AttentionReconstruction("mse")], ids=["l2", "mse"])
 def test_attention_reconstruction_is_the_paper_s_for_each_token(loss: AttentionReconstruction) -> None:
     length, memory, rate = 4, 4, 2
-    layer = attention(length, memory, 2, Conv(D, rate), loss).train()
+    layer = attention(length, memory, 2, StridedConv(D, rate), loss).train()
     x = torch.randn(1, 3 * length, D)
     got = in_pieces(layer, x, torch.arange(3 * length)[None], (1, 6, 7)).aux["attention_reconstruction"][0]
     assert not got[:length].any()
@@ -257,8 +267,7 @@ def test_attention_reconstruction_is_the_paper_s_for_each_token(loss: AttentionR
 
 def content(layer: Attention, vector: Tensor, source: Tensor) -> Tensor:
     """softmax(hQ (mK)^T / sqrt(d_h)) mV, all heads."""
-    q = layer.projection.q(vector).view(HEADS, -1)
-    k, v = (f(source).view(-1, HEADS, D // HEADS) for f in (layer.projection.k, layer.projection.v))
+    q, k, v = (projected(layer, name, x) for name, x in (("q", vector), ("k", source), ("v", source)))
     weights = (torch.einsum("hk,shk->hs", q, k) / math.sqrt(D // HEADS)).softmax(-1)
     return torch.einsum("hs,shv->hv", weights, v)
 
@@ -266,7 +275,7 @@ def content(layer: Attention, vector: Tensor, source: Tensor) -> Tensor:
 @pytest.mark.parametrize("norm", ["l2", "mse"])
 def test_autoencoding_is_the_distance_to_what_is_rebuilt(norm: str) -> None:
     loss = AutoEncoding(D, 2, norm)
-    layer = attention(4, 4, 2, Conv(D, 2), loss).train()
+    layer = attention(4, 4, 2, StridedConv(D, 2), loss).train()
     x = torch.randn(1, 8, D)
     got = in_pieces(layer, x, torch.arange(8)[None], (5,)).aux["autoencoding"][0]
     new = torch.stack([Paper(layer).one(layer.memory.compression, list(block)) for block in x[0, :4].split(2)])
@@ -278,14 +287,107 @@ def test_autoencoding_is_the_distance_to_what_is_rebuilt(norm: str) -> None:
 
 
 def test_the_use_of_a_state_is_counted_in_float32_at_least() -> None:
-    assert attention(4, 4, 2, MostUsed(2)).start(1, 8, dtype=torch.bfloat16).used.dtype == torch.float32
+    state = attention(4, 4, 2, MostUsed(2)).start(1, 8, dtype=torch.bfloat16)
+    assert state.used.dtype == torch.float32 and state.x.dtype == state.old.x.dtype == torch.bfloat16
 
 
 def test_errors_say_what_came_and_what_to_do() -> None:
-    with pytest.raises(ValueError, match="length=6 is compressed in blocks of rate=4 .* make length a multiple"):
-        Compressive(6, 4, 2, Mean(4))
+    with pytest.raises(ValueError, match="length=6 does not split into rate=4; make it a multiple"):
+        Compressive(6, 4, 2, MeanPool(4))
     with pytest.raises(ValueError, match="compressed=-1"):
-        Compressive(4, 4, -1, Mean(4))
-    layer = attention(4, 4, 2, Mean(2))
+        Compressive(4, 4, -1, MeanPool(4))
+    layer = attention(4, 4, 2, MeanPool(2))
     with pytest.raises(ValueError, match="has compressed what ctx.also=Tokens.* would read; leave it out"):
         layer(torch.randn(1, 3, D), None, Context(torch.arange(3)[None], also=Tokens(1)))
+
+
+@pytest.mark.parametrize("loss", [AttentionReconstruction(), AutoEncoding(D, 2)], ids=lambda loss: loss.key)
+@pytest.mark.parametrize("memory", [0, 2, 3])
+def test_a_loss_that_would_not_see_all_that_leaves_is_refused(memory: int, loss: CompressionLoss) -> None:
+    with pytest.raises(ValueError, match=f"length=4 leaves tokens of its own behind memory={memory}, .* at least len"):
+        Compressive(4, memory, 2, StridedConv(D, 2), loss)
+    Compressive(4, 4, 2, StridedConv(D, 2), loss)
+
+
+@pytest.mark.parametrize("memory", [4, 5, 8])
+@pytest.mark.parametrize("way", ["conv", "dilated"])
+def test_every_tap_is_trained_once_the_memory_is_a_segment_long(memory: int, way: str) -> None:
+    layer = attention(4, memory, 3, WAYS[way](4), AttentionReconstruction()).train()
+    x = torch.randn(1, 24, D)
+    layer(x, None, Context(torch.arange(24)[None])).aux["attention_reconstruction"].sum().backward()
+    taps = layer.memory.compression.down.weight.grad.abs().amax((0, 1))
+    assert (taps > 1e-6).all()
+
+
+def test_the_reconstruction_reads_at_the_mechanism_s_own_scale() -> None:
+    x, found = torch.randn(1, 12, D), {}
+    for scale in (None, (D // HEADS) ** -0.5, 50.0):
+        torch.manual_seed(0)
+        kept = Compressive(4, 4, 2, StridedConv(D, 2), AttentionReconstruction())
+        layer = Attention(QKV(D, HEADS), Softmax(Causal() & kept.reads, scale=scale), memory=kept).train()
+        found[scale] = layer(x, None, Context(torch.arange(12)[None])).aux["attention_reconstruction"]
+    assert torch.equal(found[None], found[(D // HEADS) ** -0.5])
+    assert (found[None][:, 4:] - found[50.0][:, 4:]).abs().min() > 1e-4
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("cuts", [(1, 2, 3, 11), (5, 10, 15), tuple(range(1, LENGTH))], ids=lambda c: f"{len(c)}cuts")
+def test_a_cut_changes_no_gradient(way: str, cuts: tuple[int, ...]) -> None:
+    loss = AttentionReconstruction() if way in ("conv", "dilated") else None
+    layer = attention(4, 5, 3, WAYS[way](2), loss).train()
+    x, pos = torch.randn(2, LENGTH, D), torch.arange(LENGTH).expand(2, -1).clone()
+    pos[1] = torch.where(pos[1] >= 3, pos[1] - 3, -1)
+
+    def gradients(cuts: tuple[int, ...]) -> list[Tensor]:
+        given = x.clone().requires_grad_()
+        out = in_pieces(layer, given, pos, cuts)
+        total = out.y[pos >= 0].sin().sum() + sum(value.sum() for value in out.aux.values())
+        return list(torch.autograd.grad(total, [given, *layer.parameters()], allow_unused=True))
+
+    for ours, theirs in zip(gradients(cuts), gradients(()), strict=True):
+        if theirs is None:
+            assert ours is None
+        else:
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
+def test_gradients_end_where_a_segment_begins() -> None:
+    layer, x = attention(4, 5, 3, MeanPool(2)).train(), torch.randn(1, LENGTH, D, requires_grad=True)
+    y = layer(x, None, Context(torch.arange(LENGTH)[None])).y
+    for t in (3, 4, 18, LENGTH - 1):
+        (grad,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
+        assert (grad[0].abs().amax(-1) > 0).tolist() == [t // 4 * 4 <= n <= t for n in range(LENGTH)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [(Band(3), "never reads"), (Causal() & Band(12), "never reads"), (Causal(), "reads keys that the memory does not")],
+    ids=str,
+)
+def test_a_pattern_that_says_something_else_is_refused(pattern: Pattern, what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        Attention(QKV(D, HEADS), Softmax(pattern), memory=Compressive(4, 5, 3, MeanPool(2)))
+
+
+@pytest.mark.parametrize("way", ["conv", "most_used"])
+def test_a_forward_looks_once_for_all_layers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, look = [], Memo.look
+    monkeypatch.setattr(Memo, "look", lambda self, *numbers: looks.append(1) or look(self, *numbers))
+    body, x = Stack(attention(4, 5, 3, WAYS[way](2)) for _ in range(3)), torch.randn(2, LENGTH, D)
+    pos = torch.arange(LENGTH).expand(2, -1)
+    state = shared(body.start(2, LENGTH))
+    for at in torch.arange(LENGTH).tensor_split([9, 10, 11, 12, 13, 14]):
+        looks.clear()
+        state = body(x[:, at], state, Context(pos[:, at])).state
+        assert len(looks) == 1
+
+
+def test_a_jump_of_positions_compresses_what_it_leaves() -> None:
+    """Positions that are left out stand for tokens that nobody sees."""
+    layer = attention(4, 4, 4, MeanPool(2))
+    x, pos = torch.randn(1, 13, D), torch.tensor([[*range(8), *range(14, 19)]])
+    state = layer(x, layer.start(1, 20), Context(pos)).state
+    kept = states(tuple(state.old), 0)
+    assert [p for p, _ in kept] == [4, 6]
+    for p, mean in kept:
+        torch.testing.assert_close(mean, x[0, p : p + 2].mean(0), rtol=0, atol=1e-12)

@@ -8,8 +8,9 @@ from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.layer import Context, Layer
-from kinformer.core.pattern import Pattern
+from kinformer.core.layer import Context, Layer, Out
+from kinformer.core.memo import Memo
+from kinformer.core.pattern import Heads, Pattern
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
@@ -17,7 +18,9 @@ from kinformer.memories.hidden import Hidden, HiddenStates
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
+from kinformer.patterns.strided import Strided
 from kinformer.patterns.tokens import Tokens
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 D, LENGTH = 12, 17
@@ -27,7 +30,7 @@ CUTS = [(), (1, 2, 3, 11), (5, 10, 15), (7, 8, 16), tuple(range(1, LENGTH))]
 
 def attention(length: int, memory: int, pattern: Pattern | None = None) -> Attention:
     pattern = Causal() & Segment(length, memory) if pattern is None else pattern
-    return Attention(D, 2, Softmax(pattern, TransformerXL(2, D // 2)), memory=Hidden(length, memory))
+    return Attention(QKV(D, 2), Softmax(pattern, TransformerXL(2, D // 2)), memory=Hidden(length, memory))
 
 
 def stack(length: int, memory: int) -> Stack:
@@ -81,12 +84,62 @@ def test_training_starts_with_hidden_states_and_evaluation_with_keys() -> None:
     assert not isinstance(layer.eval().start(2, 20), HiddenStates)
 
 
-def test_what_a_layer_hands_on_has_no_graph() -> None:
-    layer, (x, pos) = attention(5, 3).train(), rows()
-    for length in (3, LENGTH):
-        state = layer(x[:, :length].requires_grad_(), layer.start(5, LENGTH), Context(pos[:, :length])).state
-        assert not state.x.requires_grad
-        assert bool(state.x.any())
+def gradients(layer: Layer, x: Tensor, pos: Tensor, cuts: tuple[int, ...], state: bool = True) -> list[Tensor]:
+    """Of a loss over all chunks together, the state carried with its graph: for x and every parameter."""
+    x = x.clone().requires_grad_()
+    kept, total = layer.start(len(x), LENGTH) if state else None, torch.zeros(())
+    for at in torch.arange(x.shape[1]).tensor_split(list(cuts)):
+        out: Out = layer(x[:, at], kept, Context(pos[:, at], run=True))
+        kept, total = out.state, total + out.y[pos[:, at] >= 0].sin().sum()
+    return list(torch.autograd.grad(total, [x, *layer.parameters()]))
+
+
+@pytest.mark.parametrize("cuts", CUTS[1:], ids=lambda cuts: f"{len(cuts)}cuts")
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_cut_changes_no_gradient(cuts: tuple[int, ...], depth: int) -> None:
+    body = Stack([PostNorm(attention(5, 4), MLP(D)) for _ in range(depth)]).train()
+    x, pos = rows()
+    whole = gradients(body, x, pos, ())
+    for ours, theirs in zip(gradients(body, x, pos, cuts), whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
+def test_training_without_a_state_begins_a_fresh_memory() -> None:
+    body, (x, pos) = stack(5, 4).train(), rows()
+    for ours, theirs in zip(gradients(body, x, pos, (), state=False), gradients(body, x, pos, ()), strict=True):
+        assert torch.equal(ours, theirs)
+    layer, x = attention(5, 4).train(), x.requires_grad_()
+    (grad,) = torch.autograd.grad(layer(x, None, Context(pos)).y[0, 7].sum(), x)
+    assert (grad[0].abs().amax(-1) > 0).tolist() == [5 <= t <= 7 for t in range(LENGTH)]
+
+
+def test_one_look_finds_the_cuts_of_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks, look = [], Memo.look
+    monkeypatch.setattr(Memo, "look", lambda self, *numbers: looks.append(1) or look(self, *numbers))
+    body, (x, pos) = stack(5, 4), rows()
+    for state in (None, body.train().start(5, LENGTH)):
+        looks.clear()
+        body(x, state, Context(pos))
+        assert len(looks) == 1
+
+
+def test_a_row_that_may_not_be_looked_at_is_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under compile no cut can be found: values and gradients are those of the cut row, through depth."""
+    body, (x, pos) = stack(5, 4).train(), rows()
+    before = x.flip(1), torch.where(pos >= 0, pos, -1)
+    state = body(*before[:1], body.start(5, LENGTH), Context(before[1])).state
+    pos = torch.where(pos >= 0, pos + LENGTH, -1)
+    for old in (None, state):
+        found = []
+        for compiling in (False, True):
+            monkeypatch.setattr(torch.compiler, "is_compiling", lambda compiling=compiling: compiling)
+            out = body(x, old, Context(pos))
+            y = out.y[pos >= 0]
+            kept = [] if old is None else [part[0].x.sum(1) for part in out.state]
+            grads = torch.autograd.grad(y.sin().sum(), list(body.parameters()), retain_graph=True)
+            found.append([y, *kept, *grads])
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
 
 
 def test_no_gradient_enters_the_memory_and_the_key_projection_has_one_from_it() -> None:
@@ -94,12 +147,12 @@ def test_no_gradient_enters_the_memory_and_the_key_projection_has_one_from_it() 
     pos = torch.arange(8).expand(5, -1)
     before = x[:, :4].clone().requires_grad_()
     state = layer(before, layer.start(5, 8), Context(pos[:, :4])).state
-    remembered = state._replace(x=state.x.clone().requires_grad_())
-    layer.zero_grad()
-    layer(x[:, 4:8], remembered, Context(pos[:, 4:])).y.square().sum().backward()
-    assert before.grad is None and (remembered.x.grad is None or not remembered.x.grad.any())
-    for part in (layer.projection.k, layer.projection.v):  # the pattern allows the memory alone
-        assert part.weight.grad.abs().max() > 1e-6
+    assert state.x.requires_grad
+    layer(x[:, 4:8], state, Context(pos[:, 4:])).y.square().sum().backward()
+    assert not before.grad.any()
+    _, *others = layer.projection.qkv.weight.grad.split(layer.projection.widths)
+    for part in others:  # of keys and values: the pattern allows the memory alone
+        assert part.abs().max() > 1e-6
 
 
 def test_gradients_flow_within_a_segment_alone_whoever_is_in_the_batch() -> None:
@@ -119,7 +172,7 @@ def test_gradients_flow_within_a_segment_alone_whoever_is_in_the_batch() -> None
 def test_a_row_trains_alike_alone_and_among_rows_at_other_places() -> None:
     layer, (x, pos) = attention(4, 6).train(), rows()
 
-    def gradients(x: Tensor, pos: Tensor, which: int) -> list[Tensor]:
+    def of_row(x: Tensor, pos: Tensor, which: int) -> list[Tensor]:
         layer.zero_grad()
         y = layer(x, layer.start(len(x), LENGTH), Context(pos)).y
         (y[which][pos[which] >= 0] ** 2).sum().backward()
@@ -127,19 +180,20 @@ def test_a_row_trains_alike_alone_and_among_rows_at_other_places() -> None:
 
     for row in range(4):
         real = pos[row] >= 0
-        alone = gradients(x[row : row + 1, real], pos[row : row + 1, real], 0)
-        for ours, theirs in zip(gradients(x, pos, row), alone, strict=True):
+        alone = of_row(x[row : row + 1, real], pos[row : row + 1, real], 0)
+        for ours, theirs in zip(of_row(x, pos, row), alone, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
 def test_cuts_are_where_a_row_s_segment_ends() -> None:
     pos = torch.tensor([[2, 3, 4, 5, 6, 7, 8, 9], [-1, -1, 0, 1, 2, 3, 4, -1], [-1] * 8])
-    assert Hidden(4, 2).cuts(pos) == [2, 6]
-    assert Hidden(5, 2).cuts(pos[:1]) == [3]
-    assert Hidden(20, 2).cuts(pos) == []
-    assert Hidden(1, 2).cuts(pos[1:2]) == [3, 4, 5, 6]
-    assert Hidden(4, 2).cuts(pos[:, :0]) == []
-    assert Hidden(4, 2).cuts(torch.tensor([[2, 3, -1, -1, 4, -1, 5]])) == [4]  # padding between tokens ends no segment
+    assert Hidden(4, 2).cuts(Context(pos)) == [2, 6]
+    assert Hidden(5, 2).cuts(Context(pos[:1])) == [3]
+    assert Hidden(20, 2).cuts(Context(pos)) == []
+    assert Hidden(1, 2).cuts(Context(pos[1:2])) == [3, 4, 5, 6]
+    assert Hidden(4, 2).cuts(Context(pos[:, :0])) == []
+    between = torch.tensor([[2, 3, -1, -1, 4, -1, 5]])  # padding between tokens ends no segment
+    assert Hidden(4, 2).cuts(Context(between)) == [4]
 
 
 def test_it_keeps_what_a_later_query_may_read_and_no_more() -> None:
@@ -163,7 +217,49 @@ def test_a_batch_s_own_additions_are_remembered() -> None:
 def test_a_penalty_on_parameters_counts_once_however_many_pieces():
     torch.manual_seed(0)
     pattern = Causal() & Segment(4, 4)
-    layer = Attention(16, 2, Softmax(pattern, AdaptiveSpan(2, 8, start=3.0)), memory=Hidden(4, 4)).train()
+    layer = Attention(QKV(16, 2), Softmax(pattern, AdaptiveSpan(2, 8, start=3.0)), memory=Hidden(4, 4)).train()
     for length in (4, 12):
         out = layer(torch.randn(1, length, 16), layer.start(1, length), Context(torch.arange(length)[None], run=True))
         assert out.aux["span"].item() == pytest.approx(3.0)
+
+
+def test_a_row_longer_than_was_told_forgets_nothing() -> None:
+    layer, (x, pos) = attention(5, 6).train(), rows()
+    dense = layer.eval()(x, None, Context(pos)).y[pos >= 0]
+    state, pieces = layer.train().start(5, 2), []
+    for at in torch.arange(LENGTH).split(1):
+        out = layer(x[:, at], state, Context(pos[:, at]))
+        state = out.state
+        pieces.append(out.y)
+    torch.testing.assert_close(torch.cat(pieces, 1)[pos >= 0], dense, rtol=0, atol=1e-12)
+    assert state.x.shape[1] == 11
+
+
+def test_a_memory_is_kept_in_the_precision_it_was_started_in() -> None:
+    layer, (x, pos) = attention(5, 6).train(), rows()
+    state = layer(x, layer.start(5, LENGTH, dtype=torch.bfloat16), Context(pos)).state
+    assert state.x.dtype == torch.bfloat16
+    assert layer(x, state, Context(torch.where(pos >= 0, pos + LENGTH, -1))).y.dtype == x.dtype
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        Causal(),
+        Causal() & Segment(32, 33),
+        Causal() & (Band(16) | Tokens(2)),
+        Causal() & (Band(16) | Strided(100)),
+        Heads(Causal() & Band(8), Causal()),
+    ],
+    ids=str,
+)
+def test_a_pattern_that_reads_more_than_is_kept_is_refused(pattern: Pattern) -> None:
+    with pytest.raises(ValueError, match=r"reads keys that the memory does not keep; give it Causal\(\) & Segment"):
+        Attention(QKV(D, 2), Softmax(pattern), memory=Hidden(32, 32))
+
+
+@pytest.mark.parametrize(
+    "pattern", [Causal() & Band(32), Causal() & Band(3), Causal() & Segment(32, 32) & ~Segment(32, 0)], ids=str
+)
+def test_a_pattern_within_the_memory_is_fine(pattern: Pattern) -> None:
+    Attention(QKV(D, 2), Softmax(pattern), memory=Hidden(32, 32))

@@ -1,7 +1,7 @@
 """Halting in the Universal Transformer as a port of Tensor2Tensor computes it.
 
 It differs from Graves by keywords: the answer is `running`, the last possible step weighs its `probability`, epsilon is
-0.1; and from the paper's text in that halted states are `updated`.
+0.1, a sum must exceed 1 - epsilon (`strict`); and from the paper's text in that halted states are `updated`.
 """
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.depth.act import ACT, Halting, running
 from kinformer.depth.universal import Universal
-from kinformer.positions.sinusoidal import Timing
+from kinformer.positions.timing import Timing
 from tests.parity.goldens import Golden, close, goldens
 
 EPSILON = 0.1
@@ -46,7 +46,8 @@ def build(golden: Golden) -> ACT:
     steps = golden.hyperparameters["max_hop"]
     universal = Universal(Transition(t["W"], t.get("b")), steps, Given(t["pos"], t["step"]))
     epsilon = 1 - golden.hyperparameters["threshold"] if "threshold" in golden.hyperparameters else EPSILON
-    halting = Halting(len(t["W_h"]), epsilon=epsilon, bias=1.0 if "b_h" in t else None, last="probability").double()
+    bias = 1.0 if "b_h" in t else None
+    halting = Halting(len(t["W_h"]), epsilon=epsilon, bias=bias, last="probability", strict=True).double()
     halting.unit.weight.data = t["W_h"].reshape(1, -1)
     if "b_h" in t:
         halting.unit.bias.data = t["b_h"].reshape(1)

@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.adapt.confidence import Probe, SoftmaxResponse
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.depth.early_exit import Confident, EarlyExit
+from kinformer.depth.early_exit import EarlyExit
+from kinformer.exits.confidence import Probe, SoftmaxResponse
+from kinformer.exits.rules import Confident
 from tests.parity.goldens import Golden, close, goldens
 
 

@@ -11,11 +11,13 @@ from kinformer.attention import Attention
 from kinformer.biases.relative import Relative
 from kinformer.core.bias import Bias, ScoreFn, at
 from kinformer.core.layer import Context
+from kinformer.core.request import Request
 from kinformer.losses.compression import AttentionReconstruction
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.memories.compression import Conv
+from kinformer.memories.compression import StridedConv
 from kinformer.memories.compressive import Compressive, CompressiveStates, Slots
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
 
 
@@ -30,13 +32,14 @@ class KeysByDistance(Bias):
             relative.keys.data[: len(keys)] = keys  # row K - 1 - distance, as in Relative
             self.heads.append(relative)
 
-    def bind(self, q: Tensor, k: Tensor, q_pos: Tensor, k_pos: Tensor, *, scale: float, **rest: object) -> ScoreFn:
-        terms = torch.stack([torch.einsum("btk,nk->btn", q[:, n], r.keys) for n, r in enumerate(self.heads)], 1) * scale
-        clip = self.heads[0].clip
+    def bind(self, piece: Request) -> ScoreFn:
+        q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
+        terms = [torch.einsum("btk,nk->btn", q[:, n], r.keys) for n, r in enumerate(self.heads)]
+        table, clip = torch.stack(terms, 1) * piece.scale, self.heads[0].clip
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             ahead = at(k_pos, b, h, j) - at(q_pos, b, h, i)
-            return s + terms[b, h, i, ahead.clamp(-clip, clip) + clip]
+            return s + table[b, h, i, ahead.clamp(-clip, clip) + clip]
 
         return score
 
@@ -44,25 +47,22 @@ class KeysByDistance(Bias):
 def attention(golden: Golden) -> Attention:
     """An attention layer with the weights of a golden; what has no tensor there is zero."""
     sizes, tensors = golden.hyperparameters, golden.tensors
-    d, heads = sizes["d"], sizes["heads"]
-    memory = Compressive(
-        tensors["x"].shape[1],
-        sizes["mem_len"],
-        sizes["cmem_len"],
-        Conv(d, sizes["ratio"]),
-        AttentionReconstruction("mse"),
-    )
-    layer = Attention(d, heads, Softmax(Causal() & memory.reads, KeysByDistance(tensors["pos"])), memory=memory)
-    linears = {"q": layer.projection.q, "k": layer.projection.k, "v": layer.projection.v, "o": layer.aggregation.out}
+    d, heads, length = sizes["d"], sizes["heads"], tensors["x"].shape[1]
+    loss = AttentionReconstruction("mse") if sizes["mem_len"] >= length else None
+    memory = Compressive(length, sizes["mem_len"], sizes["cmem_len"], StridedConv(d, sizes["ratio"]), loss)
+    mechanism = Softmax(Causal() & memory.reads, KeysByDistance(tensors["pos"]))
+    layer = Attention(QKV(d, heads), mechanism, memory=memory).double()
+    names = [f"{what}_{name}" for name in "qkv" for what in "Wb"]
+    weights, biases = [tensors[name].T for name in names[::2]], [tensors.get(name) for name in names[1::2]]
+    rows = [torch.zeros(len(w), dtype=w.dtype) if b is None else b for w, b in zip(weights, biases, strict=True)]
     with torch.no_grad():
-        for name, linear in linears.items():
-            put(linear, tensors[f"W_{name}"].T, tensors.get(f"b_{name}"))
+        put(layer.projection.qkv, torch.cat(weights), torch.cat(rows))
+        put(layer.aggregation.linear, tensors["W_o"].T, tensors.get("b_o"))
         put(memory.compression.down, tensors["W_c"], tensors.get("b_c"))
-    return layer.double().train()
+    return layer.train()
 
 
 def put(layer: torch.nn.Module, weight: Tensor, bias: Tensor | None) -> None:
-    layer.double()
     layer.weight.copy_(weight)
     layer.bias.zero_() if bias is None else layer.bias.copy_(bias)
 
@@ -86,10 +86,11 @@ def test_attention_and_both_memories(golden: Golden) -> None:
     before, pos = state(golden)
     out = layer(tensors["x"], before, Context(pos, run=True))
     close(out.y, tensors["y"])
-    close(out.state.x, tensors["new_mem"])
+    kept = out.state.x[out.state.pos >= 0]
+    close(kept.view(tensors["new_mem"].shape), tensors["new_mem"])
     close(out.state.old.x, tensors["new_cmem"])
     assert (out.state.old.pos[:, 1:] > out.state.old.pos[:, :-1]).all()
-    assert (out.state.old.pos[:, -1:] < out.state.pos).all()
+    assert (out.state.old.pos[:, -1:] < out.state.pos)[out.state.pos >= 0].all()
 
 
 @goldens("compressive_transformer_attention")
@@ -103,7 +104,7 @@ def test_the_loss_and_what_it_moves(golden: Golden) -> None:
         leaving = torch.cat([tensors["mem"], tensors["x"]], 1)[:, : tensors["x"].shape[1]]
         new, mem = down(leaving.mT).mT, tensors["mem"]
         there = [torch.ones(states.shape[:2], dtype=torch.bool) for states in (mem, new)]
-        loss = layer.memory.loss(tensors["x"], mem, there[0], new, there[1], layer._content).mean()
+        loss = AttentionReconstruction("mse")(tensors["x"], mem, there[0], new, there[1], layer._content).mean()
     close(loss, tensors["attn_reconstruction_loss"])
     loss.backward()
     close(down.weight.grad, tensors["grad_W_c"])

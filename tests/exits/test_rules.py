@@ -1,14 +1,16 @@
 """Exit rules and confidences against their equations."""
 
+import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.adapt.confidence import Probe, Saturation, SoftmaxResponse
-from kinformer.adapt.exits import BySequence, Chosen, Confident, Decaying, Geometric, Multinomial
 from kinformer.core.layer import Context
+from kinformer.exits.confidence import Probe, Saturation, SoftmaxResponse
+from kinformer.exits.rules import BySequence, Chosen, Confident, Decaying, Geometric, Multinomial
 
 D, DEPTH = 6, 4
 POS = torch.arange(5).expand(2, 5)
@@ -63,7 +65,8 @@ def test_confidences(float64: None) -> None:
     hs = states()
     head = nn.Linear(D, 9)
     best = head(hs[1]).softmax(-1).sort(-1).values
-    assert torch.allclose(SoftmaxResponse(head)(hs[:2]), best[..., -1] - best[..., -2])
+    for read in (SoftmaxResponse(head)(hs[:2]), SoftmaxResponse()(hs[:2], head)):
+        assert torch.allclose(read, best[..., -1] - best[..., -2])
     dot = (hs[1] * hs[0]).sum(-1) / (hs[1].norm(dim=-1) * hs[0].norm(dim=-1))
     assert torch.allclose(Saturation()(hs[:2]), dot)
     assert (Saturation()(hs[:1]) == -torch.inf).all(), "the first possible exit is layer 2"
@@ -75,7 +78,7 @@ def test_leaving_at_the_threshold_or_above_it() -> None:
     at = torch.tensor([[[0.25, 0.5, 0.75]]]).logit()[..., None][0]  # the probabilities 0.25, 0.5, 0.75 of one row
 
     class Itself(SoftmaxResponse):
-        def forward(self, states: list[Tensor]) -> Tensor:
+        def forward(self, states: list[Tensor], head: object = None) -> Tensor:
             return states[-1][..., 0].sigmoid()
 
     sure, pos = Itself(nn.Identity()), torch.arange(3)[None]
@@ -90,3 +93,44 @@ def test_a_threshold_that_decays() -> None:
         wanted = [0.54 + 0.1 * most * math.exp(-4 * t / 20) for t in (0, 0, 5, 20)]
         assert Decaying(0.6, 20, form=form)(pos)[0].tolist() == pytest.approx(wanted)
     assert Decaying(1.2, 20)(pos).max() == 1.0
+
+
+def test_in_bfloat16_who_is_sure_is_decided_in_float32() -> None:
+    """Confidences near 1 are one number in bfloat16: those leave that do in float64."""
+    g = torch.Generator().manual_seed(0)
+    low = torch.randn(64, 64, 2, generator=g).bfloat16()
+    logits, at = torch.cat([low + 3.0, low.flip(-1) - 3.0], -1).bfloat16(), torch.arange(64).expand(64, -1)
+    for confidence, states in (
+        (SoftmaxResponse(nn.Identity()), [logits]),
+        (Saturation(), [logits, (logits + 0.05 * torch.randn(logits.shape, generator=g)).bfloat16()]),
+        (Probe(4).bfloat16(), [logits]),
+    ):
+        exact = copy.deepcopy(confidence).double()([state.double() for state in states]).detach()
+        sure, threshold = confidence(states), float(exact.quantile(0.35))
+        assert sure.dtype == torch.float32
+        assert torch.allclose(sure.double(), exact, atol=1e-6)
+        leaving, clear = Confident(confidence, threshold)(states, at, ()), (exact - threshold).abs() > 1e-5
+        assert clear.double().mean() > 0.9
+        assert torch.equal(leaving[clear], (exact >= threshold)[clear])
+
+
+def test_decisions_are_made_in_float32_under_autocast() -> None:
+    state = torch.randn(2, 5, D)
+    for rule in (Geometric(D, DEPTH), Multinomial(D, DEPTH)):
+        plain = rule.log_q([state] * DEPTH)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(rule.log_q([state] * DEPTH), plain)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"form": "spec"}, "'paper' or 'code'"),
+        ({"threshold": -1.0}, "threshold=-1.0"),
+        ({"length": 0}, "length=0"),
+        ({"temperature": -2.0}, "temperature=-2.0"),
+    ],
+)
+def test_a_threshold_that_means_nothing_is_refused(keywords: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        Decaying.__post_init__(SimpleNamespace(**{**vars(Decaying(0.9, 20)), **keywords}))
