@@ -30,7 +30,7 @@ def compare(
 
     from kinformer.cli.errors import UserError
     from kinformer.cli.picture import draw
-    from kinformer.cli.results import WRITTEN, Results, compressed, measured, settled
+    from kinformer.cli.results import Results, compressed, lengths, measured, settled
     from kinformer.cli.training import learn, make_folder, prepare, spare
 
     job = prepare(data, None, minutes, batch, length, lr, seed)
@@ -44,8 +44,9 @@ def compare(
     results = Results(settled(job, minutes), compressed(job), [])
     for place, (title, one) in enumerate(named):
         folder = out / folder_name(title)
-        history = learn(f"{title} ({place + 1} of {len(wanted)})", one.build(seed), job, folder)
-        print(f"{title}: writing {WRITTEN} bytes, and timing them ...", file=sys.stderr)
+        model = one.build(seed)
+        history = learn(f"{title} ({place + 1} of {len(wanted)})", model, job, folder)
+        print(f"{title}: writing {lengths(model)[1]} bytes, and timing them ...", file=sys.stderr)
         results.members.append(measured(title, one, history, job, folder))
         results.save(out / "results.json")
     draw(results, out / "curves.png")

@@ -41,6 +41,7 @@ class Row:
     steps: int
     minutes: float
     points: list[dict[str, float]]
+    prompted: int
     prompt: str
     sample: str
 
@@ -60,7 +61,9 @@ class Results:
     def show(self, console: Console, folder: Path) -> None:
         """Print the samples, then the table."""
         for row in self.members:
-            console.print(f"\n{row.name} goes on from the first {PROMPT} bytes of valid:", style="bold", markup=False)
+            console.print(
+                f"\n{row.name} goes on from the first {row.prompted} bytes of valid:", style="bold", markup=False
+            )
             console.print(row.prompt, style="dim", end="", markup=False)
             console.print(row.sample, markup=False)
         console.print(self._table())
@@ -119,12 +122,25 @@ def compressed(job: Job) -> dict[str, float]:
     return {name: 8 * size / len(data) for name, size in sizes.items()}
 
 
+def lengths(model: Any) -> tuple[int, int]:
+    """How many bytes of valid a member goes on from, and how many it writes: no further than a row of its training.
+
+    One that carries its state from batch to batch has no such end.
+    """
+    trained = model.trained_length
+    if trained is None or model.lanes or trained >= PROMPT + WRITTEN:
+        return PROMPT, WRITTEN
+    first = max(1, min(PROMPT, trained // 2))
+    return first, max(1, trained - first)
+
+
 def measured(name: str, one: Wanted, history: History, job: Job, folder: Path) -> Row:
     """The row of a member that was just trained; it writes as read back from its folder."""
     model = load(folder, member=one.function).to(device())
-    prompt = bytes(job.text.valid[:PROMPT].numpy())
-    write(model, prompt, 4, temperature=0)
-    sample, milliseconds = write(model, prompt, WRITTEN, temperature=TEMPERATURE, seed=job.settings.seed)
+    first, count = lengths(model)
+    prompt = bytes(job.text.valid[:first].numpy())
+    write(model, prompt, min(4, count), temperature=0)
+    sample, milliseconds = write(model, prompt, count, temperature=TEMPERATURE, seed=job.settings.seed)
     return Row(
         name=name,
         folder=folder.name,
@@ -138,6 +154,7 @@ def measured(name: str, one: Wanted, history: History, job: Job, folder: Path) -
         steps=history.step,
         minutes=history.seconds / 60,
         points=[asdict(point) for point in history.points],
+        prompted=first,
         prompt=prompt.decode("utf-8", "replace"),
         sample=sample.decode("utf-8", "replace"),
     )

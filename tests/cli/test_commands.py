@@ -11,8 +11,8 @@ import pytest
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.wanted import folder_name, spelled, titles
-from kinformer.discover import KINDS
-from kinformer.train.checkpoint import load
+from kinformer.discover import find_member, kinds
+from kinformer.train.checkpoint import load, save
 
 ROOT = Path(__file__).parents[2]
 BIGRAM = f"{ROOT}/tests/train/tiny.py:bigram"
@@ -60,7 +60,7 @@ def test_list_names_every_kind_or_one(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["list"]) == 0
     rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()[1:]]
     assert ["patterns", "band"] in [row[:2] for row in rows] and ["members", "gpt"] in [row[:2] for row in rows]
-    assert {row[0] for row in rows} <= set(KINDS) and all(len(row) == 3 for row in rows)
+    assert {row[0] for row in rows} <= set(kinds()) and all(len(row) == 3 for row in rows)
     assert run(["list", "members"]) == 0
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]} == {"members"}
     fails(capsys, ["list", "member"], "there is no kind 'member'; the nearest is 'members'")
@@ -90,7 +90,7 @@ def test_show_finds_a_class_by_its_name_and_a_member_with_its_patterns(capsys: p
 @pytest.mark.parametrize("words", [["show"], ["train", "--data", "text=stdlib", "--steps", "1", "--out", "none"]])
 def test_a_file_without_a_function_names_its_members(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     file = BIGRAM.removesuffix(":bigram")
-    said = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane)"
+    said = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane, classifier)"
     fails(capsys, [words[0], file, *words[1:]], said)
     fails(capsys, [words[0], str(ROOT / "tests/toys/pattern.py"), *words[1:]], "pattern.py has no member; put @member")
     fails(capsys, [words[0], "none.py", *words[1:]], "there is no file none.py")
@@ -147,7 +147,8 @@ def test_a_changed_file_and_a_missing_state_are_said_in_a_line_each(
         "    return Forgets(d)\n"
     )
     words = ["train", f"{mine}:forgets", "--data", text, "--out", out, "--steps", "1", *QUICK]
-    assert run(words) == 0
+    fails(capsys, words, "this Forgets learns what comes next and cannot go on token by token: it keeps none")
+    save(find_member(f"{mine}:forgets")(), out)
     mine.write_text(mine.read_text() + "# changed\n")
     capsys.readouterr()
     assert run(["generate", out, "--prompt", "th", "--member", f"{mine}:forgets", "--tokens", "2"]) == 0
@@ -169,6 +170,38 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared(
     )
     words = ["compare", "gpt", "bert(depth=1)", "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")]
     fails(capsys, words, "'bert(depth=1)' fills in hidden bytes, and compare takes members that predict the next one")
+
+
+def test_what_reads_ahead_is_refused_before_a_step(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = ["gpt", "d=16", "depth=1", "heads=2"]
+    more = ["--data", text, "--out", str(tmp_path / "run"), "--steps", "1", *QUICK]
+    fails(capsys, ["train", *small, "pattern=Band(4)", *more], "this LM reads ahead")
+    assert not (tmp_path / "run" / "config.json").exists()
+    assert run(["train", *small, "pattern=Causal() & Band(4)", "position=rotary", *more]) == 0
+    assert load(tmp_path / "run").member.keywords["pattern"] == "Causal() & Band(4)"
+
+
+def test_beyond_the_length_of_training_a_line_says_so(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    assert run(["train", BIGRAM, "--data", text, "--out", out, "--steps", "1", *QUICK]) == 0
+    capsys.readouterr()
+    words = ["generate", out, "--prompt", "the ", "--member", BIGRAM, "--tokens"]
+    assert run([*words, "4"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    assert run([*words, "5"]) == 0
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 2 and err[0].startswith("warning: 9 tokens are more than the 8 of a row in training")
+
+
+def test_help_answers_before_anything_heavy_is_imported() -> None:
+    code = "import sys; from kinformer.cli.__main__ import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    heavy = {"torch", "numpy", "matplotlib", "jaxtyping", "safetensors", "hypothesis"}
+    assert heavy.isdisjoint(done.stderr.split()), done.stderr
 
 
 def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,7 +251,10 @@ def test_compare_goes_over_an_earlier_one_and_over_no_other(
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
         (["gpt", "--steps", "1", "--data", "txt=/none"], "there is no kind of data 'txt'; the nearest is 'text'"),
         (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),
-        (["transformer", "depth=1", "d=16", "--steps", "1"], "builds a Seq2Seq; a text alone can train"),
+        (
+            ["transformer", "depth=1", "d=16", "--steps", "1"],
+            "builds a Seq2Seq, which reads pairs; a text alone can train",
+        ),
         (["none.py:f", "--steps", "1"], "there is no file none.py"),
     ],
 )
@@ -306,7 +342,8 @@ def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, caps
     assert run(words) == 0
     said, err = capsys.readouterr()
     assert "bigram (3 of 3): measuring on valid, 240 bytes ..." in err
-    assert "bigram: writing 256 bytes, and timing them ..." in err
+    # no further than the 8 of a row in training
+    assert "bigram: writing 4 bytes, and timing them ..." in err and "warning" not in err
     results = json.loads((out / "results.json").read_text())
     assert [row["name"] for row in results["members"]] == [small, f"{small}#2", "bigram"]
     for row in results["members"]:
