@@ -116,10 +116,10 @@ def test_public_names_are_there() -> None:
 
 
 def test_generate_is_the_function_however_it_is_reached() -> None:
-    python("from kinformer import generate; import kinformer.generate; assert callable(generate)")
-    python("import kinformer.generate; assert callable(kinformer.generate)")
-    python("import kinformer.generate; from kinformer import generate; assert callable(generate)")
-    python("from kinformer.generate import generate; import kinformer; assert kinformer.generate is generate")
+    python("from kinformer import generate; import kinformer.generation; assert callable(generate)")
+    python("import kinformer; assert callable(kinformer.generate)")
+    python("import kinformer.generation; from kinformer import generate; assert callable(generate)")
+    python("from kinformer.generation import generate; import kinformer; assert kinformer.generate is generate")
 
 
 def test_every_requirement_is_pinned_exactly() -> None:

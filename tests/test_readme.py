@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 from kinformer.discover import find_member
@@ -26,4 +27,11 @@ def test_the_member_of_your_own_builds_and_decodes(tmp_path: Path) -> None:
         state = out.state
         pieces.append(out.y)
     torch.testing.assert_close(torch.cat(pieces, 1), whole)
-    assert state is not None and state.body[0][0].pos.shape[1] <= 3 + 1 + 2
+    # a window of 3 and the token itself, two tokens that all may read, and a slot for a key before the oldest one dies
+    assert state is not None and state.body[0][0].pos.shape[1] == 3 + 1 + 2 + 1
+
+
+@pytest.mark.parametrize("number", range(1, len(blocks())))
+def test_every_other_piece_of_code_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(blocks()[number], {})
