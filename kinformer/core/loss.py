@@ -28,7 +28,8 @@ class Loss(NamedTuple):
 class Penalty(NamedTuple):
     """An auxiliary loss that a part reports: the parameters it trains.
 
-    `reaches_x` says that it also trains, through the part's input, whatever lies beneath.
+    `reaches_x` says that it also trains, through the part's input, whatever lies beneath: in an Attention its
+    projection and the matrix of its sides too.
     """
 
     trains: tuple[nn.Parameter, ...]
