@@ -24,7 +24,11 @@ def judge(mechanism: Mechanism) -> Iterator[str]:
     refused, judged = "", 0
     for heads, groups in SIZES:
         for source in (0, SOURCE, TOKENS):
-            queries, keys = drawn(mechanism, heads=heads, groups=groups, source=source)
+            try:
+                queries, keys = drawn(mechanism, heads=heads, groups=groups, source=source)
+            except (ValueError, NoState) as error:  # refused where a layer would be built
+                refused = f"refused: {error}"
+                continue
             ctx = Context(queries.pos[:, 0], run=True, full=True, labels=queries.labels)
             copies = _copied(keys, heads // groups)
             try:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_part, at_least
+from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_groups
 from kinformer.core.layer import Context, Out
@@ -272,4 +273,11 @@ def _full() -> FullLinearAttention:
     return FullLinearAttention(ELU())
 
 
-EXAMPLES = (_elu, _gated, _full)
+def _signed() -> LinearAttention:
+    from kinformer.maps.random_fourier import RandomFourier
+
+    return LinearAttention(RandomFourier(2, 8, 64))
+
+
+NO_LSE = {"merge": "products of sines and cosines may be negative: their sum is clamped once and has no logarithm"}
+EXAMPLES = (_elu, _gated, _full, Example(_signed, breaks=NO_LSE))

@@ -125,7 +125,9 @@ class MLM(Model):
         if self.position is not None:
             x = x + self.position(ctx.pos)
         if self.kind is not None:
-            x = x + self.kind(ctx.labels.get("segment", torch.zeros_like(tokens)).clamp_min(0))
+            none = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
+            label = ctx.labels.get("segment", none) if self.kind.num_embeddings > 1 else none
+            x = x + self.kind(label.clamp_min(0))
         return F.dropout(self.norm(x), self.dropout, self.training)
 
 
