@@ -17,6 +17,7 @@ from kinformer.patterns.document import Document
 from kinformer.patterns.full import Full
 from kinformer.patterns.tokens import Tokens
 from kinformer.scores.product import Product
+from tests.unhooked import refusals, unhooked
 
 pytestmark = pytest.mark.usefixtures("float64")
 B, H, T, S, K, V = 2, 4, 5, 9, 6, 3
@@ -67,23 +68,43 @@ def test_without_positions_as_many_queries_as_keys_read_like_with_them(pattern):
     torch.testing.assert_close(attend(q, k, v, pattern=pattern, lse=False, impl="sdpa").y, wanted)
 
 
-@pytest.mark.parametrize("shape", [(B, S), (H, S), (B, 2, S), (B, 1, S + 1), (1, 1, S)], ids=str)
-def test_positions_of_another_shape_are_refused_with_advice(shape):
-    """[B T] among them, also where B happens to be the number of heads."""
-    q, k, v = (x.new_zeros(B, *x.shape[1:]) for x in qkv(t=S))
-    pos = torch.zeros(shape, dtype=torch.long)
-    for name in ("q_pos", "k_pos"):
-        with pytest.raises(Exception, match=f"{name}|B #H"):
-            attend(q, k, v, **{name: pos})
+SHAPES = [(B, S), (H, S), (B, 2, S), (B, 1, S + 1), (1, 1, S)]
+MISFITS = [
+    (((B, T, K), (B, H, S, K), (B, H, S, V)), "attend wants q"),
+    (((B, H, T, K), (B, H, S, K), (B, H, S + 1, V)), "attend wants q"),
+    (((B, H, T, K), (B + 1, H, S, K), (B, H, S, V)), "attend wants q"),
+    (((B, H, T, K), (B, H, S, K + 1), (B, H, S, V)), "queries and keys have other widths"),
+]
+
+
+def said() -> dict[str, list[str]]:
+    q, k, v = (torch.zeros(B, H, S, width) for width in (K, K, V))
+    square, pos = torch.zeros(H, H, S, K), torch.arange(S).expand(H, S)
+    places = [(name, torch.zeros(shape, dtype=torch.long)) for shape in SHAPES for name in ("q_pos", "k_pos")]
+    return {
+        "positions": refusals([lambda name=name, pos=pos: attend(q, k, v, **{name: pos}) for name, pos in places]),
+        "equal": refusals([lambda: attend(square, square, square, q_pos=pos, k_pos=pos[:, None])]),
+        "shapes": refusals([lambda each=each: attend(*map(torch.zeros, each)) for each, _ in MISFITS]),
+    }
+
+
+def test_positions_of_another_shape_are_refused_with_advice():
+    names = [name for _ in SHAPES for name in ("q_pos", "k_pos")]
+    for text, name in zip(unhooked(f"{__name__}:{said.__name__}")["positions"], names, strict=True):
+        assert text.startswith(f"ValueError: {name} has shape [") and f"positions [B N] want {name}[:, None]" in text
 
 
 def test_positions_without_a_head_axis_are_refused_where_batch_and_heads_are_equal():
     """Broadcast, they would be positions by head of every row: a wrong read without an error."""
-    q = torch.randn(H, H, S, K)
-    pos = torch.arange(S).expand(H, S)
-    with pytest.raises(Exception, match=r"positions \[B N\] want q_pos\[:, None\]|B #H T"):
-        attend(q, q, q, q_pos=pos, k_pos=pos[:, None])
+    (text,) = unhooked(f"{__name__}:{said.__name__}")["equal"]
+    assert text.startswith(f"ValueError: q_pos has shape [{H}, {S}]")
+    q, pos = torch.randn(H, H, S, K), torch.arange(S).expand(H, S)
     attend(q, q, q, q_pos=pos[:, None], k_pos=pos[:, None])
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    for text, (_, start) in zip(unhooked(f"{__name__}:{said.__name__}")["shapes"], MISFITS, strict=True):
+        assert text.startswith(f"ValueError: {start}")
 
 
 def test_positions_by_head():
@@ -155,21 +176,6 @@ def test_scale_and_bias():
     logits = torch.einsum("bhtk,bhsk->bhts", q, k.repeat_interleave(2, 1)) * 0.3 - slopes[:, None, None] * distance
     weights = logits.masked_fill(distance < 0, -torch.inf).softmax(-1)
     torch.testing.assert_close(found.y, weights @ v.repeat_interleave(2, 1))
-
-
-@pytest.mark.parametrize(
-    ("shapes", "text"),
-    [
-        (((B, T, K), (B, H, S, K), (B, H, S, V)), "attend wants q"),
-        (((B, H, T, K), (B, H, S, K), (B, H, S + 1, V)), "attend wants q"),
-        (((B, H, T, K), (B + 1, H, S, K), (B, H, S, V)), "attend wants q"),
-        (((B, H, T, K), (B, H, S, K + 1), (B, H, S, V)), "other widths"),
-    ],
-    ids=range(4),
-)
-def test_shapes_that_do_not_fit_are_refused(shapes, text):
-    with pytest.raises(Exception, match=f"{text}|Type-check"):
-        attend(*(torch.zeros(shape) for shape in shapes))
 
 
 def test_an_executor_by_name_obeys_or_says_why_not():

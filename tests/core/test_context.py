@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 import torch
-from torch import Tensor
 
 from kinformer.core.layer import Context, PerPair, PerToken
 from kinformer.core.memo import Memo
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
+from tests.unhooked import refusals, unhooked
 
 POS = torch.tensor([[-1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, -1]])
 
@@ -52,22 +52,22 @@ def test_of_promises_a_run_only_without_gaps(row: list[bool], run: bool) -> None
     assert ctx.pos[0][torch.tensor(row)].tolist() == list(range(sum(row)))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Context.of(torch.zeros(2, 3, 1), torch.ones(2, 3)),
-        lambda: Context.of(torch.zeros(2, 3, 1), torch.ones(2, 4, dtype=torch.bool)),
-    ],
-)
-def test_a_mask_of_another_kind_or_shape_is_refused(make) -> None:
-    with pytest.raises(Exception, match="mask"):
-        make()
+def said() -> list[str]:
+    x = torch.zeros(2, 3, 1)
+    masks = [torch.ones(2, 3), torch.ones(2, 4, dtype=torch.bool)]
+    positions = [torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3), torch.ones(3).long()]
+    return refusals(
+        [*(lambda m=m: Context.of(x, m) for m in masks), *(lambda pos=pos: Context(pos) for pos in positions)]
+    )
 
 
-@pytest.mark.parametrize("pos", [torch.ones(2, 3, dtype=torch.bool), torch.ones(2, 3), torch.ones(3).long()], ids=repr)
-def test_positions_that_are_none_are_refused_with_advice(pos: Tensor) -> None:
-    with pytest.raises(Exception, match=r"Context.of\(x, mask\)|pos"):
-        Context(pos)
+def test_a_mask_or_positions_of_another_kind_or_shape_are_refused_with_advice() -> None:
+    texts = unhooked(f"{__name__}:{said.__name__}")
+    assert texts[0].startswith("ValueError: a mask is True where a token is real, bool of shape [2, 3]; torch.float32")
+    assert texts[1].endswith("torch.bool of shape [2, 4] came")
+    for text, came in zip(texts[2:], ("torch.bool", "torch.float32", "torch.int64 of shape [3]"), strict=True):
+        assert text.startswith(f"ValueError: positions are whole numbers [B T], and {came}")
+        assert text.endswith("Context.of(x, mask) numbers the tokens where a mask is True")
 
 
 def test_columns_cut_all_that_is_of_tokens_and_nothing_else() -> None:
