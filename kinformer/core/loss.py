@@ -22,7 +22,7 @@ class Loss(NamedTuple):
     parts: Mapping[str, Tensor]
     state: State | None = None
     stats: Mapping[str, Tensor] = {}  # noqa: RUF012
-    count: Tensor | int = 1
+    count: Tensor | int = 1  # type: ignore[assignment]
 
 
 class Penalty(NamedTuple):
