@@ -87,7 +87,7 @@ class PublishedLSH(Hashed):
         found = read(self._folded(request, chunks, windows))
         assert found.lse is not None
         y, lse = windows.by_round(found.y), windows.by_round(found.lse[..., None])[..., 0]  # [B H R T V], [B H R T]
-        y, lse = y.where(there[:, :, None, :, None], 0.0), lse.where(there[:, :, None], -torch.inf)
+        lse = lse.where(there[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
         merged = merge(*(Read(y[:, :, n], lse[:, :, n]) for n in range(self.rounds)))
         return Out(merged._replace(y=merged.y.to(dtype)))
 

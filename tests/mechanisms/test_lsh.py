@@ -515,7 +515,20 @@ def test_key_heads_of_groups_are_hashed_for_each_of_their_query_heads():
             call(mechanism, q, k[:, [0, 1, 1]], v[:, [0, 1, 1]])
 
 
-def test_what_a_key_gets_is_of_the_buckets_alone():
+@both
+@pytest.mark.parametrize("size", [1, 6])
+def test_padding_reads_nothing_beside_a_cache(mechanism, size):
+    """Also where all it could find is other tokens' chunks."""
+    (q, k, v), pos = inputs(), numbered().clone()
+    pos[0, -1] = -1
+    state = call(mechanism, *(x[:, :, :-size] for x in (q, k, v)), pos[:, :-size], started(mechanism)).state
+    read = call(mechanism, *(x[:, :, -size:] for x in (q, k, v)), pos[:, -size:], state).y
+    assert read.y[0, :, -1].count_nonzero() == 0 and bool((read.lse[0, :, -1] == -torch.inf).all())
+    assert read.y[1].any(-1).all()
+
+
+def test_what_a_key_gets_is_of_the_buckets_alone(monkeypatch):
+    monkeypatch.setattr("kinformer.core.read.BLOCK", 5)  # queries that are weighed at a time
     mechanism, (q, k, v) = LSH(H, K, 4, 2), inputs()
     queries, keys, ctx = bundles(q, k, v)
     out = mechanism(queries, keys, None, ctx)
@@ -547,3 +560,13 @@ def test_an_error_names_the_class_that_it_came_from():
             call(kind(3, K, 4, *more), q, k, v)
         with pytest.raises(ValueError, match=rf"^{kind.__name__} was made for 3 heads"):
             started(kind(3, K, 4, *more))
+
+
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_a_query_without_a_key_of_its_own_has_no_place_in_the_published_list(chunk):
+    mechanism, (q, k, v) = PublishedLSH(H, K, 4, chunk, 2), inputs()
+    k_pos = torch.where(torch.arange(T) % 3 == 1, -1, numbered())
+    read = call(mechanism, q, k, v, k_pos=k_pos).y
+    gone = (k_pos < 0)[:, None].expand(B, H, T)
+    assert read.y[gone].count_nonzero() == 0 and bool((read.lse[gone] == -torch.inf).all())
+    assert bool((read.lse[~gone] > -torch.inf).all())
