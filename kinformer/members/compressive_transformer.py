@@ -13,7 +13,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
-from kinformer.memories.compressive import Compressive
+from kinformer.memories.compressive import CUTS, Compressive
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
@@ -69,7 +69,6 @@ def compressive_transformer(
     return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout, penalties=penalties, lanes=True)
 
 
-CUTS = "a row is cut where a segment ends, so that what is compressed there is read afterwards: positions are looked at"
 EXAMPLES = (
     Example(
         lambda: compressive_transformer(d=16, depth=2, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11),

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
-from kinformer.memories.compressive import Compression, Compressive, Slots, by_block, first_of_block
+from kinformer.core.example import Example
+from kinformer.memories.compressive import CUTS, Compression, Compressive, Slots, by_block, first_of_block
 
 
 class MeanPool(Compression):
@@ -125,4 +126,12 @@ def _dilated() -> Compressive:
     return Compressive(3, 4, 1, DilatedConv(16, 3, (2,)), AutoEncoding(16, 3, "mse"))
 
 
-EXAMPLES = (lambda: Compressive(3, 2, 1, MaxPool(3)), _strided, _dilated, lambda: Compressive(4, 4, 3, MostUsed(2)))
+EXAMPLES = tuple(
+    Example(make, breaks={"compiles": CUTS})
+    for make in (
+        lambda: Compressive(3, 2, 1, MaxPool(3)),
+        _strided,
+        _dilated,
+        lambda: Compressive(4, 4, 3, MostUsed(2)),
+    )
+)

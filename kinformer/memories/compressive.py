@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from kinformer.core.cache import survivors
 from kinformer.core.checks import a_part, at_least, multiple
+from kinformer.core.example import Example
 from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
@@ -203,4 +204,7 @@ def _example() -> Compressive:
     return Compressive(4, 4, 2, MeanPool(2))
 
 
-EXAMPLES = (_example,)
+CUTS = (
+    "a row is cut where a segment ends, so that what follows reads what was compressed there: positions are looked at"
+)
+EXAMPLES = (Example(_example, breaks={"compiles": CUTS}),)

@@ -71,3 +71,18 @@ def test_its_keywords_choose_the_compression_and_the_loss() -> None:
             assert isinstance(memory, Compressive) and isinstance(memory.compression, kind)
             assert type(memory.loss) is (its if name in ("conv", "dilated") else type(None))
     assert small().lanes
+
+
+@pytest.mark.parametrize("loss", ["attention", "autoencoding"])
+def test_reconstruction_weighs_the_loss_of_what_learns(loss: str) -> None:
+    model = small(loss=loss, reconstruction=0.25).train()
+    found = model(torch.randint(0, 11, (2, 18)))
+    (name,) = found.parts.keys() - {"nll"}
+    assert torch.allclose(found.total, found.parts["nll"] + 0.25 * found.parts[name]) and found.parts[name] > 0
+    assert small(compression="mean", loss=loss).penalties == {}
+
+
+def test_a_compression_that_could_not_be_trained_is_refused() -> None:
+    with pytest.raises(ValueError, match="memory at least length"):
+        small(memory=3)
+    assert small(memory=3, compression="max")

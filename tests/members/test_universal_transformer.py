@@ -1,8 +1,10 @@
 """The Universal Transformer: its weights do not grow with depth, and its ponder cost is part of the loss."""
 
+import pytest
 import torch
 
 from kinformer.members.universal_transformer import universal_transformer
+from kinformer.models.lm import LM
 
 
 def test_depth_costs_no_weights_and_fixed_has_only_no_halting_unit() -> None:
@@ -45,3 +47,17 @@ def test_the_price_makes_tokens_stop_sooner() -> None:
             optimiser.step()
         mean[ponder] = float(loss.parts["steps"])
     assert mean[1.0] < mean[0.0] - 0.5, mean
+
+
+@pytest.mark.parametrize("halted", ["copied", "updated"])
+@pytest.mark.parametrize("last", ["remainder", "probability"])
+def test_the_paper_s_two_forms_are_keywords(halted: str, last: str) -> None:
+    body = universal_transformer(d=16, depth=3, heads=2, vocab=11, halted=halted, last=last, epsilon=0.1).body
+    assert (body.halted, body.halting.last, body.halting.epsilon, body.halting.strict) == (halted, last, 0.1, True)
+
+
+def test_a_price_that_nothing_reports_is_refused() -> None:
+    model = universal_transformer(d=16, depth=2, heads=2, vocab=11, halting="fixed")
+    assert model.penalties == {}
+    with pytest.raises(ValueError, match="no part of this model reports 'pondering'"):
+        LM(11, 16, universal_transformer(d=16, depth=2, heads=2, vocab=11).body, penalties={"pondering": 1.0})

@@ -1,0 +1,49 @@
+"""Sums and counts of cross-entropy against its equation; words that are none of the options."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from kinformer.losses.aligned import aligned
+from kinformer.losses.compression import AttentionReconstruction
+from kinformer.losses.cross_entropy import cross_entropy
+
+TARGETS = torch.tensor([[0, 4, 2, -1], [3, -1, -1, -1]])
+
+
+def unchecked(function: Callable) -> Callable:
+    """A function as it is written, without the checks of its annotations."""
+    return unchecked(function.__wrapped__) if hasattr(function, "__wrapped__") else function
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_the_sum_over_real_targets_and_how_many_there_are(smoothing: float, float64: None) -> None:
+    logits, total = torch.randn(2, 4, 5), 0.0
+    for b, t in (TARGETS >= 0).nonzero().tolist():
+        log_p = logits[b, t].log_softmax(-1)
+        total -= float((1 - smoothing) * log_p[TARGETS[b, t]] + smoothing * log_p.mean())
+    found, count = cross_entropy(logits, TARGETS, smoothing)
+    assert count == 4 and float(found) == pytest.approx(total, rel=1e-12)
+
+
+def test_without_a_target_it_is_zero_and_has_a_gradient() -> None:
+    logits = torch.randn(1, 3, 5, requires_grad=True)
+    found, count = cross_entropy(logits, torch.full((1, 3), -1))
+    (gradient,) = torch.autograd.grad(found, logits)
+    assert found == 0 and count == 0 and not gradient.any()
+
+
+def test_in_bfloat16_it_is_computed_in_float32() -> None:
+    logits = (4 * torch.randn(2, 4, 50)).bfloat16()
+    found, _ = cross_entropy(logits, TARGETS)
+    exact, _ = cross_entropy(logits.double(), TARGETS)
+    assert found.dtype == torch.float32 and float(found) == pytest.approx(float(exact), rel=1e-6)
+
+
+def test_a_word_that_is_none_of_the_options_is_refused() -> None:
+    with pytest.raises(ValueError, match="norm='l1' is not known; choose 'l2' or 'mse'"):
+        unchecked(AttentionReconstruction.__init__)(nn.Module.__new__(AttentionReconstruction), "l1")
+    with pytest.raises(ValueError, match="weights='equal' is not known; choose 'uniform'"):
+        unchecked(aligned)([torch.randn(2, 4, 5)], TARGETS, "equal")
