@@ -5,7 +5,7 @@ to the other side, and the gradients are those of another function. So choices a
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -19,15 +19,26 @@ class Choices:
     def __init__(self) -> None:
         self.made: list[Tensor] = []
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """Choices made while this lasts are written down."""
-        yield from _while(self.made.append, None)
+        return _Taping(self.made.append, None)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Choices asked for while this lasts are those that were written down."""
-        yield from _while(None, iter(self.made))
+    def reading(self) -> AbstractContextManager[None]:
+        """Choices asked for while this lasts are those that were written down, from the first on at each entry."""
+        return _Taping(None, self.made)
+
+
+class _Taping(AbstractContextManager[None]):
+    """Entered as often as one likes: a backward that is run twice computes its layers twice again."""
+
+    def __init__(self, write: Callable[[Tensor], None] | None, made: list[Tensor] | None):
+        self.write, self.made = write, made
+
+    def __enter__(self) -> None:
+        _tape.append((self.write, None if self.made is None else iter(self.made)))
+
+    def __exit__(self, *error: object) -> None:
+        _tape.pop()
 
 
 _tape: list[tuple[Callable[[Tensor], None] | None, Iterator[Tensor] | None]] = []
@@ -61,11 +72,3 @@ def recomputed(layer: Callable[..., Any], *inputs: Any) -> Any:
     if torch.compiler.is_compiling():  # the compiler decides by itself what it computes again
         return checkpoint(layer, *inputs, use_reentrant=False)
     return checkpoint(layer, *inputs, use_reentrant=False, context_fn=contexts)
-
-
-def _while(write: Callable[[Tensor], None] | None, read: Iterator[Tensor] | None) -> Iterator[None]:
-    _tape.append((write, read))
-    try:
-        yield
-    finally:
-        _tape.pop()

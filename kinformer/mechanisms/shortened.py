@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from kinformer.core.checks import a_part
+from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
@@ -54,6 +55,9 @@ class Shortened(Mechanism):
         return self.mechanism(queries, self.shorten(keys), None, ctx.but(run=False, full=False))
 
 
+_APART = {"merge": "a key is made of several tokens, so the keys of two halves of a row are not those of the whole"}
+
+
 def _pooled() -> Shortened:
     from kinformer.mechanisms.softmax import Softmax
     from kinformer.patterns.full import Full
@@ -70,4 +74,4 @@ def _causal() -> Shortened:
     return Shortened(Softmax(Causal()), Pooled(2))
 
 
-EXAMPLES = (_pooled, _causal)
+EXAMPLES = (Example(_pooled, _APART), Example(_causal, _APART))

@@ -14,8 +14,8 @@ class Pooled(Shorten):
     """The mean of each `size` keys that follow one another, and of their values: no parameters, any length.
 
     Keys are taken in the order of their positions, padding last, and the last mean may be of fewer. A pooled key stands
-    at the last position in it, so that under `Causal()` no query reads what comes after it. Labels and tags end here: a
-    mean has none.
+    where its last one does, or would if there were as many: so under `Causal()` a query reads whole means of what it
+    knows, and none where it knows fewer than `size`. Labels and tags end here: a mean has none.
 
     size: keys of a mean.
 
@@ -35,7 +35,12 @@ class Pooled(Shorten):
         found = keys.cut(order)
         k, v = (self._means(x, found.pos) for x in (found.k, found.v))
         sides = {name: self._means(side, found.pos) for name, side in found.sides.items()}
-        return Keys(k, v, self._pieces(found.pos[..., None], -1).amax((3, 4)), sides, own=keys.own)
+        return Keys(k, v, self._ends(found.pos), sides, own=keys.own)
+
+    def _ends(self, pos: Int[Tensor, "B 1 S"]) -> Int[Tensor, "B 1 R"]:
+        pieces = self._pieces(pos[..., None], -1)[..., 0]  # [B 1 R size]
+        last, missing = pieces.amax(3), (pieces < 0).sum(3)
+        return torch.where(last >= 0, last + missing, -1)
 
     def _means(self, x: Float[Tensor, "B G S N"], pos: Int[Tensor, "B 1 S"]) -> Float[Tensor, "B G R N"]:
         real = self._pieces((pos >= 0).to(x.dtype)[..., None], 0)  # [B 1 R size 1]

@@ -54,6 +54,14 @@ def test_under_causal_no_query_sees_what_comes_after_it():
         assert grad[:, t + 1 :].count_nonzero() == 0
 
 
+def test_under_causal_a_later_token_changes_nothing_by_being_there():
+    """The last mean, which may be of fewer tokens than the others, is read only when it is whole."""
+    part = layer(Shortened(Softmax(Causal()), Pooled(4)))
+    whole = part(X).y
+    for t in range(1, 9):
+        assert torch.allclose(part(X[:, :t]).y, whole[:, :t], atol=1e-13)
+
+
 def test_a_row_whose_keys_are_all_padding_reads_nothing():
     part = layer(Shortened(Softmax(Full(), lse=False), Pooled(2)))
     mask = torch.ones(2, 9, dtype=torch.bool)
@@ -69,7 +77,7 @@ def test_a_source_is_shortened_in_every_call():
     y = part(X, None, Context(POS, source=source, source_pos=source_pos)).y
     queries, keys = part.projection(X, POS, source, source_pos)
     means = [torch.stack([x[:, :, :4].mean(2), x[:, :, 4:].mean(2)], 2) for x in (keys.k, keys.v)]
-    wanted = attend(queries.q, *means, q_pos=POS[:, None], k_pos=torch.tensor([[[3, 5]]] * 2)).y
+    wanted = attend(queries.q, *means, q_pos=POS[:, None], k_pos=torch.tensor([[[3, 7]]] * 2)).y
     assert torch.allclose(y, part.aggregation(wanted, POS), atol=1e-13)
     with pytest.raises(ValueError, match="Shortened keeps no source; give Context"):
         part(X, None, Context(POS))
