@@ -1,0 +1,71 @@
+"""Hard choices are made once, also where a layer is computed again, within another that is."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.core.choice import Choices, choice, recomputed
+
+
+class Coin:
+    """Says something else each time."""
+
+    def __init__(self) -> None:
+        self.thrown = 0
+
+    def __call__(self) -> Tensor:
+        self.thrown += 1
+        return torch.tensor(float(self.thrown))
+
+
+def test_outside_it_is_what_is_made() -> None:
+    coin = Coin()
+    assert [float(choice(coin)) for _ in range(3)] == [1.0, 2.0, 3.0]
+
+
+def test_choices_are_read_in_the_order_in_which_they_were_made() -> None:
+    coin, choices = Coin(), Choices()
+    with choices.writing():
+        made = [float(choice(coin)) for _ in range(3)]
+    for _ in range(2):
+        with choices.reading():
+            assert [float(choice(coin)) for _ in range(3)] == made == [1.0, 2.0, 3.0]
+    assert coin.thrown == 3
+
+
+def test_what_is_written_within_is_written_down_outside_too_and_read_from_the_inmost() -> None:
+    coin, outer, inner = Coin(), Choices(), Choices()
+    with outer.writing():
+        choice(coin)
+        with inner.writing():
+            choice(coin)
+    assert [float(one) for one in outer.made] == [1.0, 2.0] and [float(one) for one in inner.made] == [2.0]
+    again = Choices()
+    with outer.reading():
+        assert float(choice(coin)) == 1.0
+        with again.writing():
+            assert float(choice(coin)) == 2.0
+    assert [float(one) for one in again.made] == [2.0]
+    with outer.reading(), inner.reading():
+        assert float(choice(coin)) == 2.0
+    assert coin.thrown == 2
+
+
+def test_an_error_leaves_no_trace() -> None:
+    with pytest.raises(RuntimeError), Choices().reading():
+        raise RuntimeError
+    assert float(choice(Coin())) == 1.0
+
+
+@pytest.mark.parametrize("deep", [1, 2])
+def test_a_layer_that_is_computed_again_has_the_gradient_of_its_forward(deep: int) -> None:
+    coin, x = Coin(), torch.tensor(3.0, requires_grad=True)
+
+    def layer(z: Tensor) -> Tensor:
+        return choice(coin) * z * z
+
+    def outer(z: Tensor) -> Tensor:
+        return recomputed(layer, z)
+
+    (gradient,) = torch.autograd.grad(recomputed(layer if deep == 1 else outer, x), x)
+    assert gradient == 6.0 and coin.thrown == 1
