@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinformer.cli.errors import FAILED, UserError
-from kinformer.cli.parts import counted
 
 if TYPE_CHECKING:
     from kinformer.cli.growth import Growth
-    from kinformer.cli.own import Example, Own
-    from kinformer.cli.verdict import Verdict
+    from kinformer.laws.support.judging import Judged, Verdict
+    from kinformer.laws.support.own import Own
 
 MARKS = {"holds": ("✓", "green"), "broken": ("✗", "red"), "slow": ("✗", "red"), "declared": ("~", "yellow")}
 LENGTH, HEADS = 24, 4
@@ -31,17 +30,19 @@ def check(
     """
     from rich.console import Console
 
+    from kinformer.checking import TimeIsUp, limited, verdicts
+    from kinformer.cli.errors import from_user
     from kinformer.cli.growth import Growth
-    from kinformer.cli.own import read
-    from kinformer.cli.verdict import LAWS, TimeIsUp, limited, verdicts
     from kinformer.keywords import nearest
+    from kinformer.laws.support.judging import laws
+    from kinformer.laws.support.own import Unreadable, read
 
     for name in law or ():
-        if name not in LAWS:
-            raise UserError(f"there is no law {name!r}{nearest(name, LAWS)}")
+        if name not in laws():
+            raise UserError(f"there is no law {name!r}{nearest(name, laws())}")
     report = Report(Console(soft_wrap=True, highlight=False, markup=False))
     try:
-        with limited(seconds):
+        with limited(seconds), from_user(Unreadable):
             own = read(file)
     except TimeIsUp as error:
         raise UserError(f"{file} is not imported and its examples not built in {seconds:g} s") from error
@@ -56,12 +57,14 @@ def check(
     found: list[Verdict] = []
     growth = Growth()
     with report.console.status("") as status:
-        for verdict in verdicts(own, tuple(law or LAWS), seconds, status.update):
+        for verdict in verdicts(own.examples, tuple(law or laws()), seconds, status.update):
             found.append(verdict)
             report.verdict(verdict)
         if not law and not any(one.law == "runs" and one.failed for one in found):
             status.update("time and memory")
             growth = _growth(own.examples[0], seconds)
+    for line in _unjudged(found):
+        report.say(line)
     for line in ("", *growth.lines()) if growth.lines() else ():
         report.say(line)
     report.say(f"\n{_sum(found)}", "bold")
@@ -85,11 +88,14 @@ class Report:
     def verdict(self, verdict: "Verdict") -> None:
         """A line for a law."""
         mark, style = MARKS.get(verdict.end, ("-", None))
-        self.say(f"{mark} {verdict.law:<12}{verdict.text}", style)
+        declared = "breaks: " if verdict.end == "declared" else ""
+        self.say(f"{mark} {verdict.law:<12}{declared}{verdict.text}", style)
 
 
 def _headline(own: "Own") -> str:
-    titles = dict.fromkeys(f"{one.title}, {counted(one.word)}" for one in own.examples)
+    from kinformer.laws.support.own import counted, title
+
+    titles = dict.fromkeys(f"{title(one)}, {counted(one.kind)}" for one in own.examples)
     count = len(own.examples)
     return f"{own.path}: {'; '.join(titles)}; {count} example{'s' if count > 1 else ''}"
 
@@ -101,7 +107,8 @@ def _drawings(own: "Own") -> dict[str, tuple[Any, int]]:
 
     found: dict[str, tuple[Any, int]] = {}
     for one in own.examples:
-        for pattern in [one.made] if isinstance(one.made, Pattern) else inside(one.made):
+        made = one.make()
+        for pattern in [made] if isinstance(made, Pattern) else inside(made):
             for h in _heads(pattern):
                 found.setdefault(f"{pattern!r}, head {h}" if h else repr(pattern), (pattern, h))
     return found
@@ -121,20 +128,32 @@ def _hints(own: "Own") -> list[str]:
     from kinformer.cli.hints import hints
 
     try:
-        return [hint for one in own.examples if one.kind == "patterns" for hint in hints(one.made)]
+        return [hint for one in own.examples if one.kind == "pattern" for hint in hints(one.make())]
     except Exception:
         return []  # what is wrong with them is for the laws to say
 
 
-def _growth(one: "Example", seconds: float) -> "Growth":
+def _growth(one: "Judged", seconds: float) -> "Growth":
+    from kinformer.checking import TimeIsUp, limited
     from kinformer.cli.growth import Growth, measure
-    from kinformer.cli.verdict import TimeIsUp, limited, put
+    from kinformer.laws.support.forms import forms
+    from kinformer.laws.support.subject import Subject
 
     try:
         with limited(seconds):
-            return measure(put(one)[0])
+            return measure(next(form for form in forms(one.make(), one.make) if isinstance(form, Subject)))
     except (TimeIsUp, Exception):
         return Growth()  # the laws have said what is wrong with it
+
+
+def _unjudged(found: list["Verdict"]) -> list[str]:
+    """Where laws that hold did not look, and why: a line for each reason."""
+    places: dict[str, list[str]] = {}
+    for one in found:
+        for why in one.unjudged if one.end == "holds" else ():
+            places.setdefault(why, []).append(one.law)
+    lines = [f"not judged: {why} ({', '.join(laws)})" for why, laws in places.items()]
+    return ["", *lines] if lines else []
 
 
 def _sum(found: list["Verdict"]) -> str:
@@ -142,10 +161,12 @@ def _sum(found: list["Verdict"]) -> str:
     slow = [one.law for one in found if one.end == "slow"]
     good = sum(one.end == "holds" for one in found)
     declared = [one.law for one in found if one.end == "declared"]
+    nothing = [one.law for one in found if one.end == "nothing"]
     text = f"{good} law{'s' if good != 1 else ''} hold{'' if good != 1 else 's'}"
-    text += f", {len(declared)} declared in BREAKS ({', '.join(declared)})" if declared else ""
+    text += f", {len(declared)} declared in breaks ({', '.join(declared)})" if declared else ""
     text += f", {len(wrong)} broken: {', '.join(wrong)}" if wrong else ", none is broken"
-    return text + (f", {len(slow)} without an answer: {', '.join(slow)}" if slow else "")
+    text += f", {len(slow)} without an answer: {', '.join(slow)}" if slow else ""
+    return text + (f", nothing to judge: {', '.join(nothing)}" if nothing else "")
 
 
 def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:

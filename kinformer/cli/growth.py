@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from kinformer.core.state import leaves
-from kinformer.laws.subject import Subject
+from kinformer.laws.support.subject import Subject
 
 LENGTHS = tuple(16 * 2**n for n in range(8))
 ENOUGH = 0.5  # seconds of one call after which no longer row is tried

@@ -36,6 +36,13 @@ class Memory(nn.Module, ABC):
     reads: Pattern
     cached: bool = True
 
+    @property
+    def stops(self) -> Pattern:
+        """Pairs of a query and a token through which no gradient flows: the law `gradients` looks there."""
+        from kinformer.patterns.segment import Segment
+
+        return ~Segment(self.length, 0)
+
     @abstractmethod
     def start(self, room: Room, width: int) -> State:
         """The memory before the first token."""

@@ -26,7 +26,6 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     if hasattr(Out.__init__, "__wrapped__") or hasattr(agree_out, "__wrapped__"):
         raise Unjudged("annotations are checked at run time here, and such code does not compile")
     module = subject.build()
-    torch._dynamo.reset()
     yield from found(_plain, subject, module)
     if len(subject.states(module, ROWS, LENGTH)) > 1:
         yield from found(_decoded, subject, module)
@@ -64,6 +63,7 @@ def _prepared(subject: Any, module: Any, batch: Any) -> Callable[[Any], Out]:
 
 
 def _compiled(call: Callable[[Any], Out], state: Any) -> Out:
+    torch._dynamo.reset()  # a function that was compiled too often is silently run as it is
     try:
         return torch.compile(call, fullgraph=True, backend=BACKEND)(state)
     except Exception as error:

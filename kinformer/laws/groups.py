@@ -4,23 +4,29 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read
+from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
 from kinformer.laws.support.finding import Unjudged, found
 from kinformer.laws.support.heads import TOKENS, drawn
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.full import Full
 
 SAYS = "grouped heads read what heads with copies of the keys read, or are refused"
-OVER = "mechanism"
+OVER = ("mechanism", "score", "bias")
 SIZES = ((2, 1), (4, 2), (4, 1))  # heads of queries and of keys
 SOURCE = TOKENS - 3
 
 
-def judge(mechanism: Mechanism) -> Iterator[str]:
+def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
     """One head of keys and two of four, over the own row, another one, and another one that is as long."""
-    mechanism = mechanism.double().eval()
+    if isinstance(part, Score):
+        part = Softmax(Full(), score=part)
+    mechanism = (Softmax(Full(), part) if isinstance(part, Bias) else part).double().eval()
     refused, judged = "", 0
     for heads, groups in SIZES:
         for source in (0, SOURCE, TOKENS):

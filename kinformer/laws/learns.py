@@ -68,7 +68,7 @@ def _learns(model: Any, task: Task, what: str) -> int:
     accuracy, steps = _train(model, task, STEPS)
     if accuracy < LEARNT:
         raise Broken(
-            f"it does not learn to copy from {what}: accuracy {accuracy:.2f} where {LEARNT} is wanted, after all of the "
+            f"it does not learn to copy from {what}: accuracy {accuracy:.2f} where {LEARNT} is wanted, after all "
             f"{steps} steps that it is given ({ROWS} rows of {LENGTH}, learning rate {RATE:g})"
         )
     return steps
@@ -123,7 +123,7 @@ def _from_back(distance: int, only: Pattern | None) -> Task:
 
     def task(model: Any, g: torch.Generator) -> tuple[Tensor, Tensor]:
         tokens, targets = copy_at_distance(ROWS, length, distance, g)
-        ctx = None if only is None else Context(torch.arange(length).expand(ROWS, -1), True, only)
+        ctx = None if only is None else Context(torch.arange(length).expand(ROWS, -1), run=True, only=only)
         return model.logits(tokens, None, ctx).y, targets
 
     return task

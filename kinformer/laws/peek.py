@@ -107,10 +107,10 @@ def _behind(length: int, subject: Subject, module: Any, because: str) -> None:
 def _differentiate(length: int, subject: Subject, module: Any, decodes: bool) -> None:
     batch = subject.ragged(length)
     found = reads(subject, module, batch)
-    if (found[batch.real].sum(-1) == 0).all():
-        raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
     if subject.pattern is not None:
         _exactly(subject.pattern, module.projection.heads, batch, found)
+    elif (found[batch.real].sum(-1) == 0).all():
+        raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
     elif decodes and length > 2 and not subject.source and _kept(subject, module):
         if not (found.tril(-1) > 0).any():
             raise Broken(f"has a state, yet no position of {length} depends on an earlier one")

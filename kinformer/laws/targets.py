@@ -34,7 +34,7 @@ def judge(subject: Subject) -> Iterator[str]:
     sums = gathered(out.aux, batch.real)
     for name, given in declared.items():
         if name not in sums:
-            yield f"it declares the penalty {name!r}, and its aux hold {', '.join(map(repr, sorted(out.aux))) or 'none'}"
+            yield f"it declares the penalty {name!r}, and reports {', '.join(map(repr, sorted(out.aux))) or 'nothing'}"
         else:
             yield from found(_exact, module, name, sums[name], given, leaf)
 

@@ -85,6 +85,11 @@ class Retrieval(Keyed):
         self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
 
     @property
+    def stops(self) -> Pattern:
+        """Pairs through which no gradient flows: those of a query and a key of an earlier segment."""
+        return ~Segment(self.length, 0)
+
+    @property
     def near(self) -> Pattern:
         """What is read whole."""
         return Causal() & Segment(self.length, self.cache)

@@ -1,13 +1,10 @@
 """Decay: a learned loss of score per position of distance."""
 
-from collections.abc import Mapping
-
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias, ScoreFn, at
-from kinformer.core.layer import Context
+from kinformer.core.request import Request
 
 
 class Decay(Bias):
@@ -17,18 +14,9 @@ class Decay(Bias):
         super().__init__()
         self.rate = nn.Parameter(torch.full((heads,), 0.1))
 
-    def bind(
-        self,
-        q: Float[Tensor, "B H T K"],
-        k: Float[Tensor, "B G S K"],
-        q_pos: Int[Tensor, "B #H T"],
-        k_pos: Int[Tensor, "B #H S"],
-        *,
-        scale: float,
-        reach: tuple[float, float],
-        ctx: Context | None,
-        sides: Mapping[str, Tensor],
-    ) -> ScoreFn:
+    def bind(self, piece: Request) -> ScoreFn:
+        q_pos, k_pos = piece.queries.pos, piece.keys.pos
+
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return s - self.rate[h].to(s.dtype) * (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
 

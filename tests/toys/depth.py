@@ -1,14 +1,10 @@
 """Repeat: one layer, several times."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, State, prefixed
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
+from kinformer.core.collected import Collected
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
 class Repeat(Layer):
@@ -18,20 +14,24 @@ class Repeat(Layer):
         super().__init__()
         self.d, self.layer, self.times = layer.d, layer, times
 
-    def start(
-        self, batch: int, length: int, *, dtype: torch.dtype | None = None, device: torch.device | None = None
-    ) -> State:
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(self.layer.start(batch, length, dtype=dtype, device=device) for _ in range(self.times))
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        states: list[State] = []
-        aux: dict[str, Tensor] = {}
+        found = Collected(ctx, state, rising=True)
         for n in range(self.times):
-            out = self.layer(x, None if state is None else state[n], ctx)
-            x = out.y
-            states.append(out.state)
-            aux |= prefixed(n, out.aux)
-        return Out(x, None if state is None else tuple(states), aux)
+            x = found.call(n, self.layer, x).y
+        return found.out(x)
 
 
-EXAMPLES = (lambda: Repeat(PreNorm(Attention(16, 2, Softmax(Causal()))), 3),)
+def _example() -> Repeat:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    return Repeat(PreNorm(Attention(QKV(16, 2), Softmax(Causal()))), 3)
+
+
+EXAMPLES = (_example,)

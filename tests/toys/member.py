@@ -3,7 +3,7 @@
 from kinformer import Attention, member
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.depth.stack import Stack
-from kinformer.feedforward.mlp import Gated
+from kinformer.feedforward.mlp import GatedMLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.lm import LM
 from kinformer.norms.rms import RMSNorm
@@ -11,6 +11,7 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.rotary import Rotary
+from kinformer.projections.qkv import QKV
 
 
 @member
@@ -19,8 +20,8 @@ def sinks(d: int = 128, depth: int = 4, heads: int = 4, window: int = 64, first:
 
     def block() -> PreNorm:
         pattern = Causal() & (Band(window) | Tokens(first))
-        attention = Attention(d, heads, Softmax(pattern), rotary=Rotary(d // heads))
-        return PreNorm(attention, Gated(d), norm=RMSNorm)
+        attention = Attention(QKV(d, heads, rotation=Rotary(d // heads)), Softmax(pattern))
+        return PreNorm(attention, GatedMLP(d), norm=RMSNorm)
 
     return LM(vocab, d, Stack([block() for _ in range(depth)], RMSNorm(d)))
 

@@ -1,17 +1,16 @@
 """Recent: the layer inputs of the last tokens."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
-from kinformer.core.memory import Memory
-from kinformer.core.pattern import narrowed
-from kinformer.core.state import survivors
-from kinformer.patterns.band import Band
+from kinformer.core.memory import Memory, moved
+from kinformer.patterns.segment import Segment
 
 
 class Kept(NamedTuple):
@@ -23,28 +22,25 @@ class Kept(NamedTuple):
 
 
 class Recent(Memory):
-    """Training reads `n` tokens back, across the ends of chunks. Give the mechanism `Causal() & Band(n)`."""
+    """Training reads the own segment of `n` tokens and the one before. Give the mechanism `Causal() & Segment(n, n)`."""
 
     kind = Kept
 
     def __init__(self, n: int):
         super().__init__()
-        self.pattern = Band(n)
+        self.length, self.reads = n, Segment(n, n)
 
-    def start(self, batch: int, length: int, width: int, *, dtype: Any = None, device: Any = None) -> Kept:
-        n = self.pattern.capacity(length)
-        x = torch.zeros(batch, n, width, dtype=dtype, device=device)
-        now = torch.zeros(batch, dtype=torch.long, device=device)
-        return Kept(x, torch.full((batch, n), -1, device=device), now)
+    def start(self, room: Room, width: int) -> Kept:
+        slots = self.reads.capacity(room.length)
+        x = torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device)
+        now = torch.zeros(room.batch, dtype=torch.long, device=room.device)
+        return Kept(x, torch.full((room.batch, slots), -1, device=room.device), now)
 
     def forward(
         self, x: Float[Tensor, "B T D"], state: Kept, ctx: Context, read: Callable
     ) -> tuple[Tensor, Tensor, Kept, dict[str, Tensor]]:
-        source, pos = torch.cat([state.x, x], 1), torch.cat([state.pos, ctx.pos], 1)
-        now = torch.maximum(state.now, ctx.pos.amax(1) + 1) if x.shape[1] else state.now
-        order, kept = survivors(pos, now, narrowed(self.pattern, ctx.only, ctx.also), state.pos.shape[1])
-        rest = source.take_along_dim(order[..., None], 1)
-        return source, pos, Kept(rest, kept.take_along_dim(order, 1), now), {}
+        source, plan = torch.cat([state.x, x], 1), moved(state.pos, state.now, ctx, self.reads)
+        return source, plan.both, Kept(cut(source, plan.order, 1), plan.pos, plan.now), {}
 
 
 EXAMPLES = (lambda: Recent(3),)

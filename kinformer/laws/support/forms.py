@@ -88,13 +88,19 @@ def _pattern(p: Pattern, make: Make) -> Forms:
 
 
 def _bias(bias: Bias, make: Make) -> Forms:
-    for p in (Causal(), Full()):
-        yield Subject(bias, _layer_of(lambda p=p: Softmax(p, make())), f"on 2 heads under {p}")
+    return _scored(bias, lambda p: Softmax(p, make()))
 
 
 def _score(score: Score, make: Make) -> Forms:
+    return _scored(score, lambda p: Softmax(p, score=make()))
+
+
+def _scored(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
+    """On two heads, under patterns with and without a state, and across with one head of keys."""
     for p in (Causal(), Full()):
-        yield Subject(score, _layer_of(lambda p=p: Softmax(p, score=make())), f"on 2 heads under {p}")
+        yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}")
+    across = _layer_of(partial(softmax, Full()), projection=partial(QKV, 16, 2, key_heads=1), cross=True)
+    yield Subject(part, across, "across, one key head", source="other", tried=True)
 
 
 def _shorten(shorten: Shorten, make: Make) -> Forms:
@@ -163,7 +169,7 @@ def _model(model: Any, make: Make) -> Forms:
 
 
 def _norm(norm: nn.Module, make: Make) -> Forms:
-    """A plain module that gives vectors of the shape that it gets is taken for a norm; of others no law says anything."""
+    """A plain module that gives vectors of the shape that it gets is a norm; of others no law says anything."""
     try:
         is_norm = norm(torch.zeros(1, 2, 16)).shape == (1, 2, 16)
     except Exception:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.layer import Context, Out, State
+from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
@@ -207,7 +207,7 @@ def _over(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
 
 
 def built(make: Callable[[], Any], seed: int = 0) -> Any:
-    """What `make` makes, seeded, in float64 and eval mode, without dropout; no parameter keeps a constant start value."""
+    """What `make` makes, seeded, in float64 and eval mode, without dropout; no parameter starts as a constant."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make().double().eval()

@@ -1,16 +1,12 @@
-"""ReZero: blocks that begin as the identity."""
+"""Gate: a join that begins as the identity; ReZero: blocks of it."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
-from kinformer.core.block import Block, Join
+from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.layer import Layer, Out
-from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.causal import Causal
 
 
 class Gate(Join):
@@ -25,11 +21,21 @@ class Gate(Join):
         return out._replace(y=x + self.g * out.y)
 
 
-class ReZero(Block):
+class ReZero(ResidualBlock):
     """Sublayers, each x + g f(x): deep stacks without norms. Source: Bachlechner et al., 2020, arXiv:2003.04887."""
 
     def __init__(self, *layers: Layer):
         super().__init__(layers, [Gate() for _ in layers], [nn.Identity() for _ in layers])
 
 
-EXAMPLES = (lambda: ReZero(Attention(16, 2, Softmax(Causal())), MLP(16)),)
+def _block() -> ReZero:
+    from kinformer.attention import Attention
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    return ReZero(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))
+
+
+EXAMPLES = (_block, Gate)

@@ -1,0 +1,114 @@
+"""check: every law over a part, or over the examples of a file, from Python."""
+
+import copy
+import inspect
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from types import ModuleType
+from typing import Any
+
+from kinformer.core.example import Example
+from kinformer.keywords import nearest
+from kinformer.laws.support.judging import Judged, Verdict, laws, unjudged_kind, verdict
+from kinformer.laws.support.own import read
+
+
+def check(part_or_path: Any, *, law: str | Sequence[str] | None = None) -> list[Verdict]:
+    """What each law says of a part: a verdict per law, `runs` first. Where a part does not run, nothing else is tried.
+
+        for verdict in check(MyPattern(3)):
+            print(verdict.end, verdict.law, verdict.text)
+
+    part_or_path: a part, a function or class that makes one, an executor's module, an Example, or the path of a file
+        with EXAMPLES ("mine.py", or "mine.py:Name" for one of its parts).
+    law: one law, or several, by name; all of them unless given.
+
+    Errors: ValueError for a law that there is none, and for a file that cannot be judged, in one line.
+    """
+    wanted = (law,) if isinstance(law, str) else tuple(law or laws())
+    for name in wanted:
+        if name not in laws():
+            raise ValueError(f"there is no law {name!r}{nearest(name, laws())}")
+    if isinstance(part_or_path, str | Path):
+        return list(verdicts(read(str(part_or_path)).examples, wanted))
+    return list(verdicts((_judged(part_or_path),), wanted))
+
+
+def _judged(part: Any) -> Judged:
+    if isinstance(part, ModuleType):
+        return Judged(part.__name__, lambda: part)
+    if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
+        return Judged(type(part).__name__, lambda: copy.deepcopy(part))  # a law that spoils its part spoils a copy
+    example = Example.of(part)
+    return Judged(getattr(part, "__name__", "it"), example.make, example.breaks)
+
+
+class TimeIsUp(BaseException):
+    """The limit was reached. No Exception, so that nobody on the way takes it for one of the part."""
+
+
+def verdicts(
+    examples: Sequence[Judged],
+    wanted: Sequence[str],
+    limit: float | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[Verdict]:
+    """One verdict of each law over all examples, as they are found; `limit` seconds for a law, `tell` hears progress."""
+    known = laws()
+    heard = False
+    for name in wanted:
+        found: list[Verdict] = []
+        left = limit
+        for n, one in enumerate(examples):
+            tell(f"{name}: {n + 1} of {len(examples)}")
+            begin = monotonic()
+            try:
+                with limited(left):
+                    said = verdict(name, known[name], one)
+            except TimeIsUp:
+                text = f"no answer in {limit:g} s; make the example smaller (width 16, 2 heads), or give --seconds"
+                said = Verdict(name, one.name, "slow", text)
+            left = None if left is None else max(1.0, left - (monotonic() - begin))
+            found += [] if said is None else [said]
+            if said is not None and said.failed:
+                break
+        if found:
+            heard = True
+            yield (summed := _summed(found, len(examples) > 1))
+            if name == "runs" and summed.failed:
+                return
+    if not heard and tuple(wanted) == tuple(known):
+        yield from (unjudged_kind(one) for one in examples)
+
+
+def _summed(found: list[Verdict], several: bool) -> Verdict:
+    """The worst verdict of a law over several examples."""
+    order = ("broken", "slow", "declared", "holds", "nothing")
+    worst = min(found, key=lambda one: order.index(one.end))
+    unjudged = tuple(f"{one.part}, {why}" if several else why for one in found for why in one.unjudged)
+    text = f"{worst.part}, {worst.text}" if several and worst.end in ("broken", "slow", "nothing") else worst.text
+    return Verdict(worst.law, worst.part, worst.end, text, unjudged)
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Raise TimeIsUp after so many seconds, where the system can: in the main thread, where there are alarms."""
+    main = threading.current_thread() is threading.main_thread()
+    if seconds is None or not main or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,140 @@
+"""A user's own file of parts: what its EXAMPLES are, and one clear line where they are not as they should be."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kinformer.core.example import Example
+from kinformer.core.pattern import Pattern
+from kinformer.discover import Origin, Record, own_module
+from kinformer.keywords import nearest
+from kinformer.laws.support.forms import FORMS, kind_of
+from kinformer.laws.support.judging import Judged, laws, told
+
+CLASSES = tuple(FORMS)
+
+
+class Unreadable(ValueError):
+    """A file that cannot be judged; the text is one line and says what to mend."""
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """A file and its examples."""
+
+    path: Path
+    module: ModuleType
+    examples: tuple[Judged, ...]
+
+
+def read(text: str) -> Own:
+    """The examples of "mine.py", or those of one part or member of it: "mine.py:Name"."""
+    before, colon, name = text.rpartition(".py:")
+    path = Path(f"{before}.py" if colon else text).expanduser()
+    if path.is_dir() or (path.is_file() and path.suffix != ".py"):
+        raise Unreadable(f"{path} is no Python file; give one, like mine.py")
+    module = _run(path)
+    if hasattr(module, "cost") and hasattr(module, "read") and not hasattr(module, "EXAMPLES"):
+        return Own(path, module, (Judged(path.stem, lambda: module, file=path),))  # an executor is judged as a file
+    found = tuple(_examples(path, module))
+    if colon:
+        titles = {title(one): one for one in found}
+        if name not in titles:
+            raise Unreadable(f"no example of {path} is a {name!r}{nearest(name, titles)}")
+        found = tuple(one for one in found if title(one) == name)
+    return Own(path, module, found)
+
+
+def title(one: Judged) -> str:
+    """What an example is called by: its class, or its member."""
+    made = one.make()
+    if isinstance(made, ModuleType):
+        return one.name
+    return made.member.name if isinstance(getattr(made, "member", None), Record) else type(made).__name__
+
+
+def counted(word: str) -> str:
+    """ "a pattern", "an aggregation"."""
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
+
+
+def _run(path: Path) -> ModuleType:
+    try:
+        return own_module(str(path))
+    except LookupError as error:
+        raise Unreadable(str(error)) from error
+    except ImportError as error:
+        why = error.__cause__ or error
+        raise Unreadable(f"{path} cannot be imported: {told(why, path)}{_beside(why, path)}") from error
+    except SystemExit as error:
+        raise Unreadable(f"{path} leaves Python while it is imported; put such code under __name__") from error
+
+
+def _beside(error: BaseException, path: Path) -> str:
+    """Advice where what is missing lies in the same folder."""
+    folder, name = path.resolve().parent, error.name if isinstance(error, ModuleNotFoundError) else None
+    there = name is not None and any((folder / end).exists() for end in (name, f"{name}.py"))
+    return f"; it lies beside the file, so run with PYTHONPATH={folder}" if there else ""
+
+
+def _examples(path: Path, module: ModuleType) -> Iterator[Judged]:
+    given = getattr(module, "EXAMPLES", None)
+    if given is None:
+        raise Unreadable(f"{path} has no EXAMPLES; end it with {_advice(module)}")
+    if not isinstance(given, tuple | list) or not given:
+        text = "empty" if isinstance(given, tuple | list) else counted(type(given).__name__)
+        raise Unreadable(f"EXAMPLES of {path} is {text}, and must be a tuple; write {_advice(module)}, with the comma")
+    for n, entry in enumerate(given):
+        yield _example(path, f"EXAMPLES[{n}]", entry)
+
+
+def _example(path: Path, label: str, entry: Any) -> Judged:
+    kind = type(entry).__name__
+    if not isinstance(entry, Pattern | Example):
+        if isinstance(entry, CLASSES):
+            raise Unreadable(f"{label} of {path} is {counted(kind)} that is already made; write lambda: {kind}(...)")
+        if not callable(entry):
+            raise Unreadable(f"{label} of {path} is {counted(kind)}, which is neither a pattern nor a function")
+    example = Example.of(entry)
+    _check_breaks(path, label, example)
+    if not (inspect.isclass(example.make) and issubclass(example.make, Pattern)):
+        made = _made(path, label, example.make)
+        if not isinstance(made, CLASSES):
+            words = ", ".join(dict.fromkeys(filter(None, (_word(one) for one in CLASSES))))
+            raise Unreadable(f"{label} of {path} makes {counted(type(made).__name__)}, which is none of {words} or member")
+    return Judged(label, example.make, example.breaks, path)
+
+
+def _made(path: Path, label: str, make: Callable[[], Any]) -> Any:
+    try:
+        return make()
+    except Exception as error:
+        raise Unreadable(f"{label} of {path} cannot be built: {told(error, path)}") from error
+
+
+def _check_breaks(path: Path, label: str, example: Example) -> None:
+    found = example.breaks
+    if not isinstance(found, dict) or not all(isinstance(one, str) for pair in found.items() for one in pair):
+        raise Unreadable(
+            f'breaks of {label} of {path} must be a dict of law and reason, like {{"chunk": "it sorts the whole row"}}'
+        )
+    for law in found:
+        if law not in laws():
+            raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{nearest(law, laws())}")
+
+
+def _word(kind: type) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in kind.__name__).strip().replace("module", "norm")
+
+
+def _advice(module: ModuleType) -> str:
+    for name, one in reversed(list(vars(module).items())):
+        if name.startswith("_") or getattr(one, "__module__", None) != module.__name__:
+            continue
+        if isinstance(getattr(one, "origin", None), Origin) or (inspect.isclass(one) and issubclass(one, CLASSES)):
+            pattern = inspect.isclass(one) and issubclass(one, Pattern)
+            return f"EXAMPLES = ({name}(...),)" if pattern else f"EXAMPLES = (lambda: {name}(...),)"
+    return "EXAMPLES = (MyPattern(...),) for a pattern, EXAMPLES = (lambda: MyPart(...),) for anything else"
