@@ -159,5 +159,5 @@ def test_gradients(pre_norm: bool, final: bool) -> None:
     agree(encoder.norms[0].weight.grad, their_encoder.norm1.weight.grad)
     decoder, their_decoder = ours.decoder.layers[0], theirs.decoder.layers[0]
     agree(gradient(decoder.layers[1].projection, "k"), their_decoder.multihead_attn.in_proj_weight.grad.chunk(3)[1])
-    agree(decoder.layers[0].aggregation.out.bias.grad, their_decoder.self_attn.out_proj.bias.grad)
+    agree(decoder.layers[0].aggregation.linear.bias.grad, their_decoder.self_attn.out_proj.bias.grad)
     agree(decoder.norms[1].bias.grad, their_decoder.norm2.bias.grad)
