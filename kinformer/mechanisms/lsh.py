@@ -39,7 +39,8 @@ class Rotations(nn.Module):
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T R"]:
         groups, wide = x.shape[1], precise(x)
         r = self.r.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K R b]
-        turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T R b]
+        with torch.autocast(x.device.type, enabled=False):  # or it would round what was just made precise
+            turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T R b]
         return torch.cat([turned, -turned], -1).argmax(-1)
 
     def resize(self, rounds: int) -> None:

@@ -52,7 +52,8 @@ class Centroids(nn.Module):
         """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
         found = unit(precise(x))
         mu = self.mu.to(found.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
-        return torch.einsum("bgtk,ghck->bghtc", found, mu).flatten(1, 2)
+        with torch.autocast(x.device.type, enabled=False):  # or it would round what was just made precise
+            return torch.einsum("bgtk,ghck->bghtc", found, mu).flatten(1, 2)
 
     def nearest(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
         """Each vector's cluster."""

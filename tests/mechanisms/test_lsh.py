@@ -570,3 +570,10 @@ def test_a_query_without_a_key_of_its_own_has_no_place_in_the_published_list(chu
     gone = (k_pos < 0)[:, None].expand(B, H, T)
     assert read.y[gone].count_nonzero() == 0 and bool((read.lse[gone] == -torch.inf).all())
     assert bool((read.lse[~gone] > -torch.inf).all())
+
+
+def test_hashes_are_as_precise_under_autocast():
+    rotations, x = Rotations(2, 64, 64, 2, seed=0).float(), torch.randn(4, 2, 100, 64).float()
+    alone = rotations(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(rotations(x), alone)

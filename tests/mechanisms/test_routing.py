@@ -342,3 +342,10 @@ def test_the_commitment_trains_what_lies_beneath(kind):
     assert x.grad.abs().sum() > 0
     moved = {name for name, weight in layer.named_parameters() if weight.grad is not None and weight.grad.any()}
     assert moved == {"projection.qk.weight", "projection.qk.bias"}
+
+
+def test_clusters_are_as_precise_under_autocast():
+    centroids, x = Routing(2, 64, 64).centroids.float(), torch.randn(4, 2, 300, 64).float()
+    alone = centroids.nearest(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(centroids.nearest(x), alone)
