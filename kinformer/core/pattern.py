@@ -2,15 +2,18 @@
 
 import dataclasses
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.checks import a_part
+from kinformer.core.layer import prefixed
 from kinformer.core.layout import Dense, Layout
 
 EXAMPLE = "a pattern, such as Causal() & Band(64)"
@@ -66,11 +69,10 @@ class Pattern(ABC):
 
         For code that must hand them over one by one: custom operators, checkpointing, wrappers.
         """
-        return {
-            name: tensor
-            for field, value in _fields(self)
-            for name, tensor in ({field: value} if isinstance(value, Tensor) else _prefixed(field, value)).items()
-        }
+        found: dict[str, Tensor] = {}
+        for name, part in self._inside().items():
+            found |= {name: part} if isinstance(part, Tensor) else prefixed(name, part.tensors())
+        return found
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> "Pattern":
         """The same pattern with other tensors of the batch in place of its own, by the names of `tensors()`.
@@ -79,14 +81,19 @@ class Pattern(ABC):
         """
         if unknown := tensors.keys() - self.tensors().keys():
             raise KeyError(f"{self} has no tensor {min(unknown)!r}; it has {sorted(self.tensors())}")
-        found: dict[str, object] = {}
-        for field, value in _fields(self):
-            inside = {name.partition(".")[2]: t for name, t in tensors.items() if name.partition(".")[0] == field}
-            if isinstance(value, Pattern) and inside:
-                found[field] = value.with_tensors(inside)
-            elif isinstance(value, Tensor) and inside:
-                found[field] = inside[""]
-        return dataclasses.replace(self, **found) if found else self
+        found = {}
+        for name, part in self._inside().items():
+            inside = {key.partition(".")[2]: t for key, t in tensors.items() if key.partition(".")[0] == name}
+            if inside:
+                found[name] = inside[""] if isinstance(part, Tensor) else part.with_tensors(inside)
+        return self._with(found) if found else self
+
+    def _inside(self) -> dict[str, "Pattern | Tensor"]:
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Pattern | Tensor)}
+
+    def _with(self, inside: Mapping[str, object]) -> "Pattern":
+        return dataclasses.replace(self, **inside)
 
     def matrix(self, length: int, *, b: int = 0, h: int = 0) -> Bool[Tensor, "L L"]:
         """The pattern over positions 0..length-1 as a mask, queries down, keys across."""
@@ -140,65 +147,55 @@ class Spelled(Pattern):
 
 
 @dataclass(frozen=True, repr=False)
-class And(Pattern):
-    """Pairs that both patterns allow."""
+class _Pair(Pattern):
+    """Two patterns, joined pair by pair by `join`; a side of the reach is the `end` of theirs."""
 
     left: Pattern
     right: Pattern
+    sign: ClassVar[str]
+    join: ClassVar[Any]  # of two masks
+    end: ClassVar[Any]  # of two numbers
 
     def __post_init__(self) -> None:
-        _operands("&", self.left, self.right)
+        for operand in (self.left, self.right):
+            a_part(f"what stands beside {self.sign}", operand, Pattern, EXAMPLE)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return self.left(b, h, q, k) & self.right(b, h, q, k)
+        return self.join(self.left(b, h, q, k), self.right(b, h, q, k))
 
     def __repr__(self) -> str:
-        return f"({self.left} & {self.right})"
+        return f"({self.left} {self.sign} {self.right})"
 
     def reach(self) -> tuple[float, float]:
         (back, ahead), (back2, ahead2) = self.left.reach(), self.right.reach()
-        return min(back, back2), min(ahead, ahead2)
+        return self.end(back, back2), self.end(ahead, ahead2)
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return self.left.live(k, now) & self.right.live(k, now)
+        return self.join(self.left.live(k, now), self.right.live(k, now))
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        (some, every), (some2, every2) = (p.cover(q_lo, q_hi, k_lo, k_hi) for p in (self.left, self.right))
+        return self.join(some, some2), self.join(every, every2)
+
+
+@dataclass(frozen=True, repr=False)
+class And(_Pair):
+    """Pairs that both patterns allow."""
+
+    sign, join, end = "&", operator.and_, min
 
     def capacity(self, length: int) -> int:
         return min(self.left.capacity(length), self.right.capacity(length))
 
-    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        (some, every), (some2, every2) = (p.cover(q_lo, q_hi, k_lo, k_hi) for p in (self.left, self.right))
-        return some & some2, every & every2
-
 
 @dataclass(frozen=True, repr=False)
-class Or(Pattern):
+class Or(_Pair):
     """Pairs that either pattern allows."""
 
-    left: Pattern
-    right: Pattern
-
-    def __post_init__(self) -> None:
-        _operands("|", self.left, self.right)
-
-    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return self.left(b, h, q, k) | self.right(b, h, q, k)
-
-    def __repr__(self) -> str:
-        return f"({self.left} | {self.right})"
-
-    def reach(self) -> tuple[float, float]:
-        (back, ahead), (back2, ahead2) = self.left.reach(), self.right.reach()
-        return max(back, back2), max(ahead, ahead2)
-
-    def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return self.left.live(k, now) | self.right.live(k, now)
+    sign, join, end = "|", operator.or_, max
 
     def capacity(self, length: int) -> int:
         return min(length, self.left.capacity(length) + self.right.capacity(length))
-
-    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        (some, every), (some2, every2) = (p.cover(q_lo, q_hi, k_lo, k_hi) for p in (self.left, self.right))
-        return some | some2, every | every2
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,7 +205,7 @@ class Not(Pattern):
     pattern: Pattern
 
     def __post_init__(self) -> None:
-        _operands("~", self.pattern)
+        a_part("what stands beside ~", self.pattern, Pattern, EXAMPLE)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         allowed = self.pattern(b, h, q, k)
@@ -245,15 +242,11 @@ class Heads(Pattern):
     def __repr__(self) -> str:
         return f"Heads({', '.join(map(repr, self.patterns))})"
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"{n}.{name}": t for n, p in enumerate(self.patterns) for name, t in p.tensors().items()}
+    def _inside(self) -> dict[str, Pattern | Tensor]:
+        return {str(n): pattern for n, pattern in enumerate(self.patterns)}
 
-    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Pattern:
-        inside: list[dict[str, Tensor]] = [{} for _ in self.patterns]
-        for name, tensor in tensors.items():
-            place, _, rest = name.partition(".")
-            inside[int(place)][rest] = tensor
-        return Heads(*(p.with_tensors(mine) for p, mine in zip(self.patterns, inside, strict=True)))
+    def _with(self, inside: Mapping[str, object]) -> Pattern:
+        return Heads(*{**self._inside(), **inside}.values())  # type: ignore[arg-type]
 
     def reach(self) -> tuple[float, float]:
         backs, aheads = zip(*(pattern.reach() for pattern in self.patterns), strict=True)
@@ -298,16 +291,3 @@ def pairs(
     h = torch.arange(heads.start, heads.stop, device=q.device)
     inside = pattern(b[:, None, None, None], h[:, None, None], q.clamp_min(0), k.clamp_min(0))
     return inside & (q >= 0) & (k >= 0)
-
-
-def _operands(sign: str, *operands: Pattern) -> None:
-    for operand in operands:
-        a_part(f"what stands beside {sign}", operand, Pattern, EXAMPLE)
-
-
-def _fields(pattern: Pattern) -> list[tuple[str, object]]:
-    return [(field.name, getattr(pattern, field.name)) for field in dataclasses.fields(pattern)]
-
-
-def _prefixed(field: str, value: object) -> dict[str, Tensor]:
-    return {f"{field}.{name}": t for name, t in value.tensors().items()} if isinstance(value, Pattern) else {}
