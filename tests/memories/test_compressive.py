@@ -380,6 +380,9 @@ def test_a_forward_looks_once_for_all_layers(way: str, monkeypatch: pytest.Monke
         looks.clear()
         state = body(x[:, at], state, Context(pos[:, at])).state
         assert len(looks) == 1
+    looks.clear()
+    body(x[:, :1], None, Context(pos[:, :1]))  # memories that begin here share their positions too
+    assert len(looks) == 1
 
 
 def test_a_jump_of_positions_compresses_what_it_leaves() -> None:
