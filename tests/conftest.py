@@ -81,12 +81,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for line in report.table(("law", "parts", "checks", *report.ENDS), laws):
         write(line)
     write(report.law_line(laws))
-    terminalreporter.section("BREAKS: laws that a part does not keep, by its paper's own definition")
-    try:
-        breaks = report.break_rows()
-    except ImportError as error:
-        write(f"not read: {error}")
-    else:
-        for line in report.table(("kind", "part", "law", "reason"), breaks):
-            write(line)
+    terminalreporter.section("breaks: laws that an example does not keep, by its paper's own definition")
+    for line in report.table(("example", "law", "reason"), report.break_rows(reports)):
+        write(line)
+    terminalreporter.section("not judged")
+    for line in report.unjudged_lines(reports):
+        write(line)
     write(report.golden_line(reports))

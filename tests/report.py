@@ -1,5 +1,5 @@
-"""What every test run prints at its end: the laws that ran and over how many parts, the laws that parts break, and the
-goldens that were checked."""
+"""What every test run prints at its end: the laws that ran and over how many parts, the laws that examples break, what
+could not be judged, and the goldens that were checked."""
 
 import re
 from collections import Counter
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pytest import CollectReport, TestReport
 
 Report = TestReport | CollectReport
-ENDS = ("passed", "breaks", "failed")
+ENDS = ("passed", "breaks", "failed", "nothing to judge")
 
 
 def properties(report: Report, key: str) -> list[str]:
@@ -17,25 +17,24 @@ def properties(report: Report, key: str) -> list[str]:
 
 
 def outcome(report: TestReport) -> str:
-    """passed, failed, skipped, or breaks: an expected failure, which a part declares in BREAKS."""
-    return "breaks" if report.outcome == "skipped" and hasattr(report, "wasxfail") else report.outcome
+    """passed, failed, breaks (a failure that an example declares and that was found), or nothing to judge."""
+    if report.outcome != "skipped":
+        return report.outcome
+    return "breaks" if hasattr(report, "wasxfail") else "nothing to judge"
 
 
 def part_of(example: str) -> str:
-    """The part of an example: "patterns.band" of "patterns.band-2"."""
-    return re.sub(r"-\d+$", "", example)
+    """The part of an example: "patterns.band" of "patterns.band.2" or "patterns.band-2"."""
+    return re.sub(r"[-.]\d+$", "", example)
 
 
 def law_rows(reports: Iterable[Report]) -> list[tuple[str, ...]]:
     """Per law: parts it ran over, checks made, and how these ended; a test records the properties law and part."""
     parts: dict[str, set[str]] = {}
     ends: dict[str, Counter[str]] = {}
-    for report in reports:
-        if report.when != "call" or outcome(report) == "skipped":
-            continue
-        for law in properties(report, "law"):
-            parts.setdefault(law, set()).update(map(part_of, properties(report, "part")))
-            ends.setdefault(law, Counter())[outcome(report)] += 1
+    for report, law, part in _judged(reports):
+        parts.setdefault(law, set()).add(part_of(part))
+        ends.setdefault(law, Counter())[outcome(report)] += 1
     counts = {law: (len(parts[law]), ends[law].total(), *(ends[law][end] for end in ENDS)) for law in sorted(parts)}
     return [(law, *map(str, numbers)) for law, numbers in counts.items()]
 
@@ -46,15 +45,25 @@ def law_line(rows: Sequence[tuple[str, ...]]) -> str:
     return f"{len(rows)} laws, {pairs} pairs of law and part, {checks} checks"
 
 
-def break_rows() -> list[tuple[str, ...]]:
-    """Every BREAKS entry of every part: kind, part, law, reason."""
-    from kinformer import discover
+def break_rows(reports: Iterable[Report]) -> list[tuple[str, ...]]:
+    """Every break that was declared and found: example, law, reason."""
+    rows = [(part, law, properties(report, "breaks")) for report, law, part in _judged(reports)]
+    return sorted((part, law, reasons[0]) for part, law, reasons in rows if reasons)
 
+
+def unjudged_lines(reports: Iterable[Report]) -> list[str]:
+    """What no law looked at, for each reason: the laws, then by name the examples, and how they were used there."""
+    found: dict[str, tuple[set[str], set[str]]] = {}
+    for report, law, part in _judged(reports):
+        for why in properties(report, "unjudged"):
+            place, _, reason = why.rpartition(" | ")
+            laws, parts = found.setdefault(reason, (set(), set()))
+            laws.add(law)
+            parts.add(f"{part} ({place})" if place else part)
     return [
-        (kind, name, law, reason)
-        for kind in discover.KINDS
-        for name, module in discover.modules(kind).items()
-        for law, reason in getattr(module, "BREAKS", {}).items()
+        line
+        for reason, (laws, parts) in sorted(found.items())
+        for line in (f"{', '.join(sorted(laws))}: {reason}", f"    {', '.join(sorted(parts))}")
     ]
 
 
@@ -76,3 +85,12 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
     ]
+
+
+def _judged(reports: Iterable[Report]) -> Iterable[tuple[TestReport, str, str]]:
+    """The tests of laws that ran, with the law and each part."""
+    for report in reports:
+        if isinstance(report, TestReport) and report.when == "call":
+            for law in properties(report, "law"):
+                for part in properties(report, "part"):
+                    yield report, law, part

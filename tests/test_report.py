@@ -1,12 +1,8 @@
 """The tables at the end of a run: they count what ran, and only that."""
 
-from types import ModuleType
-
-import pytest
 from pytest import TestReport
 
-from kinformer import discover
-from tests.report import break_rows, golden_line, law_line, law_rows, table
+from tests.report import break_rows, golden_line, law_line, law_rows, table, unjudged_lines
 
 
 def made(outcome: str, *properties: tuple[str, str], when: str = "call", broken: bool = False) -> TestReport:
@@ -23,8 +19,8 @@ def law(name: str, part: str) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def test_laws_are_counted_by_part_and_by_how_they_ended() -> None:
     reports = [
-        made("passed", *law("chunk", "band-0")),
-        made("passed", *law("chunk", "band-1")),
+        made("passed", *law("chunk", "band.0")),
+        made("passed", *law("chunk", "band.1")),
         made("skipped", *law("chunk", "lsh"), broken=True),
         made("failed", *law("padding", "band")),
         made("passed", *law("padding", "band"), when="teardown"),
@@ -32,8 +28,8 @@ def test_laws_are_counted_by_part_and_by_how_they_ended() -> None:
         made("passed"),
     ]
     rows = law_rows(reports)
-    assert rows == [("chunk", "2", "3", "2", "1", "0"), ("padding", "1", "1", "0", "0", "1")]
-    assert law_line(rows) == "2 laws, 3 pairs of law and part, 4 checks"
+    assert rows == [("chunk", "2", "3", "2", "1", "0", "0"), ("padding", "2", "2", "0", "0", "1", "1")]
+    assert law_line(rows) == "2 laws, 4 pairs of law and part, 5 checks"
 
 
 def test_goldens_are_checked_only_where_a_test_ran() -> None:
@@ -44,12 +40,28 @@ def test_goldens_are_checked_only_where_a_test_ran() -> None:
     assert golden_line([]) == "goldens: 0 checked"
 
 
-def test_breaks_are_read_from_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken, whole = ModuleType("lsh"), ModuleType("band")
-    broken.BREAKS = {"chunk": "whole sequences are sorted"}
-    found = {"mechanisms": {"lsh": broken}, "patterns": {"band": whole}}
-    monkeypatch.setattr(discover, "modules", lambda kind: found.get(kind, {}))
-    assert break_rows() == [("mechanisms", "lsh", "chunk", "whole sequences are sorted")]
+def test_breaks_are_those_that_were_found() -> None:
+    found = made("skipped", *law("chunk", "mechanisms.lsh.0"), ("breaks", "whole sequences are sorted"), broken=True)
+    assert break_rows([found, made("passed", *law("chunk", "patterns.band.0"))]) == [
+        ("mechanisms.lsh.0", "chunk", "whole sequences are sorted")
+    ]
+
+
+def test_what_was_not_judged_is_named_once_for_each_reason() -> None:
+    why = ("unjudged", "no state to judge: use Causal()")
+    across = ("unjudged", "across | refused: use Softmax")
+    reports = [
+        made("skipped", *law("chunk", "a.0"), why),
+        made("skipped", *law("rows", "a.0"), why),
+        made("skipped", *law("chunk", "b.0"), why),
+        made("passed", *law("chunk", "c.0"), across),
+    ]
+    assert unjudged_lines(reports) == [
+        "chunk, rows: no state to judge: use Causal()",
+        "    a.0, b.0",
+        "chunk: refused: use Softmax",
+        "    c.0 (across)",
+    ]
 
 
 def test_a_table_is_aligned() -> None:

@@ -33,7 +33,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
             try:
                 queries, keys = drawn(mechanism, heads=heads, groups=groups, source=source)
             except (ValueError, NoState) as error:  # refused where a layer would be built
-                refused = f"refused: {error}"
+                refused = refused or f"refused: {error}"
                 continue
             ctx = Context(queries.pos[:, 0], run=True, full=True, labels=queries.labels)
             copies = _copied(keys, heads // groups)
@@ -44,7 +44,7 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
             try:
                 got = mechanism(queries, keys, None, ctx).y
             except (ValueError, NoState) as error:
-                refused = f"refused: {error}"
+                refused = refused or f"refused: {error}"
                 if "\n" in str(error):
                     yield f"{groups} heads of keys for {heads} are refused in more than one line: {error}"
                 continue

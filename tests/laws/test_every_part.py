@@ -1,172 +1,122 @@
-"""Every law over every example that the folders hold.
+"""Every law over every example that the folders and plugins hold, and over every executor.
 
-A module that declares in BREAKS that a law does not hold must indeed break it with one of its examples: it is then an
-expected failure, and otherwise the entry is out of date.
+A break that an example declares is an expected failure, and must be found. What a law could not look at is skipped with
+the reason, and named in the table at the end of the run.
 """
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kinformer import discover
-from kinformer.laws import compiles, learns, targets
-from kinformer.laws.broken import Broken
-from kinformer.laws.subject import Subject
-from kinformer.laws.subjects import FORMS, discovered, penalties, subjects
+from kinformer.discover import kinds
+from kinformer.laws.support.judging import Judged, Verdict, discovered, laws, over, unjudged_kind, verdict, words
 
 ROOT = Path(__file__).resolve().parents[2]
-LAWS = (
-    "runs",
-    "chunk",
-    "peek",
-    "padding",
-    "batch_mates",
-    "dtype",
-    "save_load",
-    "empty_rows",
-    "any_length",
-    "mutation",
-    "rows",
-)
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
-EFFORT = 4 if PROVE else 1
+LAWS = laws()
+EXAMPLES = [(one, words(one)) for kind in (*kinds(), "execute") for one in discovered(kind)]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A law over one example, or over all of a module that says that it breaks the law."""
-
-    law: str
-    part: str
-    examples: tuple[tuple[str, Any], ...]
-    reason: str | None
-
-    @property
-    def name(self) -> str:
-        return f"{self.law}[{self.part if self.reason else self.examples[0][0]}]"
-
-    def subjects(self) -> Iterator[Subject]:
-        for name, example in self.examples:
-            yield from subjects(self.part.partition(".")[0], name, example, effort=EFFORT)
+def speaking(of: set[str]) -> list[str]:
+    """The laws that speak of an example."""
+    return [name for name, law in LAWS.items() if over(law) & of]
 
 
-def cases(laws: tuple[str, ...], kinds: tuple[str, ...]) -> Iterator[Case]:
-    for kind in kinds:
-        modules = discover.modules(kind)
-        grouped: dict[str, list[tuple[str, Any]]] = {}
-        for module, name, example in discovered(kind):
-            grouped.setdefault(module, []).append((name, example))
-        for module, examples in grouped.items():
-            for law in laws:
-                reason = getattr(modules[module], "BREAKS", {}).get(law)
-                for group in [examples] if reason else [[one] for one in examples]:
-                    yield Case(law, f"{kind}.{module}", tuple(group), reason)
+def first_of_each_file() -> list[Judged]:
+    """What is compiled in every run; in the long run all is."""
+    found: dict[str, Judged] = {}
+    for one, of in EXAMPLES:
+        if over(LAWS["compiles"]) & of:
+            found.setdefault(one.name if PROVE else one.name.rpartition(".")[0], one)
+    return list(found.values())
 
 
-def judge(case: Case, check: Callable[[Subject], None], record_property: Callable[[str, object], None]) -> None:
-    record_property("law", case.law)
-    record_property("part", case.part)
-    found = list(case.subjects())
-    if case.reason is None:
-        for subject in found:
-            check(subject)
-        return
-    if not any(breaks(check, subject) for subject in found):
-        pytest.fail(f"BREAKS is out of date: {case.part} keeps the law {case.law!r} in all of its examples")
-    pytest.xfail(case.reason)
+def conclude(said: Verdict | None, record_property: Callable[[str, object], None]) -> None:
+    """A test's end from a verdict."""
+    assert said is not None, "the law does not speak of it"
+    record_property("law", said.law)
+    record_property("part", said.part)
+    for why in said.unjudged:
+        record_property("unjudged", why)
+    if said.end == "declared":
+        record_property("breaks", said.text)
+        pytest.xfail(said.text)
+    if said.end == "nothing":
+        pytest.skip(said.text)
+    assert said.end == "holds", said.text
 
 
-def breaks(check: Callable[[Subject], None], subject: Subject) -> bool:
-    try:
-        check(subject)
-    except (Broken, ValueError):
-        return True
-    return False
+@pytest.mark.parametrize(
+    ("law", "one"),
+    [
+        pytest.param(law, one, id=f"{law}-{one.name}")
+        for one, of in EXAMPLES
+        for law in speaking(of)
+        if law != "compiles"
+    ],
+)
+def test_law(law: str, one: Judged, record_property: Callable[[str, object], None]) -> None:
+    conclude(verdict(law, LAWS[law], one), record_property)
 
 
-def parametrized(laws: tuple[str, ...], kinds: tuple[str, ...]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in cases(laws, kinds)])
+@pytest.mark.parametrize("one", [one for one, of in EXAMPLES if not speaking(of)])
+def test_what_no_law_speaks_of(one: Judged, record_property: Callable[[str, object], None]) -> None:
+    conclude(unjudged_kind(one), record_property)
 
 
-@parametrized(LAWS, tuple(kind for kind in FORMS if kind != "losses"))
-def test_law(case: Case, record_property: Callable[[str, object], None]) -> None:
-    judge(case, importlib.import_module(f"kinformer.laws.{case.law}").check, record_property)
+class Unhooked:
+    """A process in which annotations are not checked at run time, so that code compiles; asked for one example a time.
 
-
-@parametrized(("learns",), ("members",))
-def test_learns(case: Case, record_property: Callable[[str, object], None]) -> None:
-    judge(case, learns.check, record_property)
-
-
-@pytest.mark.parametrize(("name", "penalty"), list(penalties()))
-def test_targets(name: str, penalty: Any, record_property: Callable[[str, object], None]) -> None:
-    every = [(kind, *found) for kind in ("biases", "mechanisms", "memories", "depth") for found in discovered(kind)]
-    found = [s for kind, _, part, example in every for s in subjects(kind, part, example)]
-    reporting = [subject for subject in found if targets.reports(subject, penalty)]
-    assert reporting, f"no example reports {penalty.key!r} in its aux, so nothing shows what {name} moves"
-    for subject in reporting:
-        record_property("law", "targets")
-        record_property("part", name)
-        targets.check(subject, penalty)
-
-
-def compiling() -> list[str]:
-    """An example of every module that declares COMPILES = True; all of them in the long run."""
-    found: dict[str, list[str]] = {}
-    for kind in FORMS:
-        for module, name, _ in discovered(kind):
-            if getattr(discover.modules(kind)[module], "COMPILES", False):
-                found.setdefault(f"{kind}.{module}", []).append(name)
-    return [name for names in found.values() for name in (names if PROVE else names[:1])]
-
-
-def test_compiles(record_property: Callable[[str, object], None]) -> None:
-    """In a process of its own: functions whose annotations are checked do not compile.
-
-    The law is about one graph, forward and backward, which aot_eager shows; a code generator's own crashes are its own.
+    The law is about one graph, forward and backward; a code generator's own crashes are its own.
     """
-    names = compiling()
-    assert names, "no module declares COMPILES = True"
-    record_property("law", "compiles")
-    for name in names:
-        record_property("part", name.rpartition(".")[0])
-    done = subprocess.run(
-        [sys.executable, __file__, "aot_eager", *names],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == dict.fromkeys(names)
+
+    def __init__(self) -> None:
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, __file__], cwd=ROOT, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def ask(self, name: str) -> Verdict:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(name + "\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, f"the process that compiles ended at {name}"
+        law, part, end, text, unjudged = json.loads(answer)
+        return Verdict(law, part, end, text, tuple(unjudged))
+
+    def close(self) -> None:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait()
+        self.process.stdout.close()
 
 
-def compile_all(backend: str, names: list[str]) -> dict[str, str | None]:
-    """What broke for each named example, None where nothing did."""
-    verdicts: dict[str, str | None] = {}
-    for kind in {name.partition(".")[0] for name in names}:
-        for _, name, example in discovered(kind):
-            if name in names:
-                verdicts[name] = _verdict(backend, subjects(kind, name, example))
-    return verdicts
+@pytest.fixture(scope="session")
+def unhooked() -> Iterator[Unhooked]:
+    process = Unhooked()
+    yield process
+    process.close()
 
 
-def _verdict(backend: str, found: tuple[Subject, ...]) -> str | None:
-    for subject in found:
-        try:
-            compiles.check(subject, backend)
-        except Broken as broken:
-            return str(broken)
-    return None
+@pytest.mark.parametrize("name", [one.name for one in first_of_each_file()])
+def test_compiles(name: str, unhooked: Unhooked, record_property: Callable[[str, object], None]) -> None:
+    conclude(unhooked.ask(name), record_property)
+
+
+def answer() -> None:
+    """What the process does: a name in, a verdict out, as long as names come."""
+    by_name = {one.name: one for one, _ in EXAMPLES}
+    for line in sys.stdin:
+        said = verdict("compiles", LAWS["compiles"], by_name[line.strip()])
+        assert said is not None
+        print(json.dumps((said.law, said.part, said.end, said.text, said.unjudged)), flush=True)
 
 
 if __name__ == "__main__":
-    print(json.dumps(compile_all(sys.argv[1], sys.argv[2:])))
+    answer()

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from kinformer.discover import Record, examples, modules
 from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.forms import forms, kind_of
-from kinformer.laws.support.subject import Subject
+from kinformer.laws.support.subject import Subject, Trained
 
 End = Literal["holds", "broken", "declared", "slow", "nothing"]
 
@@ -19,7 +19,7 @@ End = Literal["holds", "broken", "declared", "slow", "nothing"]
 class Verdict:
     """What a law found of a part: it holds, it is broken, `breaks` says so, no answer in time, or nothing to judge.
 
-    `unjudged` says of each way of use that was not looked at why.
+    `unjudged` says why of each way of use, "place | reason", that was not looked at.
     """
 
     law: str
@@ -73,15 +73,29 @@ def discovered(kind: str) -> Iterator[Judged]:
         yield Judged(f"{kind}.{file}.{n}", example.make, example.breaks)
 
 
-def subjects(law: ModuleType, one: Judged) -> list[Any]:
-    """What a law looks at in an example: the part itself, or the layers and models that it is put to work in."""
-    over = {law.OVER} if isinstance(law.OVER, str) else set(law.OVER)
+def over(law: ModuleType) -> set[str]:
+    """What a law judges, in words."""
+    return {law.OVER} if isinstance(law.OVER, str) else set(law.OVER)
+
+
+def words(one: Judged) -> set[str]:
+    """By which words laws speak of an example: what it is, and what it is put to work as."""
     part = one.make()
+    placed = [] if isinstance(part, ModuleType) else forms(part, one.make)
+    return {one.kind} | {_word(form) for form in placed}
+
+
+def subjects(law: ModuleType, one: Judged) -> list[Any]:
+    """What a law looks at in an example: the layers and models that it is put to work in, or the part itself."""
+    wanted, part = over(law), one.make()
     found: list[Any] = []
-    if not {"layer", "model"}.isdisjoint(over) and not isinstance(part, ModuleType):
-        placed = forms(part, one.make)
-        found += [form for form in placed if ("layer" if isinstance(form, Subject) else "model") in over]
-    return [*found, part] if one.kind in over - {"layer", "model"} else found
+    if not {"layer", "model"}.isdisjoint(wanted) and not isinstance(part, ModuleType):
+        found = [form for form in forms(part, one.make) if _word(form) in wanted]
+    return [*found, part] if one.kind in wanted - {"layer", "model"} else found
+
+
+def _word(form: Subject | Trained) -> str:
+    return "layer" if isinstance(form, Subject) else "model"
 
 
 def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
@@ -96,15 +110,15 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
     reason, unjudged, held = one.breaks.get(name), [], 0
     for subject in found:
         place = getattr(subject, "place", "")
-        where = f"{place}: " if place else ""
+        where, at = (f"{place}: ", f"{place} | ") if place else ("", "")
         refusal = subject.refusal() if hasattr(subject, "refusal") else ""
         if refusal:
-            unjudged.append(f"{where}{refusal}")
+            unjudged.append(f"{at}{refusal}")
             continue
         try:
             finding = next(iter(law.judge(subject)), None)
         except Unjudged as why:
-            unjudged.append(f"{where}{why}")
+            unjudged.append(f"{at}{why}")
         except Exception as error:
             return Verdict(name, one.name, "broken", f"{where}it fails: {told(error, one.file)}")
         else:
@@ -117,7 +131,7 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
         return None
     if reason:
         return Verdict(name, one.name, "broken", f"breaks is out of date: it keeps this law; drop {name!r} from it")
-    text = law.SAYS if held else f"nothing to judge: {unjudged[0]}"
+    text = law.SAYS if held else f"nothing to judge: {unjudged[0].rpartition(' | ')[2]}"
     return Verdict(name, one.name, "holds" if held else "nothing", text, tuple(unjudged))
 
 
