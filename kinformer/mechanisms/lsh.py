@@ -122,6 +122,8 @@ class LSH(Hashed):
     cannot be added. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
     """
 
+    merges = True
+
     def __init__(
         self,
         heads: int,

@@ -191,6 +191,8 @@ class Routing(Routed):
     (P. Wang, 2020) after van den Oord et al., 2017, arXiv:1711.00937.
     """
 
+    merges = True
+
     def read(self, request: Request) -> Out[Read]:
         aux, stats = self.reported(request)
         return Out(read_groups(request, self.clusters), aux=aux, stats=stats)
