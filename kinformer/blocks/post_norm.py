@@ -25,7 +25,7 @@ class NormLast(Join):
 class PostNorm(ResidualBlock):
     """A block of sublayers, each norm(x + f(x)): the original form; deep stacks of it want warm-up.
 
-    `PostNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.1.
+    `PostNorm(Attention(QKV(d, heads), mechanism), MLP(d))`. Source: Vaswani et al., 2017, arXiv:1706.03762, 3.1.
     """
 
     def __init__(self, *layers: Layer, norm: Callable[[int], nn.Module] = LayerNorm, dropout: float = 0.0):

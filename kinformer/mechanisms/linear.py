@@ -16,7 +16,7 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read
 from kinformer.core.state import Exact
-from kinformer.core.update import Entering, Fading, Sums, Update
+from kinformer.mechanisms.support.update import Entering, Fading, Sums, Update
 
 CROSS = (
     "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "

@@ -8,14 +8,14 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_pattern, at_least
 from kinformer.core.choice import choice
-from kinformer.core.groups import Grouped, by_key_head, made_for, no_additions
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, precise
 from kinformer.core.request import Request
-from kinformer.core.sorted_groups import read_groups
+from kinformer.mechanisms.support.groups import Grouped, by_key_head, made_for, no_additions
+from kinformer.mechanisms.support.sorted_groups import read_groups
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 

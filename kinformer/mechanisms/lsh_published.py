@@ -7,7 +7,6 @@ from torch import Tensor
 from kinformer.core.cache import KV
 from kinformer.core.checks import at_least
 from kinformer.core.example import Example
-from kinformer.core.groups import LAST_RESORT, by_query_head, folded, own_column, own_pairs, picked
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
@@ -16,9 +15,10 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.score import Score
-from kinformer.core.sorted_chunks import Chunks, Windows, sort
 from kinformer.execute import read
 from kinformer.mechanisms.lsh import Hashed, widened
+from kinformer.mechanisms.support.groups import LAST_RESORT, by_query_head, folded, own_column, own_pairs, picked
+from kinformer.mechanisms.support.sorted_chunks import Chunks, Windows, sort
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
 

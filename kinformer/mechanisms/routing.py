@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_pattern, at_least, one_of, within
 from kinformer.core.choice import choice
-from kinformer.core.groups import Grouped, by_key_head, by_query_head, made_for, no_additions, own_column, picked
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
@@ -20,8 +19,17 @@ from kinformer.core.loss import Penalty
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, precise
 from kinformer.core.request import Request
-from kinformer.core.sorted_groups import read_groups
 from kinformer.core.vectors import unit
+from kinformer.mechanisms.support.groups import (
+    Grouped,
+    by_key_head,
+    by_query_head,
+    made_for,
+    no_additions,
+    own_column,
+    picked,
+)
+from kinformer.mechanisms.support.sorted_groups import read_groups
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.groups import picked
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Out
 from kinformer.core.mechanism import Mechanism
@@ -19,6 +18,7 @@ from kinformer.core.read import Read, merge, precise
 from kinformer.core.request import Request
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed, Update
+from kinformer.mechanisms.support.groups import picked
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
 

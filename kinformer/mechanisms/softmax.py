@@ -17,7 +17,7 @@ from kinformer.scores.product import Product
 
 
 class Softmax(Keyed):
-    """softmax(scale q.k + bias) v over the keys that the pattern allows: the mechanism to choose unless you want another.
+    """softmax(scale q.k + bias) v over the keys that the pattern allows: what to choose unless you want another.
 
     It decodes with a cache of keys where the pattern never reads ahead.
 

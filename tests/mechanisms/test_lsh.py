@@ -7,16 +7,16 @@ import torch
 
 from kinformer.attention import Attention
 from kinformer.core.choice import Choices
-from kinformer.core.groups import FirstFound
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.core.sorted_groups import read_sorted, sort_rounds
 from kinformer.core.vectors import unit
 from kinformer.execute import read
 from kinformer.mechanisms.lsh import LSH, Rotations
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.groups import FirstFound
+from kinformer.mechanisms.support.sorted_groups import read_sorted, sort_rounds
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
@@ -399,7 +399,7 @@ def read_by(monkeypatch, mechanism, call_it):
         asked.append(request)
         return read(request, *given)
 
-    for module in ("kinformer.core.sorted_groups", "kinformer.mechanisms.lsh_published"):
+    for module in ("kinformer.mechanisms.support.sorted_groups", "kinformer.mechanisms.lsh_published"):
         monkeypatch.setattr(f"{module}.read", recorded)
     out = call_it()
     return asked, out

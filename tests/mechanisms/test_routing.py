@@ -13,11 +13,11 @@ from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
-from kinformer.core.sorted_groups import read_sorted, sort_rounds
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.sorted_groups import read_sorted, sort_rounds
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
@@ -299,7 +299,8 @@ def test_sorted_by_cluster_is_the_same_read(queries, pattern, groups):
 
 def test_long_rows_cost_their_clusters(monkeypatch):
     mechanism, asked, length = Routing(1, K, 16), [], 1024
-    monkeypatch.setattr("kinformer.core.sorted_groups.read", lambda request: asked.append(request) or read(request))
+    home = "kinformer.mechanisms.support.sorted_groups"
+    monkeypatch.setattr(f"{home}.read", lambda request: asked.append(request) or read(request))
     call(mechanism, *(torch.randn(1, 1, length, K) for _ in range(3)))
     assert len(asked) == 1 and asked[0].pairs < length**2 / 2
 

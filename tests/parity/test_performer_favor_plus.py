@@ -8,9 +8,9 @@ from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.state import Exact
-from kinformer.core.update import Sums
 from kinformer.maps.favor import FAVOR, RandomReLU
 from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
+from kinformer.mechanisms.support.update import Sums
 from tests.parity.goldens import Golden, close, goldens
 
 pytestmark = pytest.mark.usefixtures("float64")

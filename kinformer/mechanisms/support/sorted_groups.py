@@ -7,12 +7,12 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.groups import LAST_RESORT, FirstFound, Grouped, folded, groups_of, own_column, picked
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.memo import Memo
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.execute import read
+from kinformer.mechanisms.support.groups import LAST_RESORT, FirstFound, Grouped, folded, groups_of, own_column, picked
 
 FEW = 1 << 16  # pairs of a row and head that are read densely without a look at the groups
 GATHERED = 2  # what a pair costs whose key was gathered, in pairs of the dense form (measured: 0.7 to 1.7)

@@ -1,7 +1,7 @@
 """Groups: sets of keys chosen by content. A query reads the keys that carry a number of its own.
 
 The numbers are tags of queries and keys: a bucket in each of several rounds of hashes, a cluster. `Grouped` says what
-is read; `core/sorted_groups.py` reads it at the cost of the groups where that is less.
+is read; `mechanisms/support/sorted_groups.py` reads it at the cost of the groups where that is less.
 """
 
 import torch
