@@ -60,7 +60,9 @@ def _patterns(module: nn.Module) -> Iterator[Pattern | None]:
     for part in module.modules():
         if isinstance(part, Mechanism) and part not in across:
             inside = [value for one in part.modules() for value in vars(one).values() if isinstance(value, Pattern)]
-            yield from inside or [None]
+            yield from inside
+            if not inside:
+                yield None
 
 
 def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str) -> None:

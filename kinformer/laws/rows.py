@@ -9,7 +9,7 @@ from torch import Tensor
 from kinformer.core.layer import State
 from kinformer.core.state import fork, leaves, reset, select
 from kinformer.laws.support.batch import Batch
-from kinformer.laws.support.compare import agree_out, agree_states
+from kinformer.laws.support.compare import agree_out, agree_states, joined
 from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
 from kinformer.laws.support.subject import Subject
 
@@ -45,11 +45,13 @@ def _batch_first(subject: Subject, module: Any) -> None:
 
 
 def _all(length: int, subject: Subject, module: Any) -> None:
-    both = subject.batch([2 * length, 2 * length, 2 * length - 1], [0, 0, 1], 2 * length, seed=1)
+    both, others = (
+        subject.batch([2 * length, 2 * length, 2 * length - 1], [0, 0, 1], 2 * length, seed=seed) for seed in (1, 3)
+    )
     state = _after(subject, module, both.columns(0, length), 2 * length)
     rest = both.columns(length, 2 * length)
     _select(subject, module, fork(state), rest)
-    _fork(subject, module, fork(state), rest)
+    _fork(subject, module, fork(state), rest, others.columns(length, 2 * length))
     _reset(subject, module, fork(state), rest, length)
 
 
@@ -69,15 +71,19 @@ def _select(subject: Subject, module: Any, state: State, rest: Batch) -> None:
     agree_states(got.state, select(want.state, torch.tensor(PICKED)), sentence)
 
 
-def _fork(subject: Subject, module: Any, state: State, rest: Batch) -> None:
-    copy, before = fork(state), fork(state)
+def _fork(subject: Subject, module: Any, state: State, rest: Batch, other: Batch) -> None:
+    """A state and its fork go on in turns, each with tokens of its own, as two continuations of one text do."""
+    copy = fork(state)
     for (name, mine), (_, its) in zip(leaves(copy), leaves(state), strict=True):
         if mine.numel() and mine.data_ptr() == its.data_ptr():
             raise Broken(f"the state's {name or 'leaf'} and its fork are one memory, so writing to one writes to both")
+    want = subject.call(module, rest, fork(state))
+    half, end = rest.size[1] // 2, rest.size[1]
     with torch.no_grad():  # where a state is written in place
-        want = subject.call(module, rest, state)
-    agree_states(copy, before, "continuing a state changes its fork")
-    agree_out(subject.call(module, rest, copy), want, "a forked state goes on otherwise than its origin", rest.pos)
+        first = subject.call(module, rest.columns(0, half), state)
+        subject.call(module, other.columns(0, half), copy)
+        second = subject.call(module, rest.columns(half, end), first.state)
+    agree_out(joined([first, second]), want, "a state goes on otherwise because its fork does", rest.pos)
 
 
 def _reset(subject: Subject, module: Any, state: State, rest: Batch, length: int) -> None:

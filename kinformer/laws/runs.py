@@ -1,6 +1,6 @@
 """Law runs: a plain call gives an Out of the right shape with finite numbers. What fails here needs no other law."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.core.collected import met
-from kinformer.core.layer import Below, Context, Layer, Out
+from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.model import Judged, Model
 from kinformer.core.position import Position
 from kinformer.core.read import Read
+from kinformer.laws.support.compare import agree_out
 from kinformer.laws.support.finding import Broken, smallest
 from kinformer.laws.support.subject import Subject, Trained
 
@@ -37,6 +38,11 @@ def _call(length: int, subject: Subject, module: Any) -> None:
     batch = subject.ragged(length)
     with _watched(module):
         out = subject.call(module, batch)
+    with _unwanted_hidden(module) as hidden:
+        told = subject.call(module, batch)
+    if hidden:
+        who = "; ".join(f"{name}: {', '.join(names)}" for name, names in hidden.items())
+        agree_out(told, out, f"what comes from below is read though `wants` does not name it ({who})", batch.pos)
     _out(out, type(module).__name__)
     if tuple(out.y.shape[:2]) != batch.size:
         raise Broken(f"{list(batch.size)} tokens in, an output of shape {list(out.y.shape)} out")
@@ -67,13 +73,8 @@ def _model(length: int, model: Model, subject: Trained) -> None:
 
 @contextmanager
 def _watched(module: nn.Module) -> Iterator[None]:
-    """While this lasts, what a part returns and finds below is looked at before anyone uses it."""
+    """While this lasts, what a part returns is looked at before anyone uses it."""
     hooks = [part.register_forward_hook(_look) for part in module.modules()]
-    for part in module.modules():
-        if isinstance(part, Mechanism) or (
-            isinstance(part, Layer) and not any(isinstance(one, Layer) for one in part.children())
-        ):
-            hooks.append(part.register_forward_pre_hook(_wanting))
     try:
         yield
     finally:
@@ -81,26 +82,33 @@ def _watched(module: nn.Module) -> Iterator[None]:
             hook.remove()
 
 
-class Wanting(Mapping[str, Below]):
-    """What came from below, for a part that may look at no more than it says that it wants."""
+@contextmanager
+def _unwanted_hidden(module: nn.Module) -> Iterator[dict[str, list[str]]]:
+    """While this lasts, mechanisms and innermost layers find below only what they want; what was hidden from whom."""
+    hidden: dict[str, list[str]] = {}
 
-    def __init__(self, inside: Mapping[str, Below], part: Any):
-        self.inside, self.part = inside, part
+    def hide(part: nn.Module, inputs: tuple) -> tuple:
+        return tuple(_without(x, part, hidden) if isinstance(x, Context) else x for x in inputs)
 
-    def __getitem__(self, name: str) -> Below:
-        if not met(name, [want.name for want in self.part.wants]) and name in self.inside:
-            raise Broken(f"{type(self.part).__name__} reads {name!r} from below, and its `wants` do not name it")
-        return self.inside[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.inside)
-
-    def __len__(self) -> int:
-        return len(self.inside)
+    inner = (part for part in module.modules() if isinstance(part, Mechanism) or _is_innermost(part))
+    hooks = [part.register_forward_pre_hook(hide) for part in inner]
+    try:
+        yield hidden
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
-def _wanting(part: nn.Module, inputs: tuple) -> tuple:
-    return tuple(x.but(below=Wanting(x.below, part)) if isinstance(x, Context) and x.below else x for x in inputs)
+def _is_innermost(part: nn.Module) -> bool:
+    return isinstance(part, Layer) and not any(isinstance(one, Layer | Mechanism) for one in list(part.modules())[1:])
+
+
+def _without(ctx: Context, part: Any, hidden: dict[str, list[str]]) -> Context:
+    wanted = [want.name for want in part.wants]
+    unwanted = sorted(name for name in ctx.below if not met(name, wanted) and name not in wanted)
+    if unwanted:
+        hidden[type(part).__name__] = unwanted
+    return ctx.but(below={name: value for name, value in ctx.below.items() if name not in unwanted})
 
 
 def _look(part: nn.Module, inputs: tuple, out: Any) -> None:

@@ -22,7 +22,7 @@ class Kept(NamedTuple):
 
 
 class Recent(Memory):
-    """Training reads the own segment of `n` tokens and the one before. Give the mechanism `Causal() & Segment(n, n)`."""
+    """The own segment of `n` tokens and the one before. Give the mechanism `Causal() & Segment(n, n)`."""
 
     kind = Kept
 

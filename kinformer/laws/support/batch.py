@@ -58,10 +58,11 @@ class Batch:
 
     def to(self, dtype: torch.dtype) -> "Batch":
         """The same batch in another precision."""
-        x, source = (
-            one.to(dtype) if one is not None and one.is_floating_point() else one for one in (self.x, self.source)
-        )
-        return dataclasses.replace(self, x=x, source=source)
+
+        def cast(t: Tensor) -> Tensor:
+            return t.to(dtype) if t.is_floating_point() else t
+
+        return dataclasses.replace(self, x=cast(self.x), source=None if self.source is None else cast(self.source))
 
     def narrowed(self, pattern: Pattern) -> "Batch":
         """The same batch, which may read only what `pattern` allows too."""

@@ -5,7 +5,7 @@ One function per contract class. A new folder of parts of a known class needs no
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -128,8 +128,8 @@ def _projection(projection: Projection, make: Make) -> Forms:
 def _map(feature_map: FeatureMap, make: Make) -> Forms:
     from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
 
-    for kind in (LinearAttention, FullLinearAttention):
-        yield Subject(feature_map, _layer_of(lambda kind=kind: kind(make())), f"in {kind.__name__}")
+    yield Subject(feature_map, _layer_of(lambda: LinearAttention(make())), "in LinearAttention")
+    yield Subject(feature_map, _layer_of(lambda: FullLinearAttention(make())), "in FullLinearAttention")
 
 
 def _memory(memory: Memory, make: Make) -> Forms:
@@ -158,14 +158,17 @@ def _join(join: Join, make: Make) -> Forms:
 
 def _layer(layer: Layer, make: Make) -> Forms:
     across = any(isinstance(one, Attention) and one.cross for one in layer.modules())
-    yield Subject(layer, make, width=layer.d, source="other" if across else "")
+    yield Subject(layer, make, width=layer.d, source=_source(across))
 
 
 def _model(model: Any, make: Make) -> Forms:
     if hasattr(model, "logits"):
-        source = "other" if hasattr(model, "encoder") else ""
-        yield Subject(model, make, width=model.d, vocab=model.vocab, source=source)
+        yield Subject(model, make, width=model.d, vocab=model.vocab, source=_source(hasattr(model, "encoder")))
     yield Trained(model, make)
+
+
+def _source(reads_one: bool) -> Literal["", "other"]:
+    return "other" if reads_one else ""
 
 
 def _norm(norm: nn.Module, make: Make) -> Forms:

@@ -3,6 +3,7 @@
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -65,12 +66,16 @@ def laws() -> dict[str, ModuleType]:
 def discovered(kind: str) -> Iterator[Judged]:
     """Every example of a folder and its plugins, called "kind.file.n"; of `execute`, every executor."""
     if kind == "execute":
-        yield from (Judged(f"execute.{name}", lambda made=made: made) for name, made in modules(kind).items())
+        yield from (Judged(f"execute.{name}", partial(_itself, module)) for name, module in modules(kind).items())
         return
     count: dict[str, int] = {}
     for file, example in examples(kind):
         n = count[file] = count.get(file, -1) + 1
         yield Judged(f"{kind}.{file}.{n}", example.make, example.breaks)
+
+
+def _itself(module: ModuleType) -> ModuleType:
+    return module
 
 
 def over(law: ModuleType) -> set[str]:

@@ -11,7 +11,7 @@ from kinformer.core.example import Example
 from kinformer.core.pattern import Pattern
 from kinformer.discover import Origin, Record, own_module
 from kinformer.keywords import nearest
-from kinformer.laws.support.forms import FORMS, kind_of
+from kinformer.laws.support.forms import FORMS
 from kinformer.laws.support.judging import Judged, laws, told
 
 CLASSES = tuple(FORMS)
@@ -104,7 +104,9 @@ def _example(path: Path, label: str, entry: Any) -> Judged:
         made = _made(path, label, example.make)
         if not isinstance(made, CLASSES):
             words = ", ".join(dict.fromkeys(filter(None, (_word(one) for one in CLASSES))))
-            raise Unreadable(f"{label} of {path} makes {counted(type(made).__name__)}, which is none of {words} or member")
+            raise Unreadable(
+                f"{label} of {path} makes {counted(type(made).__name__)}, which is none of {words} or member"
+            )
     return Judged(label, example.make, example.breaks, path)
 
 

@@ -85,10 +85,9 @@ class Subject:
 
     def filled(self, pos: Tensor, seed: int, garbage: int = 0) -> Tensor:
         """Content where pos says, and at padding -1 for a model, large numbers for a layer."""
-        content = self.content(*pos.shape, seed)
-        return placed(
-            content, pos, -1 if self.vocab else GARBAGE * numbers(*pos.shape, self.width, seed + garbage + 50)
-        )
+        rows, columns = pos.shape
+        garbage_there = -1 if self.vocab else GARBAGE * numbers(rows, columns, self.width, seed + garbage + 50)
+        return placed(self.content(rows, columns, seed), pos, garbage_there)
 
     def content(self, rows: int, columns: int, seed: int) -> Tensor:
         """What fills the rows: tokens for a model, numbers for a layer."""
@@ -192,7 +191,12 @@ class Sampled:
     def tensors(self) -> list[Tensor]:
         """Every tensor of it."""
         kept: list[Tensor] = []
-        _over(self.x, lambda t: kept.append(t) or t)
+
+        def keep(t: Tensor) -> Tensor:
+            kept.append(t)
+            return t
+
+        _over(self.x, keep)
         return kept
 
 

@@ -1,0 +1,464 @@
+"""Layers and mechanisms that are broken on purpose, each in one way, for the laws to catch."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.block import ResidualBlock
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
+from kinformer.core.loss import Penalty
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.pattern import pairs
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
+
+
+class Toy(Layer):
+    """Each token adds a matrix's image of itself; a subclass spoils it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.d = 16
+        self.inside = nn.Linear(16, 16)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + self.inside(x).tanh(), state)
+
+
+class Count(NamedTuple):
+    """The sum and number of tokens so far."""
+
+    total: Tensor
+    count: Tensor
+
+
+class Mean(Toy):
+    """The mean of all tokens up to each: a right layer with a state, which the subclasses below spoil."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        kind = {"dtype": dtype or self.inside.weight.dtype}
+        return Count(torch.zeros(batch, 16, **kind), torch.zeros(batch, **kind))
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        real = (ctx.pos >= 0).to(x.dtype)
+        before = Mean.start(self, len(x), 0, dtype=x.dtype) if state is None else state
+        total = before.total[:, None] + (self.inside(x) * real[..., None]).cumsum(1)
+        count = before.count[:, None] + real.cumsum(1)
+        last = Count(total[:, -1], count[:, -1]) if x.shape[1] else before
+        return Out(total / count.clamp_min(1)[..., None], None if state is None else self.kept(last, before))
+
+    def kept(self, last: Count, before: Count) -> Count:
+        return last
+
+
+class Forgets(Mean):
+    """Its state loses a little."""
+
+    def kept(self, last: Count, before: Count) -> Count:
+        return Count(last.total * 0.99, last.count)
+
+
+class NoCount(Mean):
+    """Its outputs are right, its last state is not what one call leaves."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        out = super().forward(x, state, ctx)
+        return out if state is None else out._replace(state=Marked(*out.state[:2], state.calls + 1))
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        found = super().start(batch, length, dtype=dtype)
+        return Marked(*found, torch.zeros_like(found.count))
+
+
+class Marked(NamedTuple):
+    """A count that also counts calls."""
+
+    total: Tensor
+    count: Tensor
+    calls: Tensor
+
+
+class Grows(Mean):
+    """Its start makes too little room."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        found = super().start(batch, length, dtype=dtype)
+        return found._replace(total=found.total[:, :1])
+
+
+class Pays(Mean):
+    """It makes a state where none was asked for."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return super().forward(x, self.start(len(x), 0, dtype=x.dtype) if state is None else state, ctx)
+
+
+class Unhelpful(Toy):
+    """It has no state and does not say what to do."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        raise NoState("no state")
+
+
+class ChunkAux(Toy):
+    """What it reports depends on where it was cut."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x, state, {"size": torch.arange(x.shape[1]).to(x).expand(len(x), -1)})
+
+
+class Peeks(Toy):
+    """It adds the next token."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + torch.cat([x[:, 1:], x[:, :1] * 0], 1), state)
+
+
+class ChoosesByFuture(Toy):
+    """A hard choice by what comes later: its Jacobian is zero above the diagonal."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        later = torch.where((ctx.pos >= 0)[..., None], x, 0.0).flip(1).cumsum(1).flip(1)
+        return Out(torch.where(later[..., :1] > 0, x, -x), state)
+
+
+class PeeksInAux(Toy):
+    """Its output is right; what it reports is not."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x, state, {"next": torch.where(ctx.pos >= 0, x[..., 0], 0.0).flip(1).cumsum(1).flip(1)})
+
+
+class Constant(Toy):
+    """It reads nothing."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(self.inside(torch.ones_like(x)) + 0 * x, state)
+
+
+class Blind(Mean):
+    """It has a state and never looks back."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(self.inside(x), state)
+
+
+class Leaks(Toy):
+    """Padding counts in its mean."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + self.inside(x).mean(1, keepdim=True), state)
+
+
+class LeaksGradient(Toy):
+    """Padding has no effect on values but trains the weights."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        extra = self.inside(x).sum(1, keepdim=True)
+        return Out(x + self.inside(x) + extra - extra.detach(), state)
+
+
+class ByColumn(Toy):
+    """It counts columns, not positions."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + torch.arange(x.shape[1])[:, None].to(x), state)
+
+
+class BatchMean(Toy):
+    """It subtracts the mean of the batch."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x - x.mean(0, keepdim=True), state)
+
+
+class BatchMeanInTraining(Toy):
+    """It subtracts the mean of the batch in train mode."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x - x.mean(0, keepdim=True) if self.training else x, state)
+
+
+class Coarse(Toy):
+    """It loses digits where they are few."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out((x + 100) - 100, state)
+
+
+class Overflows(Toy):
+    """Its numbers leave float16."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x * 1e5 / 1e5, state)
+
+
+class Widens(Toy):
+    """It answers in another precision."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x.float() if x.dtype != torch.float64 else x, state)
+
+
+class Unsaved(Toy):
+    """A random draw that its state_dict does not hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("draw", torch.randn(16), persistent=False)
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x * self.draw, state)
+
+
+class Even(Toy):
+    """It wants an even number of tokens."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x.unflatten(1, (-1, 2)).flip(2).flatten(1, 2), state)
+
+
+class LastToken(Toy):
+    """It needs a token."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + 0 * x[:, [-1]], state)
+
+
+class Counts(Toy):
+    """Its forward changes a buffer, in train mode alone."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        if self.training:
+            self.calls += 1
+        return Out(self.inside(x), state)
+
+
+class Hoards(Toy):
+    """Its forward leaves a tensor on the module."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        self.last = x.detach()
+        return Out(self.inside(x), state)
+
+
+class InPlace(Toy):
+    """It writes to its input."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        with torch.no_grad():
+            x.mul_(2)
+        return Out(self.inside(x), state)
+
+
+class WritesBelow(Toy):
+    """It writes to what came from below."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        ctx.below["seen"] = x  # type: ignore[index]
+        return Out(self.inside(x), state)
+
+
+class WritesAux(ResidualBlock):
+    """It adds to the mapping that its sublayer returned."""
+
+    def __init__(self) -> None:
+        super().__init__([Reports()], [], [])
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        out = self.layers[0](x, state, ctx)
+        out.aux["more"] = x[..., 0]
+        return out
+
+
+class Reports(Toy):
+    """It reports a number per token."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(self.inside(x), state, {"size": x[..., 0]})
+
+
+class StatsInEval(Toy):
+    """It counts in eval mode too."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(self.inside(x), state, stats={"seen": x.sum()})
+
+
+class AttachedStats(Toy):
+    """Its counts keep the graph alive."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        y = self.inside(x)
+        return Out(y, state, stats={"seen": y.sum()} if self.training else {})
+
+
+class Sticky(Mean):
+    """A reset leaves its count, which counts down and starts at 100."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        found = super().start(batch, length, dtype=dtype)
+        return found._replace(count=found.count + 100)
+
+
+class Sideways(Mean):
+    """One count for all rows."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        found = super().start(batch, length, dtype=dtype)
+        return found._replace(count=found.count[:1])
+
+
+class Shares(Mean):
+    """Every state it makes stands on the module too, so a fork does not free it."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        self.__dict__.setdefault("seen", torch.zeros(()))
+        out = super().forward(x, state, ctx)
+        self.__dict__["seen"] = self.__dict__["seen"] + 1
+        return out._replace(y=out.y + self.__dict__["seen"])
+
+
+class CutsTheGraph(Mean):
+    """It detaches its state, so that where a row is cut decides what is trained."""
+
+    def kept(self, last: Count, before: Count) -> Count:
+        return Count(last.total.detach(), last.count)
+
+
+class Naive(Mechanism):
+    """softmax over allowed scores without care for queries that have none."""
+
+    def start(self, room: Room, sizes: Sizes) -> State:
+        raise NoState("no state; use Softmax")
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+        assert keys is not None
+        mask = torch.where(keys.pos < 0, -torch.inf, 0.0)[:, :, None]
+        return Out(Read(self.weigh(queries.q @ keys.k.mT + mask) @ keys.v, None))
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1)
+
+
+class Uniform(Naive):
+    """Very negative instead of -inf: a query without keys reads the mean of what it may not read."""
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.clamp_min(-1e9).softmax(-1)
+
+
+class NaNGradient(Naive):
+    """Right values by nan_to_num; the gradient of a row without keys is NaN."""
+
+    def weigh(self, scores: Tensor) -> Tensor:
+        return scores.softmax(-1).nan_to_num(0.0)
+
+
+class Overwrites(Softmax):
+    """Its cache keeps five slots, whatever is in them."""
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+        out = super().forward(queries, keys, state, ctx)
+        if state is None:
+            return out
+        kv = out.state
+        return out._replace(state=kv._replace(k=kv.k[:, :, -5:], v=kv.v[:, :, -5:], pos=kv.pos[:, -5:], labels={}))
+
+
+class IgnoresGroups(Softmax):
+    """Head h reads key head h mod G, where it should read h // (H / G)."""
+
+    def read(self, request: Request) -> Out[Read]:
+        keys, each = request.keys, request.queries.q.shape[1] // request.keys.k.shape[1]
+        return super().read(
+            request.but(keys=keys._replace(k=keys.k.repeat(1, each, 1, 1), v=keys.v.repeat(1, each, 1, 1)))
+        )
+
+
+class ByTheQueries(Naive):
+    """Each query reads the keys of its own block of three; which key is in which it tells by the queries' positions."""
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+        assert keys is not None
+        if keys.k.shape[2] != queries.q.shape[2]:
+            raise ValueError("as many keys as queries are wanted")
+        pos = queries.pos[:, 0]
+        inside = (pos[:, :, None] // 3 == pos[:, None, :] // 3) & (pos >= 0)[:, None, :] & (pos >= 0)[:, :, None]
+        each = queries.q.shape[1] // keys.k.shape[1]
+        k, v = keys.k.repeat_interleave(each, 1), keys.v.repeat_interleave(each, 1)
+        scores = (queries.q @ k.mT).masked_fill(~inside[:, None], -torch.inf)
+        some = inside.any(-1)[:, None, :, None]
+        return Out(Read(torch.where(some, torch.where(some, scores, 0.0).softmax(-1), 0.0) @ v, None))
+
+
+class PicksByAll(Naive):
+    """As ProbSparse: queries that stand out over all keys attend, the others read the mean of what they may read.
+
+    Its pattern reaches 0 ahead, it has no state, and the choice, a hard one, looks at later keys.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pattern = Causal()
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+        assert keys is not None
+        if ctx.only is not None or ctx.also is not None or not keys.own:
+            raise ValueError("reads its own row, without ctx.only and ctx.also; use Softmax")
+        each = queries.q.shape[1] // keys.k.shape[1]
+        k, v = keys.k.repeat_interleave(each, 1), keys.v.repeat_interleave(each, 1)
+        scores, real = queries.q @ k.mT, (keys.pos >= 0)[:, :, None]
+        may = pairs(self.pattern, queries.pos, keys.pos, range(queries.q.shape[1]))
+        stands_out = scores.masked_fill(~real, -torch.inf).amax(-1) > 2
+        some = may.any(-1, keepdim=True)
+        chosen = torch.where(stands_out[..., None], scores, 0.0).masked_fill(~may, -torch.inf)
+        return Out(Read(torch.where(some, torch.where(some, chosen, 0.0).softmax(-1), 0.0) @ v, None))
+
+
+class FlowsOn(Softmax):
+    """It says that nothing flows out of a segment of three, and detaches nothing."""
+
+    stops = ~Segment(3, 0)
+
+
+class ReadsUnsaid(Toy):
+    """It reads something from below that it does not name."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        found = ctx.below.get("hint")
+        return Out(self.inside(x) + (found.value if isinstance(found, PerToken) else 0), state)
+
+
+class SendsUnsaid(Toy):
+    """It sends something up that it does not name."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(self.inside(x), state, up={"hint": PerToken(x)})
+
+
+class Hints(SendsUnsaid):
+    """It says what it sends."""
+
+    sends = frozenset({"hint"})
+
+
+class Reaching(MLP):
+    """It reports two sizes, one of which moves nothing."""
+
+    declared: dict[str, Penalty]
+
+    def penalties(self) -> dict[str, Penalty]:
+        return self.declared
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        found = super().forward(x, state, ctx)
+        aux = {"weight": self.up.weight.square().sum(), "still": x.new_ones(()), "hidden": self.up(x).mean(-1)}
+        return found._replace(aux=aux)
