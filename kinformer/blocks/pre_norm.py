@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.block import Join, ResidualBlock
+from kinformer.core.checks import within
 from kinformer.core.layer import Layer, Out
 from kinformer.norms.layer import LayerNorm
 
@@ -15,7 +16,7 @@ class NormFirst(Join):
 
     def __init__(self, dropout: float = 0.0):
         super().__init__()
-        self.dropout = dropout
+        self.dropout = within("dropout", dropout, 0, 1)
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         out = f(norm(x))

@@ -39,18 +39,16 @@ class Collected:
         ctx = self.context(place)
         out = layer(x, None if self.old is None else self.old[place], ctx)
         self.states.append(out.state)
-        if f"{place}.input" in self.ctx.taps:
-            self.taps[f"{place}.input"] = x
-        if f"{place}" in self.ctx.taps:
-            self.taps[f"{place}"] = out.y
-        self.taps |= prefixed(place, out.taps)
-        self.up |= out.up if self.rising else prefixed(place, out.up)
-        if counts is None:
+        if self.ctx.taps:
+            inner = {f"{place}": out.y, f"{place}.input": x, **prefixed(place, out.taps)}
+            self.taps |= {name: value for name, value in inner.items() if name in self.ctx.taps}
+        if out.up:
+            self.up |= out.up if self.rising else prefixed(place, out.up)
+        if counts is not None:
+            self.aux, self.stats = summed(self.aux, out.aux, counts), added(self.stats, out.stats)
+        elif out.aux or out.stats:  # most layers report nothing, and a step of decoding is short
             self.aux |= prefixed(place, out.aux)
             self.stats |= prefixed(place, out.stats)
-        else:
-            self.aux = summed(self.aux, out.aux, counts)
-            self.stats = added(self.stats, out.stats)
         return out
 
     def remember(self, place: int, layer: Callable[..., Out], x: Tensor) -> Out:

@@ -8,11 +8,13 @@ from torch import Tensor
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.layer import Context, Layer, Out, PerToken, State
+from kinformer.core.state import leaves
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.rms import RMSNorm
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 
 CTX = Context(torch.arange(5).expand(2, 5), run=True)
 
@@ -30,12 +32,12 @@ class Teller(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         self.seen = ctx
         kept = None if state is None else state + x.shape[1]
-        return Out(2 * x, kept, {"told": x.mean(-1)}, {"sent": x}, {"counted": x.detach().sum()})
+        return Out(2 * x, kept, {"told": x.mean(-1)}, {"sent": PerToken(x)}, {"counted": x.detach().sum()})
 
 
 @pytest.mark.parametrize("kind", [PreNorm, PostNorm])
 def test_equals_its_equation(kind: type[PreNorm] | type[PostNorm], float64: None) -> None:
-    attention, mlp = Attention(8, 2, Softmax(Causal())), MLP(8)
+    attention, mlp = Attention(QKV(8, 2), Softmax(Causal())), MLP(8)
     block, x = kind(attention, mlp, norm=RMSNorm), torch.randn(2, 5, 8)
     for norm in block.norms:
         torch.nn.init.normal_(norm.weight)
@@ -63,24 +65,32 @@ def test_states_and_reports_carry_the_place_of_their_sublayer() -> None:
     assert [set(m) for m in (out.aux, out.up, out.stats)] == [
         {f"{n}.{name}" for n in (0, 2)} for name in ("told", "sent", "counted")
     ]
-    assert torch.equal(out.up["0.sent"], block.norms[0](x))
+    assert torch.equal(out.up["0.sent"].value, block.norms[0](x))
     assert out.state[0].tolist() == [[5.0], [5.0]] and out.state[1] == ()
     assert block(x, None, CTX).state is None
 
 
 def test_a_sublayer_sees_what_is_meant_for_all_and_for_its_place() -> None:
     first, second = Teller(8), Teller(8)
-    one, two, three = torch.randn(3, 2, 5, 8)
+    one, two, three = map(PerToken, torch.randn(3, 2, 5, 8))
     source = torch.randn(2, 3, 8)
     below = {"task": one, "0.sent": two, "1.sent": three}
-    ctx = Context(CTX.pos, True, Causal(), Causal(), source, torch.arange(3).expand(2, 3), below)
+    at = torch.arange(3).expand(2, 3)
+    ctx = Context(CTX.pos, True, only=Causal(), also=Causal(), source=source, source_pos=at, below=below)
     PreNorm(first, second)(torch.randn(2, 5, 8), None, ctx)
     for teller, own in ((first, two), (second, three)):
         assert teller.seen is not None and set(teller.seen.below) == {"task", "sent"}
         assert teller.seen.below["task"] is one and teller.seen.below["sent"] is own
-        for name in ("pos", "run", "only", "also", "source", "source_pos"):
+        for name in ("pos", "run", "only", "also", "source", "source_pos", "memo"):
             assert getattr(teller.seen, name) is getattr(ctx, name)
     assert set(below) == {"task", "0.sent", "1.sent"}
+
+
+@pytest.mark.parametrize("kind", [PreNorm, PostNorm])
+@pytest.mark.parametrize("dropout", [-0.1, 1.5, "half"])
+def test_refuses_a_dropout_that_is_no_share(kind: type[PreNorm] | type[PostNorm], dropout: object) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        kind(MLP(8), dropout=dropout)
 
 
 def test_refuses_sublayers_of_different_widths() -> None:
@@ -101,11 +111,16 @@ class Unasked(Layer):
 
 @pytest.mark.parametrize("kind", [PreNorm, PostNorm])
 def test_remembering_leaves_the_state_that_reading_does(kind: type[PreNorm] | type[PostNorm], float64: None) -> None:
-    first, second, x = Attention(8, 2, Softmax(Causal())), Attention(8, 2, Softmax(Causal())), torch.randn(2, 5, 8)
+    first, second, x = (
+        Attention(QKV(8, 2), Softmax(Causal())),
+        Attention(QKV(8, 2), Softmax(Causal())),
+        torch.randn(2, 5, 8),
+    )
     block, silent = kind(first, MLP(8), second, MLP(8)), Unasked(8)
     read = block(x, block.start(2, 5, dtype=x.dtype), CTX).state
     block.layers[3] = silent
-    kept = block.remember(x, block.start(2, 5, dtype=x.dtype), CTX)
+    kept = block(x, block.start(2, 5, dtype=x.dtype), CTX.but(remember=True)).state
     for n in (0, 2):
-        assert all(torch.equal(ours, theirs) for ours, theirs in zip(kept[n], read[n], strict=True))
+        for (_, ours), (_, theirs) in zip(leaves(kept[n]), leaves(read[n]), strict=True):
+            assert torch.equal(ours, theirs)
     assert kept[1] == kept[3] == ()
