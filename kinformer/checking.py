@@ -57,7 +57,7 @@ def verdicts(
     limit: float | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Iterator[Verdict]:
-    """One verdict of each law over all examples, as they are found; `limit` seconds for a law, `tell` hears progress."""
+    """A verdict of each law over all examples, as they are found; `limit` seconds for a law, `tell` hears progress."""
     known = laws()
     heard = False
     for name in wanted:
@@ -89,7 +89,11 @@ def _summed(found: list[Verdict], several: bool) -> Verdict:
     """The worst verdict of a law over several examples."""
     order = ("broken", "slow", "declared", "holds", "nothing")
     worst = min(found, key=lambda one: order.index(one.end))
-    unjudged = tuple(f"{one.part}, {why}" if several else why for one in found for why in one.unjudged)
+    unjudged = tuple(
+        (f"{one.part}, {place}".removesuffix(", ") if several else place, why)
+        for one in found
+        for place, why in one.unjudged
+    )
     text = f"{worst.part}, {worst.text}" if several and worst.end in ("broken", "slow", "nothing") else worst.text
     return Verdict(worst.law, worst.part, worst.end, text, unjudged)
 

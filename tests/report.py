@@ -56,7 +56,7 @@ def unjudged_lines(reports: Iterable[Report]) -> list[str]:
     found: dict[str, tuple[set[str], set[str]]] = {}
     for report, law, part in _judged(reports):
         for why in properties(report, "unjudged"):
-            place, _, reason = why.rpartition(" | ")
+            place, _, reason = why.rpartition("\t")
             laws, parts = found.setdefault(reason, (set(), set()))
             laws.add(law)
             parts.add(f"{part} ({place})" if place else part)

@@ -49,7 +49,7 @@ def test_breaks_are_those_that_were_found() -> None:
 
 def test_what_was_not_judged_is_named_once_for_each_reason() -> None:
     why = ("unjudged", "no state to judge: use Causal()")
-    across = ("unjudged", "across | refused: use Softmax")
+    across = ("unjudged", "across\trefused: use Softmax")
     reports = [
         made("skipped", *law("chunk", "a.0"), why),
         made("skipped", *law("rows", "a.0"), why),

@@ -2,6 +2,7 @@
 
 from itertools import takewhile
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -108,6 +109,8 @@ def _drawings(own: "Own") -> dict[str, tuple[Any, int]]:
     found: dict[str, tuple[Any, int]] = {}
     for one in own.examples:
         made = one.make()
+        if isinstance(made, ModuleType):
+            continue  # an executor
         for pattern in [made] if isinstance(made, Pattern) else inside(made):
             for h in _heads(pattern):
                 found.setdefault(f"{pattern!r}, head {h}" if h else repr(pattern), (pattern, h))
@@ -150,8 +153,8 @@ def _unjudged(found: list["Verdict"]) -> list[str]:
     """Where laws that hold did not look, and why: a line for each reason."""
     places: dict[str, list[str]] = {}
     for one in found:
-        for why in one.unjudged if one.end == "holds" else ():
-            places.setdefault(why, []).append(one.law)
+        for place, why in one.unjudged if one.end == "holds" else ():
+            places.setdefault(f"{place}: {why}" if place else why, []).append(one.law)
     lines = [f"not judged: {why} ({', '.join(laws)})" for why, laws in places.items()]
     return ["", *lines] if lines else []
 

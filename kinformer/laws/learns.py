@@ -36,8 +36,8 @@ Task = Callable[[Any, torch.Generator], tuple[Tensor, Tensor]]
 def judge(model: Any) -> Iterator[str]:
     """A member, built again and tiny, with the other keywords of its example. Eight symbols.
 
-    How far it copies from is its own reach: the furthest distance at which every query may read. What refuses to be
-    narrowed (linear attention) cannot be cut to itself.
+    How far it copies from is its own reach: the furthest distance at which every query may read and gradients flow.
+    What refuses to be narrowed (linear attention) cannot be cut to itself.
     """
     if not isinstance(model, Writer):
         raise Unjudged("it writes nothing, so it cannot copy")
@@ -53,7 +53,7 @@ def _back(example: Any) -> None:
     patterns = _patterns(_tiny(example, 1))
     reach = max((pattern.reach()[0] for pattern in patterns), default=math.inf)
     depth = 1 if math.isfinite(reach) else 2
-    near = _always(patterns)
+    near = _always(_tiny(example, depth))
     steps = _learns(_tiny(example, depth), _from_back(near, None), f"{near} back, where every token may read")
     alone = _from_back(near, Band(0))
     if _takes(_tiny(example, depth), alone):
@@ -156,10 +156,13 @@ def _patterns(model: Any) -> list[Pattern]:
     return [pattern for pattern in found if isinstance(pattern, Pattern)]
 
 
-def _always(patterns: list[Pattern]) -> int:
-    """The furthest distance, up to FURTHEST, at which every query of some layer may read."""
+def _always(model: Any) -> int:
+    """The furthest distance, up to FURTHEST, at which every query of some layer may read and some gradient flows."""
+    patterns = _patterns(model)
+    stops = [part.stops for part in model.modules() if isinstance(getattr(part, "stops", None), Pattern)]
     for distance in range(FURTHEST, 0, -1):
-        if not patterns or any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in patterns):
+        reads = not patterns or any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in patterns)
+        if reads and not any(bool(p.matrix(LENGTH).diagonal(-distance).all()) for p in stops):
             return distance
     raise Broken(
         f"none of its patterns lets every token read one of the {FURTHEST} before it, so nothing can be copied"

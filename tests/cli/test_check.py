@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import pytest
 
-from kinformer.cli.verdict import LAWS
+from kinformer.laws.support.judging import laws
 
 ROOT = Path(__file__).parents[2]
 TOYS = ROOT / "tests" / "toys"
-NAMES = ("pattern", "bias", "mechanism", "memory", "block", "depth", "member")
-QUICK = [law for law in LAWS if law != "learns"]
+NAMES = sorted(path.stem for path in TOYS.glob("*.py") if path.stem != "law")
+FEWER = {"executor": 1, "model": 6, "shortener": 8}  # laws that hold; others speak of it not at all or have no state
+QUICK = [law for law in laws() if law not in ("learns", "compiles")]
 RUN = """
 import contextlib, io, json, sys
 from kinformer.cli.__main__ import run
@@ -60,6 +61,14 @@ def law(name: str, toy: str, *changes: str, says: str, code: int = 1, more: tupl
     return Case(twin(toy, *changes), says, code, (name,), more)
 
 
+def breaking(toy: str, law: str, reason: str, *changes: str) -> str:
+    """A toy's text whose first example declares a break."""
+    text = twin(toy, *changes).replace(
+        "EXAMPLES = (", f'EXAMPLES = (Example(_block, breaks={{"{law}": "{reason}"}}),) # '
+    )
+    return f"from kinformer.core.example import Example\n{text}"
+
+
 BUFFER = """def __init__(self) -> None:
         super().__init__()
         self.register_buffer("calls", torch.zeros(()))
@@ -79,6 +88,13 @@ CENTRE = """class Centre(nn.Module):
 
 @member"""
 READ = "Read(mean.repeat_interleave(q.shape[1] // v.shape[1], 1), lse)"
+PENALTIES = """def penalties(self):
+        return {"rate": Penalty((self.rate,))}
+
+    def aux(self, sides):
+        return {"rate": self.rate.sum()}
+
+    def bind"""
 
 BROKEN = {
     # a pattern
@@ -115,7 +131,7 @@ BROKEN = {
         "pattern",
         "def reach",
         "def capacity(self, length):\n        return torch.inf\n\n    def reach",
-        says="capacity(2) is inf; give a whole number of slots",
+        says="capacity(1) is inf; give a whole number of slots",
     ),
     "fails": law("pattern", "pattern", "(q - k)", "(q - k).none()", says="line 16 of fails.py: AttributeError: "),
     # a bias
@@ -127,28 +143,26 @@ BROKEN = {
         "bias",
         "(at(q_pos, b, h, i) - at(k_pos, b, h, j))",
         "(i - j)",
-        says="on 2 heads under Causal(): a call with a fresh state differs from one without: row 0, position 1 is",
+        says="on 2 heads under Causal(): cut into chunks of [1, 1], 2 tokens give another result",
     ),
     "is for another number of heads": law(
-        "runs", "bias", "lambda: Decay(2)", "lambda: Decay(1)", says="on 2 heads under Causal(): it fails: line 33 of"
+        "runs", "bias", "lambda: Decay(2)", "lambda: Decay(1)", says="on 2 heads under Causal(): it fails: line 21 of"
     ),
     "moves what it does not name": law(
         "targets",
         "bias",
-        "EXAMPLES",
-        'RATE = Penalty("rate", lambda name: name.endswith("weight"))\nEXAMPLES',
-        "from kinformer.core.layer import Context",
-        "from kinformer.core.layer import Context\nfrom kinformer.core.loss import Penalty",
-        "        return score\n",
-        '        return score\n\n    def aux(self, sides):\n        return {"rate": self.rate.sum()}\n',
-        says="the loss 'rate' moves ['mechanism.bias.rate'] without declaring it, and declares [",
+        "def bind",
+        PENALTIES.replace("(self.rate,)", "()"),
+        "from kinformer.core.request import Request",
+        "from kinformer.core.loss import Penalty\nfrom kinformer.core.request import Request",
+        says="the penalty 'rate' moves ['mechanism.bias.rate'] without declaring it, and declares [] without moving it",
     ),
     # a mechanism
     "state is not batch first": law(
         "rows",
         "mechanism",
-        "torch.zeros(batch, key_heads",
-        "torch.zeros(1, key_heads",
+        "torch.zeros(room.batch, sizes",
+        "torch.zeros(1, sizes",
         says="the state's total is [1, 2, 8] for 3 rows; every leaf must be batch first",
     ),
     "changes a buffer": law(
@@ -156,15 +170,15 @@ BROKEN = {
         "mechanism",
         "def start",
         BUFFER,
-        "real = k_pos",
-        "self.calls += 1\n        real = k_pos",
+        "q, v, real =",
+        "self.calls += 1\n        q, v, real =",
         says="a forward in eval mode changes mechanism.calls; what must change once per step belongs in after_step",
     ),
     "counts padding": law(
         "padding",
         "mechanism",
-        "k_pos >= 0",
-        "k_pos >= -1",
+        "keys.pos[:, 0] >= 0",
+        "keys.pos[:, 0] >= -1",
         says="a loss on real positions has a gradient at padding of x, so what stands there mattered",
     ),
     "returns a tensor": law(
@@ -185,7 +199,7 @@ BROKEN = {
         says="Mean.forward gives [3, 2, 2, 4]; it must give [3, 2, 2, 8] for y",
     ),
     "does not merge": law(
-        "merge", "mechanism", "count.to(q.dtype).log()", "count.to(q.dtype)", says="of merged pieces is "
+        "merge", "mechanism", "torch.float32)).log()", "torch.float32))", says="of merged pieces is "
     ),
     "forgets": law(
         "chunk",
@@ -197,17 +211,15 @@ BROKEN = {
     "gives no advice": law(
         "chunk",
         "mechanism",
-        'count = torch.zeros(batch, dtype=torch.long, device=kind.get("device"))',
-        "from kinformer.core.mechanism import NoState\n        raise NoState('none')",
-        "return Sums(torch.zeros(batch, key_heads, v_dim, **kind), count)",
-        "return ()",
+        "total = torch.zeros(room",
+        "from kinformer.core.mechanism import NoState\n        raise NoState('none')\n        total = torch.zeros(room",
         says="start() says that there is no state but not what to do instead: 'none'",
     ),
     "is slow": law(
         "runs",
         "mechanism",
-        "real = k_pos",
-        "while True:\n            pass\n        real = k_pos",
+        "q, v, real =",
+        "while True:\n            pass\n        q, v, real =",
         says="no answer in 0.5 s; make the example smaller (width 16, 2 heads), or give --seconds",
         more=("--seconds", "0.5"),
     ),
@@ -217,25 +229,29 @@ BROKEN = {
     # a memory
     "fades": law("chunk", "memory", "[state.x, x]", "[0.9 * state.x, x]", says="cut into chunks of [1, 1], 2 tokens"),
     "reads empty slots": law(
-        "chunk", "memory", "(batch, n), -1", "(batch, n), 0", says="the state's x grew from [3, 2, 16] to [3, 4, 16]"
+        "chunk",
+        "memory",
+        "(room.batch, slots), -1",
+        "(room.batch, slots), 0",
+        says="the state's x grew from [3, 2, 16] to [3, 4, 16]",
     ),
     # a block
     "mixes rows": law(
         "batch_mates",
-        "block",
+        "join",
         "self.g * out.y",
         "self.g * out.y.mean(0)",
         says="rows [0] of 2 tokens give another result in a batch of three than by themselves",
     ),
     "writes to aux": law(
         "mutation",
-        "block",
+        "join",
         "out = f(norm(x))",
         'out = f(norm(x))\n        out.aux["g"] = self.g',
         says="the mapping aux of a part's Out is written to after it was returned",
     ),
     # depth
-    "shares one state": law("chunk", "depth", "else state[n]", "else state[0]", says="cut into chunks"),
+    "shares one state": law("chunk", "depth", "found.call(n", "found.call(0", says="cut into chunks"),
     "has no width": law(
         "runs",
         "depth",
@@ -244,7 +260,11 @@ BROKEN = {
         says="it cannot be put to work: AttributeError: 'Repeat' object has no attribute 'd'",
     ),
     "makes a state": law(
-        "chunk", "depth", "None if state is None else tuple(", "tuple(", says="no state went in and one came out"
+        "chunk",
+        "depth",
+        "return found.out(x)",
+        "return found.out(x)._replace(state=tuple(found.states))",
+        says="no state went in and one came out",
     ),
     # a member
     "takes the mean of the row": law(
@@ -258,10 +278,10 @@ BROKEN = {
         "norm=Centre",
         says="start() says that it can decode, but ",
     ),
-    # BREAKS
+    # breaks
     "breaks nothing": Case(
-        twin("block") + 'BREAKS = {"peek": "the paper sorts the whole row"}\n',
-        "BREAKS is out of date: every example keeps this law; drop 'peek' from it",
+        breaking("join", "peek", "the paper sorts the whole row"),
+        "breaks is out of date: it keeps this law; drop 'peek' from it",
         1,
         ("peek",),
     ),
@@ -269,9 +289,8 @@ BROKEN = {
 
 JUDGED = {
     "breaks what it says": Case(
-        twin("block", "out.y)", "out.y.mean(0))")
-        + 'BREAKS = {"batch_mates": "the paper takes the mean of the batch"}\n',
-        "~ batch_mates BREAKS: the paper takes the mean of the batch",
+        breaking("join", "batch_mates", "the paper takes the mean of the batch", "out.y)", "out.y.mean(0))"),
+        "~ batch_mates breaks: the paper takes the mean of the batch",
         0,
         ("batch_mates",),
     ),
@@ -304,7 +323,7 @@ JUDGED = {
         "Causal() & (Band(window) | Tokens(first))",
         "Causal() & Band(window) | Tokens(first)",
         code=0,
-        says="no state to judge: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads up to 1 positions ahead",
+        says="nothing to judge: no state to judge: ((Causal() & Band(left=4, right=None)) | Tokens(n=2)) reads up to 1 positions ahead",
     ),
 }
 
@@ -316,14 +335,12 @@ UNJUDGED = {
     ),
     "has empty examples": Case(ending("bias", "EXAMPLES = ()"), "is empty, and must be a tuple"),
     "is already made": Case(ending("bias", "EXAMPLES = (Decay(2),)"), "is a Decay that is already made; write lambda:"),
-    "is a class": Case(ending("pattern", "EXAMPLES = (Alternate,)"), "is the class Alternate; write Alternate(...)"),
-    "makes a pattern": Case(
-        ending("pattern", "EXAMPLES = (lambda: Alternate(),)"), "give the pattern itself: Alternate()"
+    "makes a number": Case(
+        ending("bias", "EXAMPLES = (lambda: 3,)"), "makes an int, which is none of pattern, bias, score,"
     ),
-    "makes a number": Case(ending("bias", "EXAMPLES = (lambda: 3,)"), "makes an int, which is none of pattern, bias,"),
     "is a number": Case(ending("bias", "EXAMPLES = (3,)"), "is an int, which is neither a pattern nor a function"),
     "cannot be built": Case(
-        ending("bias", "EXAMPLES = (lambda: Decay(two),)"), "cannot be built: line 38 of cannot_be_built.py: NameError"
+        ending("bias", "EXAMPLES = (lambda: Decay(two),)"), "cannot be built: line 26 of cannot_be_built.py: NameError"
     ),
     "does not import": Case(
         "import nothing_of_the_kind", "cannot be imported: line 1 of does_not_import.py: ModuleNot"
@@ -334,11 +351,11 @@ UNJUDGED = {
     "has a keyword without default": Case(
         twin("member", "d: int = 128", "d: int"), "the keyword 'd' of the member 'sinks'"
     ),
-    "breaks no law": Case(
-        twin("block") + 'BREAKS = {"chunks": "why"}', "names 'chunks', which is no law; the nearest is"
+    "breaks no law": Case(breaking("join", "chunks", "why"), "names 'chunks', which is no law; the nearest is"),
+    "breaks in a list": Case(
+        breaking("join", "chunk", "why").replace('{"chunk": "why"}', '["chunk"]'), "must be a dict of law and reason"
     ),
-    "breaks in a list": Case(twin("block") + 'BREAKS = ["chunk"]', "must be a dict of law and reason"),
-    "asks for no law": Case(twin("block"), "there is no law 'pek'; the nearest is 'peek'", laws=("pek",)),
+    "asks for no law": Case(twin("join"), "there is no law 'pek'; the nearest is 'peek'", laws=("pek",)),
 }
 CASES = BROKEN | JUDGED | UNJUDGED
 
@@ -378,7 +395,9 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
 def test_a_toy_keeps_every_law(said: dict, toy: str) -> None:
     code, out, err = said[toy]
     assert code == 0 and err == "", out + err
-    assert "✗" not in out and out.count("✓") >= 10 and out.rstrip().endswith("laws hold, none is broken")
+    assert (
+        "✗" not in out and out.count("✓") >= FEWER.get(toy, 10) and " none is broken" in out.splitlines()[-1]
+    )
 
 
 @pytest.mark.parametrize("name", [*BROKEN, *JUDGED])
@@ -435,9 +454,9 @@ def test_no_steeper_growth_is_said_than_two_doublings_agree_on(values: list[floa
     assert power(values) == found
 
 
-def test_laws_that_cannot_be_asked_are_none() -> None:
-    files = {path.stem for path in (ROOT / "kinformer" / "laws").glob("*.py")}
-    assert set(LAWS) <= files
+def test_every_law_can_be_asked() -> None:
+    files = {path.stem for path in (ROOT / "kinformer" / "laws").glob("*.py")} - {"__init__"}
+    assert set(laws()) == files
 
 
 @pytest.mark.prove

@@ -41,8 +41,8 @@ def conclude(said: Verdict | None, record_property: Callable[[str, object], None
     assert said is not None, "the law does not speak of it"
     record_property("law", said.law)
     record_property("part", said.part)
-    for why in said.unjudged:
-        record_property("unjudged", why)
+    for place, why in said.unjudged or ([("", said.text)] if said.end == "nothing" else []):
+        record_property("unjudged", f"{place}\t{why}")
     if said.end == "declared":
         record_property("breaks", said.text)
         pytest.xfail(said.text)
@@ -88,7 +88,7 @@ class Unhooked:
         answer = self.process.stdout.readline()
         assert answer, f"the process that compiles ended at {name}"
         law, part, end, text, unjudged = json.loads(answer)
-        return Verdict(law, part, end, text, tuple(unjudged))
+        return Verdict(law, part, end, text, tuple((place, why) for place, why in unjudged))
 
     def close(self) -> None:
         assert self.process.stdin is not None and self.process.stdout is not None

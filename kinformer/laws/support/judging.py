@@ -20,14 +20,14 @@ End = Literal["holds", "broken", "declared", "slow", "nothing"]
 class Verdict:
     """What a law found of a part: it holds, it is broken, `breaks` says so, no answer in time, or nothing to judge.
 
-    `unjudged` says why of each way of use, "place | reason", that was not looked at.
+    `unjudged` has each way of use that was not looked at, "" for the plain one, and why.
     """
 
     law: str
     part: str
     end: End
     text: str
-    unjudged: tuple[str, ...] = ()
+    unjudged: tuple[tuple[str, str], ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -112,18 +112,19 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
         found = subjects(law, one)
     except Exception as error:
         return Verdict(name, one.name, "broken", f"it cannot be put to work: {told(error, one.file)}")
-    reason, unjudged, held = one.breaks.get(name), [], 0
+    reason, held = one.breaks.get(name), 0
+    unjudged: list[tuple[str, str]] = []
     for subject in found:
         place = getattr(subject, "place", "")
-        where, at = (f"{place}: ", f"{place} | ") if place else ("", "")
+        where = f"{place}: " if place else ""
         refusal = subject.refusal() if hasattr(subject, "refusal") else ""
         if refusal:
-            unjudged.append(f"{at}{refusal}")
+            unjudged.append((place, refusal))
             continue
         try:
             finding = next(iter(law.judge(subject)), None)
         except Unjudged as why:
-            unjudged.append(f"{at}{why}")
+            unjudged.append((place, str(why)))
         except Exception as error:
             return Verdict(name, one.name, "broken", f"{where}it fails: {told(error, one.file)}")
         else:
@@ -136,7 +137,7 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
         return None
     if reason:
         return Verdict(name, one.name, "broken", f"breaks is out of date: it keeps this law; drop {name!r} from it")
-    text = law.SAYS if held else f"nothing to judge: {unjudged[0].rpartition(' | ')[2]}"
+    text = law.SAYS if held else f"nothing to judge: {unjudged[0][1]}"
     return Verdict(name, one.name, "holds" if held else "nothing", text, tuple(unjudged))
 
 
