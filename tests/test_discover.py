@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from kinformer import discover
-from kinformer.discover import KINDS, Record, examples, find_member, member, members, modules, parse_keywords
+from kinformer.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
 from kinformer.keywords import describe, split
 
 
@@ -44,7 +44,7 @@ def test_a_folder_is_the_registry() -> None:
     assert found["band"].__name__ == "kinformer.patterns.band"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", kinds())
 def test_every_kind_can_be_listed(kind: str) -> None:
     pairs = list(examples(kind))
     assert {name for name, _ in pairs} <= set(modules(kind))
@@ -69,11 +69,41 @@ def test_a_module_that_does_not_import_is_named(monkeypatch: pytest.MonkeyPatch)
         modules("patterns")
 
 
-def plug(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    def found(group: str) -> tuple[EntryPoint, ...]:
-        return (EntryPoint(name, value, group),) if group == "kinformer.maps" else ()
+class Points(tuple[EntryPoint, ...]):
+    """Entry points of one group, as importlib.metadata gives them."""
 
-    monkeypatch.setattr(discover, "entry_points", found)
+    @property
+    def groups(self) -> set[str]:
+        return {point.group for point in self}
+
+
+def plug(monkeypatch: pytest.MonkeyPatch, name: str, value: str, kind: str = "maps") -> None:
+    """A plugin of a kind, and no other."""
+    points = Points([EntryPoint(name, value, f"kinformer.{kind}")])
+    monkeypatch.setattr(
+        discover, "entry_points", lambda group="": Points(one for one in points if group in ("", one.group))
+    )
+
+
+def test_a_folder_of_parts_is_a_kind_and_other_folders_are_none() -> None:
+    assert {"patterns", "mechanisms", "members"} <= set(kinds())
+    assert not {"core", "cli", "data", "execute", "laws", "train"} & set(kinds())
+
+
+def test_a_group_of_plugins_is_a_kind_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    plug(monkeypatch, "average", "json.decoder", "mixers")
+    assert "mixers" in kinds() and list(modules("mixers")) == ["average"]
+    plug(monkeypatch, "mine", "json.decoder", "laws")
+    assert "laws" not in kinds() and "mine" in modules("laws") and "support" not in modules("laws")
+
+
+def test_an_example_is_a_function_a_class_an_instance_or_an_example() -> None:
+    from kinformer.core.example import Example
+
+    assert Example.of(Model).make is Model and isinstance(Example.of(lambda: 3).make(), int)
+    assert Example.of((1, 2)).make() == (1, 2)
+    declared = Example(Model, breaks={"peek": "why"})
+    assert Example.of(declared) is declared
 
 
 def test_a_plugin_stands_beside_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,20 +111,32 @@ def test_a_plugin_stands_beside_the_folder(monkeypatch: pytest.MonkeyPatch) -> N
     assert modules("maps")["extra"] is json.decoder
 
 
-def test_a_plugin_that_is_no_module_or_does_not_import_or_has_a_name_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    plug(monkeypatch, "extra", "json:loads")
-    with pytest.raises(ImportError, match="the plugin json:loads must name a module, and names a function"):
-        modules("maps")
-    plug(monkeypatch, "extra", "no_such_module_anywhere")
-    with pytest.raises(ImportError, match="no_such_module_anywhere failed to import: ModuleNotFoundError"):
-        modules("maps")
-    monkeypatch.setattr(discover, "entry_points", lambda group: (EntryPoint("band", "json", group),))
-    with pytest.raises(ImportError, match="the plugin json is called 'band', and patterns has one of that name"):
-        modules("patterns")
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("extra", "json:loads", "a plugin of maps is left out: json:loads must name a module, and names a function"),
+        ("extra", "no_such_module", "a plugin of maps is left out: no_such_module failed to import: ModuleNotFoundErr"),
+        ("elu", "json", "a plugin of maps is left out: json is called 'elu', and maps has one of that name"),
+    ],
+)
+def test_a_faulty_plugin_is_named_in_a_warning_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    plug(monkeypatch, name, value)
+    with pytest.warns(UserWarning, match=f"^{says}") as caught:
+        found = modules("maps")
+    assert len(caught) == 1 and "\n" not in str(caught[0].message)
+    assert "extra" not in found and found["elu"].__name__ == "kinformer.maps.elu"
+
+
+def test_a_member_is_found_beside_a_plugin_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    plug(monkeypatch, "broken", "no_such_module", "members")
+    with pytest.warns(UserWarning, match="a plugin of members is left out: no_such_module"):
+        assert find_member("gpt") is not None
 
 
 def test_discovery_and_its_import_bring_in_no_torch() -> None:
-    code = "import sys; from kinformer.discover import KINDS, member; sys.exit('torch' in sys.modules)"
+    code = "import sys; from kinformer.discover import kinds, member; kinds(); sys.exit('torch' in sys.modules)"
     root = Path(__file__).parents[1]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 

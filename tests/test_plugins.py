@@ -9,13 +9,25 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+# the folder, or group of plugins, of each toy; nobody but its plugins has mixers
 KINDS = {
     "pattern": "patterns",
     "bias": "biases",
     "mechanism": "mechanisms",
+    "score": "scores",
+    "shortener": "shorteners",
+    "mixer": "mixers",
     "memory": "memories",
-    "block": "blocks",
+    "projection": "projections",
+    "rotation": "positions",
+    "aggregation": "aggregations",
+    "join": "blocks",
+    "feedforward": "feedforward",
     "depth": "depth",
+    "loss": "losses",
+    "model": "models",
+    "law": "laws",
+    "executor": "execute",
     "member": "members",
 }
 PROJECT = """
@@ -42,6 +54,36 @@ for words in json.load(sys.stdin):
     found[words[0] + " " + words[1]] = code, out.getvalue(), err.getvalue()
 assert find_member("sinks").origin.file is None
 found["home"] = modules("members")["sinks"].__file__
+print(json.dumps(found))
+"""
+JUDGE = """
+import json, sys
+import torch
+from kinformer import attend, fit
+from kinformer.discover import kinds, modules
+from kinformer.laws.support.judging import discovered, laws, verdict
+found = {"kinds": kinds(), "verdicts": [], "executors": []}
+for kind in json.load(sys.stdin):
+    for one in discovered(kind):
+        if one.name.split(".")[1].startswith(("toy_", "sinks")):
+            for name, law in laws().items():
+                said = verdict(name, law, one) if name not in ("compiles", "learns") else None
+                if said is not None:
+                    found["verdicts"].append((kind, said.law, said.end, said.text))
+x = torch.randn(1, 2, 5, 8)
+same = torch.allclose(attend(x, x, x, impl="toy_executor").y, attend(x, x, x, impl="reference").y, atol=1e-6)
+found["executor reads the same"] = same
+torch.manual_seed(0)
+model = modules("models")["toy_model"].EXAMPLES[0]()
+def batch(seed):
+    tokens = torch.randint(2, (32, 1), generator=torch.Generator().manual_seed(seed)).expand(-1, 6)
+    return tokens, tokens[:, 0]
+def accuracy():
+    (right, count), = model.judge(batch(1000)).totals.values()
+    return float(right / count)
+before = accuracy()
+fit(model, [batch(seed) for seed in range(50)], steps=50, lr=3e-3)
+found["classifier"] = before, accuracy()
 print(json.dumps(found))
 """
 
@@ -71,6 +113,22 @@ def _do(command: list[str], folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def _python(code: str, given: object, target: Path, folder: Path) -> dict:
+    """What a program prints that has the package on its path."""
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{target}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(given), env=env, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def judged(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    """What every law says of every toy, found as a plugin."""
+    return _python(JUDGE, sorted(set(KINDS.values()) - {"laws"}), target, tmp_path_factory.mktemp("judged"))
+
+
 @pytest.fixture(scope="module")
 def said(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     """Exit code, stdout and stderr of every command, in a process that has the package on its path."""
@@ -87,12 +145,7 @@ def said(target: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
         ["generate", str(out / "train"), "--prompt", "the ", "--tokens", "4"],
         ["compare", small, "gpt(d=16, depth=1, heads=2)", "--minutes", "0.003", "--out", str(out / "all"), *data],
     ]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{target}{os.pathsep}{ROOT}"}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(commands), env=env, cwd=out, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = _python(RUN, commands, target, out)
     found["generate"] = found.pop(f"generate {out / 'train'}")
     found["compare"] = found.pop(f"compare {small}")
     return found
@@ -118,3 +171,28 @@ def test_it_trains_writes_and_is_compared(said: dict) -> None:
     assert "sinks(d=16, depth=1, heads=2): " in said["train sinks"][1] and "bits per byte" in said["train sinks"][1]
     assert said["generate"][1].startswith("the ")
     assert all(f"{name}(d=16, depth=1, heads=2)" in said["compare"][1] for name in ("sinks", "gpt"))
+
+
+def test_a_new_kind_is_a_group_of_plugins_and_no_edit(judged: dict) -> None:
+    assert "mixers" in judged["kinds"] and not {"laws", "execute"} & set(judged["kinds"])
+
+
+@pytest.mark.parametrize("kind", sorted(set(KINDS.values()) - {"laws"}))
+def test_every_kind_is_judged_by_the_laws(judged: dict, kind: str) -> None:
+    said = [(law, end, text) for found, law, end, text in judged["verdicts"] if found == kind]
+    assert said and any(end == "holds" for _, end, _ in said)
+    assert all(end in ("holds", "nothing") for _, end, _ in said), said
+
+
+def test_a_law_of_a_plugin_judges_all_patterns(judged: dict) -> None:
+    assert ["patterns", "toy_law", "broken"] not in [found[:3] for found in judged["verdicts"]]
+    assert [found[1] for found in judged["verdicts"] if found[0] == "patterns"].count("toy_law") == 1
+
+
+def test_an_executor_of_a_plugin_serves_attend(judged: dict) -> None:
+    assert judged["executor reads the same"]
+
+
+def test_a_model_with_one_answer_per_row_is_trained(judged: dict) -> None:
+    before, after = judged["classifier"]
+    assert before < 0.9 < after

@@ -22,8 +22,11 @@ PACKAGE = ROOT / "kinformer"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "execute" / "__init__.py"}
 PART_FILES = [
-    file for kind in discover.KINDS for file in sorted((PACKAGE / kind).glob("*.py")) if file.name != "__init__.py"
+    file for kind in discover.kinds() for file in sorted((PACKAGE / kind).glob("*.py")) if file.name != "__init__.py"
 ]
+LAWS = {file.stem for file in (PACKAGE / "laws").glob("*.py")} - {"__init__"}
+# executors and laws are judged as files; rules of exits and losses are parts of what depth/ and memories/ hold
+NO_KINDS = {"cli", "core", "data", "execute", "exits", "laws", "losses", "train"}
 EXECUTOR_FILES = [file for file in sorted((PACKAGE / "execute").rglob("*.py")) if file not in MORE_THAN_A_DOCSTRING]
 
 
@@ -72,10 +75,17 @@ def test_a_part_has_examples(file: Path) -> None:
 
 @pytest.mark.parametrize("file", PART_FILES, ids=short)
 def test_breaks_name_laws_that_exist(file: Path) -> None:
-    laws = {path.stem for path in (PACKAGE / "laws").glob("*.py")}
-    breaks = getattr(discover.modules(file.parent.name)[file.stem], "BREAKS", {})
-    assert breaks.keys() <= laws, f"{short(file)}: BREAKS names {sorted(breaks.keys() - laws)}, which are no laws"
-    assert all(len(reason.split()) > 3 for reason in breaks.values()), f"{short(file)}: each of BREAKS needs its reason"
+    for name, example in discover.examples(file.parent.name):
+        if name == file.stem:
+            wrong = sorted(example.breaks.keys() - LAWS)
+            assert not wrong, f"{short(file)}: breaks names {wrong}, which are no laws"
+            assert all(len(reason.split()) > 3 for reason in example.breaks.values()), f"{short(file)}: say why"
+
+
+def test_every_folder_is_a_kind_of_parts_or_known_to_be_none() -> None:
+    """A folder of parts without EXAMPLES would not be judged, and nobody would hear of it."""
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders - set(discover.kinds()) == NO_KINDS
 
 
 @pytest.mark.parametrize("file", EXECUTOR_FILES, ids=short)

@@ -25,3 +25,6 @@ class Timing(nn.Module):
 
     def forward(self, pos: Int[Tensor, "B T"], step: int) -> Float[Tensor, "B T D"]:
         return self.waves(pos) + self.waves(torch.where(pos >= 0, step, -1))
+
+
+EXAMPLES = (lambda: Timing(16),)
