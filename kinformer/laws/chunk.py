@@ -13,7 +13,7 @@ from kinformer.laws.support.subject import EFFORT, Subject
 
 SAYS = "cut anywhere, the state carried on, it gives what one call gives"
 OVER = "layer"
-LENGTH = 17
+LENGTH = 13
 
 
 def judge(subject: Subject) -> Iterator[str]:
@@ -42,7 +42,9 @@ def _cut(length: int, subject: Subject, module: Any, seed: int) -> None:
     agree_out(whole, plain, "a call with a fresh state differs from one without", batch.pos)
     if plain.state is not None:
         raise Broken("no state went in and one came out: training would pay for a cache")
-    for told, sizes in ((length, [1] * length), (2 * length, _drawn(length, seed)), (length // 3 + 1, _primes(length))):
+    even = ((length, [1] * length), (length // 3 + 1, _primes(length)))
+    odd = ((2 * length, _drawn(length, seed)), (length // 3 + 1, [1] * length))
+    for told, sizes in odd if seed % 2 else even:
         sentence = f"cut into chunks of {sizes}, {length} tokens give another result than in one call"
         out = chunked(subject, module, batch, sizes, subject.start(module, 3, told))
         agree_out(out, whole, sentence, batch.pos)

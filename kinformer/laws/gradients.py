@@ -15,24 +15,28 @@ from kinformer.laws.support.subject import ROWS, Subject
 
 SAYS = "cut anywhere, the state carried with its graph, gradients are the same; none flows where a part stops it"
 OVER = "layer"
-LENGTH = 11
+LENGTH = 9
 
 
 def judge(subject: Subject) -> Iterator[str]:
     """A row in one call and in chunks, by every parameter. A part names in `stops` the pairs that give no gradient."""
     module = subject.build()
     stateless, judged = "", False
-    for training in (False, True):
-        module.train(training)
+    for _ in subject.modes(module):
         stateless = subject.no_state(module) or ""
         if not stateless:
             yield from smallest(_cut, LENGTH, subject, module)
         stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
-        if stops and training and isinstance(module, Attention):
+        if stops and isinstance(module, Attention) and not _decoding(module):
             yield from smallest(_stopped, LENGTH, subject, module, stops[0])
         judged = judged or not stateless or bool(stops)
     if not judged:
         raise Unjudged(f"no state to cut at: {stateless}")
+
+
+def _decoding(module: Attention) -> bool:
+    """Is it read without its memory, which is there in training, or where no cache holds as much?"""
+    return module.memory is not None and module.memory.cached and not module.training
 
 
 def _cut(length: int, subject: Subject, module: Any) -> None:

@@ -19,7 +19,7 @@ from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject
 
 SAYS = "it reads nothing ahead of what it says"
 OVER = "layer"
-LENGTH = 11
+LENGTH = 9
 
 
 def judge(subject: Subject) -> Iterator[str]:
@@ -31,12 +31,10 @@ def judge(subject: Subject) -> Iterator[str]:
     judged = False
     for _ in subject.modes(module):
         decodes, because = subject.no_state(module) is None, _promise(subject, module)
-        if because:
-            for seed in range(EFFORT):
-                yield from smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, because)
-            yield from smallest(_behind, LENGTH, subject, module, because)
+        for seed in range(EFFORT) if because else ():
+            yield from smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, because)
         if because or subject.pattern is not None:
-            yield from smallest(_differentiate, LENGTH, subject, module, decodes)
+            yield from smallest(_differentiate, LENGTH, subject, module, decodes, because)
             judged = True
     if not judged:
         raise Unjudged("it promises nothing: it has no state, and reads ahead by its pattern or names none")
@@ -97,18 +95,14 @@ def _column(mark: Tensor, x: Tensor) -> Tensor:
     return mark if x.dim() == 2 else mark[..., None]
 
 
-def _behind(length: int, subject: Subject, module: Any, because: str) -> None:
+def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, because: str) -> None:
     batch = subject.ragged(length)
-    ahead = reads(subject, module, batch).triu(1) > 0
-    if ahead.any():
+    found = reads(subject, module, batch)
+    ahead = found.triu(1) > 0
+    if because and ahead.any():
         r, t, s = ahead.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
         raise Broken(f"reads position {key} at position {query} of {length}: {because}, so it may not read ahead")
-
-
-def _differentiate(length: int, subject: Subject, module: Any, decodes: bool) -> None:
-    batch = subject.ragged(length)
-    found = reads(subject, module, batch)
     if subject.pattern is not None:
         _exactly(subject.pattern, module.projection.heads, batch, found)
     elif (found[batch.real].sum(-1) == 0).all():

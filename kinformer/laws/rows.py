@@ -77,12 +77,13 @@ def _fork(subject: Subject, module: Any, state: State, rest: Batch, other: Batch
     for (name, mine), (_, its) in zip(leaves(copy), leaves(state), strict=True):
         if mine.numel() and mine.data_ptr() == its.data_ptr():
             raise Broken(f"the state's {name or 'leaf'} and its fork are one memory, so writing to one writes to both")
-    want = subject.call(module, rest, fork(state))
-    half, end = rest.size[1] // 2, rest.size[1]
+    middle, end = rest.size[1] // 2, rest.size[1]
     with torch.no_grad():  # where a state is written in place
-        first = subject.call(module, rest.columns(0, half), state)
-        subject.call(module, other.columns(0, half), copy)
-        second = subject.call(module, rest.columns(half, end), first.state)
+        alone = subject.call(module, rest.columns(0, middle), fork(state))
+        want = joined([alone, subject.call(module, rest.columns(middle, end), alone.state)])
+        first = subject.call(module, rest.columns(0, middle), state)
+        subject.call(module, other.columns(0, middle), copy)
+        second = subject.call(module, rest.columns(middle, end), first.state)
     agree_out(joined([first, second]), want, "a state goes on otherwise because its fork does", rest.pos)
 
 

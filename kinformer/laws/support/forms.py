@@ -84,7 +84,8 @@ def _pattern(p: Pattern, make: Make) -> Forms:
         return
     causal = Causal() & p
     yield Subject(p, _layer_of(partial(Softmax, causal)), "Causal() & it", pattern=causal)
-    yield Subject(p, _layer_of(partial(Softmax, p)), "by itself", pattern=p)
+    if p.reach()[1] > 0:  # otherwise it is the same set
+        yield Subject(p, _layer_of(partial(Softmax, p)), "by itself", pattern=p)
 
 
 def _bias(bias: Bias, make: Make) -> Forms:

@@ -98,8 +98,9 @@ class Subject:
         if not self.vocab:
             return module(batch.x, state, batch.context())
         limited = batch.only is not None or batch.also is not None
-        ctx = batch.context() if limited else None
-        if self.source and batch.source is not None:
+        # the context of a model holds no tokens of a source: the model encodes them itself
+        ctx = dataclasses.replace(batch, source=None, source_pos=None).context() if limited else None
+        if batch.source is not None:
             return module.logits(batch.x, state, ctx, source=batch.source)
         return module.logits(batch.x, state, ctx)
 
