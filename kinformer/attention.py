@@ -55,6 +55,8 @@ class Attention(Layer):
         a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
         if memory is not None:
             _check_memory(a_part("memory", memory, Memory, "one, such as Hidden(64, 64)"), mechanism, projection, cross)
+        if aggregation is not None:
+            a_part("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
         self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
         self.projection, self.mechanism, self.memory = projection, mechanism, memory
         sizes = self.sizes
@@ -177,6 +179,10 @@ def _check_memory(memory: Memory, mechanism: Mechanism, projection: Projection, 
         name = type(mechanism).__name__
         raise ValueError(
             f"{name} reads no keys but those of the call, so a memory is of no use; use Softmax, or drop it"
+        )
+    if mechanism.sends:
+        raise ValueError(
+            f"a memory cuts rows, and {type(mechanism).__name__} sends up {min(mechanism.sends)!r} of whole rows"
         )
     memory.agree(mechanism.pattern, projection.heads)
 

@@ -28,6 +28,10 @@ class ResidualBlock(Layer):
         super().__init__()
         if not layers:
             raise ValueError("a block got no sublayers; give it at least one, such as Attention(...) and MLP(d)")
+        if not len(layers) == len(joins) == len(norms):
+            raise ValueError(
+                f"a block of {len(layers)} sublayers got {len(joins)} joins and {len(norms)} norms; give as many"
+            )
         self.d = layers[0].d
         widths = {layer.d for layer in layers}
         if len(widths) > 1:

@@ -53,9 +53,11 @@ class KV(NamedTuple):
         )
 
     @staticmethod
-    def of(keys: Keys, now: Int[Tensor, " B"]) -> "KV":
-        """A cache that holds these keys and no other: what is kept of a source."""
-        return KV(keys.k, keys.v, keys.pos[:, 0], now, dict(keys.sides), dict(keys.labels), dict(keys.tags))
+    def of(keys: Keys, old: "KV") -> "KV":
+        """A cache that holds these keys and no other, as precisely as the old one: what is kept of a source."""
+        k, v = keys.k.to(old.k.dtype), keys.v.to(old.v.dtype)
+        sides = {name: side.to(old.k.dtype) for name, side in keys.sides.items()}
+        return KV(k, v, keys.pos[:, 0], old.now, sides, dict(keys.labels), dict(keys.tags))
 
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, own: bool = True) -> Keys:
         """The first `used` slots as keys; `pos` are their positions."""
@@ -66,15 +68,17 @@ class KV(NamedTuple):
 
     def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys) -> "KV":
         """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring; `pos` as it is."""
-        labels = {name: self.labels.get(name, torch.zeros_like(self.pos)) for name in {**self.labels, **keys.labels}}
-        given = {name: keys.labels.get(name, torch.zeros_like(keys.pos[:, 0])) for name in labels}
+        if missing := self.labels.keys() - keys.labels.keys():
+            raise ValueError(f"labels {min(missing)!r} came with earlier tokens of the row; give them with all")
+        # what came without a label is of none: -1
+        labels = {name: self.labels.get(name, torch.full_like(self.pos, -1)) for name in keys.labels}
         return KV(
             change(self.k, keys.k, 2),
             change(self.v, keys.v, 2),
             self.pos,
             self.now,
             {name: change(side, keys.sides[name], 2) for name, side in self.sides.items()},
-            {name: change(label, given[name], 1) for name, label in labels.items()},
+            {name: change(label, keys.labels[name], 1) for name, label in labels.items()},
             {name: change(tag, keys.tags[name], 2) for name, tag in self.tags.items()},
         )
 
@@ -113,13 +117,15 @@ def written(
                 "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
             )
         pos = ctx.memo.get(lambda: state.pos[:, None], "by head", state.pos)
-        return state.keys(pos, own=False), state
+        return _cast(state.keys(pos, own=False), queries.q), state
     if state is None:
         return keys, None
+    if keys.pos.shape[1] != 1:
+        raise ValueError("a cache keeps one position of a key for all heads; read keys with positions by head unkept")
     if not keys.own:
-        return keys, KV.of(keys, state.now)
-    if not keys.k.shape[2]:
-        return state.keys(state.pos[:, None]), state
+        return keys, KV.of(keys, state)
+    if not keys.pos.numel():
+        return _cast(state.keys(state.pos[:, None]), queries.q), state
     key = ("slots", pattern, state.pos, state.now, ctx.pos)
     return _carried_out(ctx.memo.get(lambda: _planned(state, queries, pattern, ctx), *key), state, keys)
 
@@ -141,8 +147,8 @@ def _planned(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> Pla
         step = length == 1 and size > 0
         return _placed(pos, live, new, after) if step else _compacted(pos, new, after, pattern)
     both = torch.cat([pos, new], 1)
-    remain = (both >= 0) & pattern.live(both, after[:, None])
-    numbers, plan, mask = [live.sum(1).amax(), remain.sum(1).amax()], None, None
+    remain = ((both >= 0) & pattern.live(both, after[:, None])).sum(1).amax()
+    numbers, plan, mask = [live.sum(1).amax(), remain], None, None
     heads = range(queries.head, queries.head + queries.q.shape[1])
     if length <= size:
         plan = _placed(pos, live, new, after)
@@ -193,8 +199,8 @@ def _compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> Pla
 
 
 def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
-    both = (keys.k, keys.v, *keys.sides.values(), state.k, state.v, *state.sides.values())
-    learning = torch.is_grad_enabled() and any(x.requires_grad for x in both)
+    # not even where keys are frozen: a graph may hold what was read of the cache
+    learning = torch.is_grad_enabled()
 
     def write(old: Tensor, new: Tensor, dim: int) -> Tensor:
         new = _spoiled(new.to(old.dtype), plan.lost)
@@ -215,8 +221,12 @@ def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     kept = kept._replace(pos=plan.pos, now=plan.now)
     if plan.alone:
         return keys, kept
-    read = full.keys(plan.read_pos, plan.used)
-    return read._replace(k=read.k.to(keys.k.dtype), v=read.v.to(keys.v.dtype)), kept
+    return _cast(full.keys(plan.read_pos, plan.used), keys.k), kept
+
+
+def _cast(keys: Keys, like: Tensor) -> Keys:
+    """Kept keys as those who ask are."""
+    return keys if keys.k.dtype == like.dtype else keys._replace(k=keys.k.to(like.dtype), v=keys.v.to(like.dtype))
 
 
 def _spoiled(x: Tensor, lost: Tensor | None) -> Tensor:

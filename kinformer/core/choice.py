@@ -4,6 +4,7 @@ A backward that recomputes a layer multiplies in another order than its forward 
 to the other side, and the gradients are those of another function. So choices are written down and read back.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -35,21 +36,31 @@ class _Taping(AbstractContextManager[None]):
         self.write, self.made = write, made
 
     def __enter__(self) -> None:
-        _tape.append((self.write, None if self.made is None else iter(self.made)))
+        _here.tape.append((self.write, None if self.made is None else iter(self.made)))
 
     def __exit__(self, *error: object) -> None:
-        _tape.pop()
+        _here.tape.pop()
 
 
-_tape: list[tuple[Callable[[Tensor], None] | None, Iterator[Tensor] | None]] = []
+Tape = list[tuple[Callable[[Tensor], None] | None, Iterator[Tensor] | None]]
+
+
+class _Here(threading.local):
+    """Each thread has its own tape: backwards of several devices compute layers again at the same time."""
+
+    def __init__(self) -> None:
+        self.tape: Tape = []
+
+
+_here = _Here()
 
 
 def choice(make: Callable[[], Tensor]) -> Tensor:
     """A hard choice: what `make` gives, or gave when this was first computed."""
-    if torch.compiler.is_compiling() or not _tape:
+    if torch.compiler.is_compiling() or not _here.tape:
         return make()
     writing = []
-    for write, read in reversed(_tape):
+    for write, read in reversed(_here.tape):
         if write is not None:
             writing.append(write)
         if read is not None:  # all that goes on inside is done again, so nothing further out knows more

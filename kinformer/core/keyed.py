@@ -52,7 +52,10 @@ class Keyed(Mechanism):
         return narrowed(self.pattern, ctx.only, ctx.also)
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {**self.score.sides(sizes), **({} if self.bias is None else self.bias.sides(sizes))}
+        of_score, of_bias = self.score.sides(sizes), {} if self.bias is None else self.bias.sides(sizes)
+        if twice := of_score.keys() & of_bias.keys():
+            raise ValueError(f"the score and the bias both want a side {min(twice)!r}; rename it in one of them")
+        return {**of_score, **of_bias}
 
     def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
         return {} if self.bias is None else self.bias.key_sides(sizes)
@@ -96,7 +99,7 @@ class Keyed(Mechanism):
             self.dropout if self.training else 0.0,
             None,
             ctx.run,
-            ctx.full and (state is None or found is keys or not own),
+            ctx.full and (state is None or found is keys),
             ctx.below,
             ctx.memo,
         )

@@ -86,11 +86,13 @@ class Context:
     remember: bool = False
 
     def __post_init__(self) -> None:
-        if self.pos.dtype == torch.bool or self.pos.is_floating_point() or self.pos.dim() != 2:
-            raise ValueError(
-                f"positions are whole numbers [B T], and {self.pos.dtype} of shape {list(self.pos.shape)} came; "
-                "Context.of(x, mask) numbers the tokens where a mask is True"
-            )
+        for pos in (self.pos, self.source_pos):
+            if pos is not None and not (isinstance(pos, Tensor) and whole(pos) and pos.dim() == 2):
+                came = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
+                raise ValueError(
+                    f"positions are whole numbers [B T], and {came} came; "
+                    "Context.of(x, mask) numbers the tokens where a mask is True: give source_pos=Context.of(...).pos"
+                )
 
     @classmethod
     def of(cls, x: Tensor, mask: Bool[Tensor, "B T"] | None = None) -> "Context":
@@ -183,7 +185,9 @@ class Layer(nn.Module, ABC):
     sends: frozenset[str] = frozenset()
 
     def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
-        return super().__call__(x, state, Context.of(x) if ctx is None else ctx)
+        if ctx is None:
+            ctx = Context.of(x) if state is None else _going_on(x, state)
+        return super().__call__(x, state, ctx)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """The state before the first token, for rows of up to `length` tokens; () for no state.
@@ -194,6 +198,23 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out: ...
+
+
+def _going_on(x: Tensor, state: State) -> Context:
+    """The context of tokens behind those that a state has read."""
+    from kinformer.core.state import leaves
+
+    found = dict(leaves(state))
+    if found and "now" not in found:
+        raise ValueError("this state does not tell how far it has read; give Context(pos, run=True) beside it")
+    at = torch.arange(x.shape[1], device=x.device)
+    pos = found["now"][:, None] + at if found else at.expand(len(x), -1)
+    return Context(pos, run=True, full=True)
+
+
+def whole(pos: Tensor) -> bool:
+    """Are these whole numbers, as positions are? A mask is not."""
+    return pos.dtype != torch.bool and not pos.is_floating_point()
 
 
 def room(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> Room:

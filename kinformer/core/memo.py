@@ -63,4 +63,9 @@ def fresh() -> Memo:
 
 
 def _name(key: tuple) -> tuple:
-    return tuple(id(part) if isinstance(part, Tensor) else part for part in key)
+    return tuple(_identity(part) if isinstance(part, Tensor) else part for part in key)
+
+
+def _identity(tensor: Tensor) -> tuple[int, int]:
+    # with the count of writes: positions that were changed in place are others
+    return id(tensor), 0 if tensor.is_inference() else tensor._version

@@ -225,7 +225,8 @@ class Heads(Pattern):
 
     patterns: tuple[Pattern, ...]
 
-    def __init__(self, *patterns: Pattern):
+    def __init__(self, *given: Pattern, patterns: tuple[Pattern, ...] = ()):
+        patterns = given or patterns  # by name where a wrapper rebuilds dataclasses
         if not patterns:
             raise ValueError("Heads got no pattern; give one for each head, or a few that the heads take in turn")
         for n, pattern in enumerate(patterns):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
+from kinformer.scores.product import Product
 
 
 def scores(request: Request) -> Float[Tensor, "B H T S"]:
@@ -18,7 +19,9 @@ def scores(request: Request) -> Float[Tensor, "B H T S"]:
         return found
     change = request.bias.bind(request)
     b, h, i, j = (torch.arange(n, device=found.device) for n in found.shape)
-    return change(found, b[:, None, None, None], h[:, None, None], i[:, None], j)
+    changed = change(found, b[:, None, None, None], h[:, None, None], i[:, None], j)
+    # what a score shut out stays out; the plain product shuts out nothing
+    return changed if type(request.score) is Product else changed.masked_fill(found == -torch.inf, -torch.inf)
 
 
 def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"] | None:

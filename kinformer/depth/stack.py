@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from kinformer.core.collected import Collected, flow
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.state import shared
 
 
 class Stack(Layer):
@@ -35,7 +36,7 @@ class Stack(Layer):
         return flow(self.layers, rising=True)[1]
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
-        return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)
+        return shared(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)

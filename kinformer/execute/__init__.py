@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import one_of
+from kinformer.core.checks import a_part, a_pattern, one_of
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.layer import Context
+from kinformer.core.layer import Context, whole
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern, narrowed
 from kinformer.core.read import Read
@@ -88,14 +88,22 @@ def attend(
     Errors: ValueError for shapes that do not fit, for positions [B T], for an unknown impl or one that cannot do what
     was asked. Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
+    a_pattern("pattern", pattern)
+    if bias is not None:
+        a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
     _check_shapes(q, k, v, q_pos, k_pos)
+    if q_pos is None and q.shape[2] > k.shape[2] and type(pattern) is not Full:
+        raise ValueError(f"{q.shape[2]} queries are no last ones of {k.shape[2]} keys; give q_pos= and k_pos=")
     plain = q_pos is None and k_pos is None
+    # what a context promises of its positions says nothing of others
+    same = ctx is not None and q_pos is ctx.by_head and (k_pos is q_pos or _of_source(k_pos, ctx))
+    own = ctx is None or k_pos is None or k_pos is ctx.by_head
     if k_pos is None:
         k_pos = torch.arange(k.shape[2], device=q.device).expand(k.shape[0], 1, -1)
     if q_pos is None:
         # one object where queries stand where keys do: by that executors know it
-        q_pos = k_pos if q.shape[2] == k.shape[2] else k_pos[..., k.shape[2] - q.shape[2] :]
-    own = ctx is None or k.shape[2] == ctx.pos.shape[1]
+        last = torch.arange(q.shape[2], device=q.device) + max(k.shape[2] - q.shape[2], 0)
+        q_pos = k_pos if q.shape[2] == k.shape[2] else last.expand(q.shape[0], 1, -1)
     labels = {} if ctx is None else ctx.labels
     request = Request(
         Queries(q, q_pos, sides or {}, labels),
@@ -107,12 +115,16 @@ def attend(
         lse,
         dropout,
         rows,
-        plain or (ctx is not None and ctx.run),
-        plain or (ctx is not None and ctx.full),
+        plain or (same and ctx is not None and ctx.run),
+        plain or (same and ctx is not None and ctx.full),
         {} if ctx is None else ctx.below,
         Memo() if ctx is None else ctx.memo,
     )
     return read(request.prepared(), impl)
+
+
+def _of_source(k_pos: Tensor | None, ctx: Context) -> bool:
+    return ctx.source_pos is not None and k_pos is ctx.source_by_head
 
 
 def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: Tensor | None) -> None:
@@ -122,10 +134,11 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: 
     if q.shape[3] != k.shape[3]:
         raise ValueError(f"queries and keys have other widths ({shapes}); give both the same K")
     for name, pos, x in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
-        fits = pos is None or (pos.dim() == 3 and len(pos) == len(x) and pos.shape[2] == x.shape[2])
-        if not fits or (pos is not None and pos.shape[1] not in (1, q.shape[1])):
-            assert pos is not None
+        if pos is None:
+            continue
+        fits = pos.dim() == 3 and len(pos) == len(x) and pos.shape[2] == x.shape[2] and whole(pos)
+        if not fits or pos.shape[1] not in (1, q.shape[1]):
             raise ValueError(
-                f"{name} has shape {list(pos.shape)}, and positions are [B 1 N] or [B H N] for {shapes}; "
-                f"positions [B N] want {name}[:, None]"
+                f"{name} has shape {list(pos.shape)} and {pos.dtype}; positions are whole numbers [B 1 N] or [B H N] "
+                f"for {shapes}; positions [B N] want {name}[:, None]"
             )

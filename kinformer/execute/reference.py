@@ -49,5 +49,6 @@ def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"],
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     some = (wide > -torch.inf).any(-1)
     safe = torch.where(some[..., None], wide, 0.0)
-    attention = torch.where(some[..., None], safe.softmax(-1), 0.0).to(logits.dtype)
-    return attention, torch.where(some, safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1), -torch.inf)
+    lse = safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1)
+    attention = torch.where(some[..., None], (safe - lse[..., None]).exp(), 0.0).to(logits.dtype)
+    return attention, torch.where(some, lse, -torch.inf)

@@ -70,10 +70,12 @@ class Explicit(Keyed):
     ):
         super().__init__()
         self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.bias = bias and a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.bias = None if bias is None else a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
         self.score = a_part("score", score, Score, "a score, such as ResidualScores()") if score else Product()
-        self.before = before and a_part("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
-        self.after = after and a_part("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.before = (
+            None if before is None else a_part("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
+        )
+        self.after = None if after is None else a_part("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
         self.up, self.scale, self.lse = up, scale, after is None
         self.wants, self.sends = wants_of(bias, score), frozenset({"scores"} if up else ())
 

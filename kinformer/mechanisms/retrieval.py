@@ -76,7 +76,7 @@ class Retrieval(Keyed):
             raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
         self.length, self.cache = at_least("length", length, 1), at_least("cache", cache, 0)
         self.memory, self.k = at_least("memory", memory, 0), at_least("k", k, 1)
-        self.bias = bias and a_part("bias", bias, Bias, "a bias, such as T5(heads)")
+        self.bias = None if bias is None else a_part("bias", bias, Bias, "a bias, such as T5(heads)")
         self.combine, self.eps, self.impl = one_of("combine", combine, ("gate", "joint")), eps, impl_of(impl)
         within("eps", eps, 0, torch.inf)
         self.wants = wants_of(bias)

@@ -48,7 +48,7 @@ class Softmax(Keyed):
     ):
         super().__init__()
         self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.bias = bias and a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.bias = None if bias is None else a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
         self.score = a_part("score", score, Score, "a score, such as Product()") if score else Product()
         self.scale, self.lse, self.impl = scale, lse, impl_of(impl)
         self.wants = wants_of(bias, score)

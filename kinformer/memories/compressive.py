@@ -92,7 +92,9 @@ class Compressive(Memory):
         self.older = -(-rate * compressed // length) * length
         self.near, self.reads = Segment(length, memory), Segment(length, memory + self.older)
         self.compression = compression
-        self.loss = loss and a_part("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
+        self.loss = (
+            None if loss is None else a_part("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
+        )
 
     def penalties(self) -> dict[str, Penalty]:
         if self.loss is None:

@@ -60,11 +60,15 @@ class LM(Writer):
         self.dropout, self.lanes = a_probability("dropout", dropout), lanes
         self.embedding = nn.Embedding(vocab, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)  # logits of a tied head then start at unit variance
-        self.position = position and a_part("position", position, Position, "a position, such as Learned(d)")
+        self.position = (
+            None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
+        )
         self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:
             self.head.weight = self.embedding.weight
+        if body.d != d:
+            raise ValueError(f"d={d}, and the body is of width {body.d}; give both the same")
         self.refuse_unmet(body)
         self.penalties = known(penalties or {}, (body, position))
 

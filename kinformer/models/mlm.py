@@ -65,7 +65,9 @@ class MLM(Model):
         self.dropout = a_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 1, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
-        self.position = position and a_part("position", position, Position, "a position, such as Learned(d)")
+        self.position = (
+            None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
+        )
         self.segment, self.body = segment, a_part("body", body, Layer, "a layer, such as Stack([...])")
         self.kind = nn.Embedding(kinds, d) if kinds else None
         self.norm = LayerNorm(d, eps=eps)

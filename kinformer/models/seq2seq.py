@@ -68,7 +68,9 @@ class Seq2Seq(Writer):
         self.smoothing, self.dropout = a_probability("smoothing", smoothing), a_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 2, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5)
-        self.position = position and a_part("position", position, Position, "a position, such as Sinusoidal(d)")
+        self.position = (
+            None if position is None else a_part("position", position, Position, "a position, such as Sinusoidal(d)")
+        )
         self.encoder = a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
         self.head = nn.Linear(d, vocab + 2, bias=False)

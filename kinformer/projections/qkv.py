@@ -46,7 +46,9 @@ class QKV(Projection):
         self.k_dim = at_least("head_dim", head_dim, 1)
         self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
         self.bias = a_flag("bias", bias)
-        self.rotation = rotation and a_part("rotation", rotation, Rotation, "a rotation, such as Rotary(d // heads)")
+        self.rotation = (
+            None if rotation is None else a_part("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
+        )
         self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.key_heads * self.v_dim]
         self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
 

@@ -19,10 +19,11 @@ class Product(Score):
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
         q, k = request.queries.q, request.keys.k
         groups = k.shape[1]
+        q = q * request.scale  # before the product, which may be beyond float16 without it
         if number_of_groups(q.shape[1], groups) == 1:
-            return q @ k.mT * request.scale  # [B H T K] [B H K S]
+            return q @ k.mT  # [B H T K] [B H K S]
         by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
-        return torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2) * request.scale
+        return torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
 
 
 EXAMPLES = (Product,)

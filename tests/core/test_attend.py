@@ -196,3 +196,28 @@ def test_explain_is_the_table_of_costs_and_reasons_the_cheapest_first():
     assert isinstance(table["sdpa"], Refusal) and "lse" in table["sdpa"].reason and table["reference"] > 0
     costs = [math.inf if isinstance(one, Refusal) else one for one in explain(request.but(lse=False)).values()]
     assert costs == sorted(costs) and explain(request.but(lse=False))["sdpa"] < table["reference"]
+
+
+def test_what_a_context_promises_says_nothing_of_other_positions():
+    q, k, v = torch.randn(3, 1, 2, 6, 4).unbind()
+    ctx = Context.of(torch.zeros(1, 6, 4))
+    for pattern, at in ((Causal(), [3, 1, 0, 5, 2, 4]), (Full(), [0, 1, 2, 3, -1, -1])):
+        pos = torch.tensor([[at]])
+        given = {"pattern": pattern, "q_pos": pos, "k_pos": pos, "ctx": ctx}
+        torch.testing.assert_close(attend(q, k, v, lse=False, **given).y, attend(q, k, v, **given).y)
+
+
+def test_more_queries_than_keys_want_positions_unless_all_is_read():
+    q, k = torch.randn(1, 2, 5, 4), torch.randn(1, 2, 3, 4)
+    assert attend(q, k, k).y.shape == (1, 2, 5, 4)
+    with pytest.raises(ValueError, match="give q_pos="):
+        attend(q, k, k, pattern=Causal())
+
+
+def test_a_pattern_s_subclass_is_read_as_itself():
+    class Strict(Causal):
+        def __call__(self, b, h, q, k):
+            return torch.as_tensor(k < q)
+
+    q, k, v = torch.randn(3, 1, 2, 6, 4).unbind()
+    torch.testing.assert_close(attend(q, k, v, pattern=Strict(), lse=False).y, attend(q, k, v, pattern=Strict()).y)

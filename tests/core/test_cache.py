@@ -130,7 +130,8 @@ def test_no_new_keys_leave_the_state_as_it_is():
 def test_positions_are_never_written_in_place_and_keys_are():
     _, state = chunk(empty(6), torch.tensor([[0, 1]]), Causal())
     pos, now, before, place = state.pos, state.now, (state.pos.clone(), state.now.clone()), state.k.data_ptr()
-    _, after = chunk(state, torch.tensor([[2]]), Causal())
+    with torch.no_grad():  # where gradients are on nothing is written in place
+        _, after = chunk(state, torch.tensor([[2]]), Causal())
     assert torch.equal(pos, before[0]) and torch.equal(now, before[1])
     assert after.k.data_ptr() == place and after.k[0, 0, :, 0].tolist() == [0, 1, 2, 0, 0, 0]
 
@@ -408,3 +409,49 @@ def _refed(layer: Attention, x: Tensor) -> KV:
 def test_a_compiled_layer_equals_eager_or_reads_nan_never_a_wrong_number():
     found = unhooked(f"{__name__}:{compiled.__name__}")
     assert len(found) == 16 and [name for name, good in found.items() if not good] == []
+
+
+def test_where_gradients_are_on_a_frozen_cache_is_not_written_in_place():
+    """A trainable bias keeps what was read of the cache for its backward, though neither keys nor values learn."""
+    _, state = chunk(empty(6), torch.tensor([[0, 1]]), Causal())
+    place = state.k.data_ptr()
+    _, after = chunk(state, torch.tensor([[2]]), Causal())
+    assert after.k.data_ptr() != place
+
+
+def test_labels_that_earlier_tokens_lacked_are_of_none_and_missing_ones_are_refused():
+    layer, x = Attention(QKV(8, 2), Softmax(Causal())), torch.randn(1, 4, 8)
+    pos, label = torch.arange(4)[None], {"segment": torch.tensor([[0, 0]])}
+    out = layer(x[:, :2], layer.start(1, 4), Context(pos[:, :2], run=True))
+    out = layer(x[:, 2:], out.state, Context(pos[:, 2:], run=True, labels=label))
+    assert out.state.labels["segment"].tolist() == [[-1, -1, 0, 0]]
+    with pytest.raises(ValueError, match="came with earlier tokens"):
+        layer(x[:, :1], out.state, Context(pos[:, :1] + 4, run=True))
+
+
+def test_a_layer_goes_on_where_its_state_has_come_to():
+    layer, x = Attention(QKV(8, 2), Softmax(Causal())), torch.randn(2, 6, 8)
+    first = layer(x[:, :4], layer.start(2, 6))
+    torch.testing.assert_close(layer(x[:, 4:], first.state).y, layer(x).y[:, 4:])
+
+
+def test_a_batch_of_no_rows_has_a_state_too():
+    layer = Attention(QKV(8, 2), Softmax(Causal()))
+    assert layer(torch.zeros(0, 3, 8), layer.start(0, 5)).y.shape == (0, 3, 8)
+
+
+def test_a_source_is_kept_as_precisely_as_start_was_told():
+    layer = Attention(QKV(8, 2), Softmax(Full()), cross=True)
+    ctx = Context(torch.arange(2)[None], source=torch.randn(1, 3, 8), source_pos=torch.arange(3)[None])
+    state = layer(torch.randn(1, 2, 8), layer.start(1, 5, dtype=torch.bfloat16), ctx).state
+    assert state.k.dtype == state.v.dtype == torch.bfloat16
+    assert layer(torch.randn(1, 2, 8), state, Context(torch.arange(2)[None])).y.dtype == torch.float32
+
+
+def test_a_promise_of_a_call_says_nothing_of_a_source_that_is_kept():
+    layer = Attention(QKV(8, 2), Softmax(Full(), lse=False), cross=True)
+    source_pos, x = torch.tensor([[0, 1, 2, -1, -1]]), torch.randn(1, 1, 8)
+    ctx = Context(torch.tensor([[0]]), source=torch.randn(1, 5, 8), source_pos=source_pos)
+    state = layer(x, layer.start(1, 5), ctx).state
+    plain = layer(x, state, Context(torch.tensor([[1]]), run=True)).y
+    torch.testing.assert_close(layer(x, state, Context(torch.tensor([[1]]), run=True, full=True)).y, plain)
