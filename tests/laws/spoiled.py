@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kinformer.blocks.pre_norm import NormFirst
 from kinformer.core.block import ResidualBlock
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
@@ -270,7 +271,7 @@ class WritesAux(ResidualBlock):
     """It adds to the mapping that its sublayer returned."""
 
     def __init__(self) -> None:
-        super().__init__([Reports()], [], [])
+        super().__init__([Reports()], [NormFirst()], [nn.Identity()])
 
     def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
         out = self.layers[0](x, state, ctx)

@@ -19,6 +19,7 @@ from kinformer.laws import (
     any_length,
     batch_mates,
     chunk,
+    compiles,
     dtype,
     empty_rows,
     gradients,
@@ -150,6 +151,11 @@ def test_without_a_state_laws_of_states_say_so(law: ModuleType) -> None:
 def test_what_promises_nothing_is_not_said_to_keep_it() -> None:
     with pytest.raises(Unjudged, match="it promises nothing"):
         list(peek.judge(mechanism(lambda: Softmax(Full()))))
+
+
+def test_where_annotations_are_checked_nothing_is_compiled() -> None:
+    with pytest.raises(Unjudged, match="annotations are checked at run time here"):
+        list(compiles.judge(toy(spoiled.Toy)))
 
 
 # Ways of use that a part may refuse --------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from kinformer.core.projection import Projection
 from kinformer.core.score import Score
 from kinformer.core.shorten import Shorten
 from kinformer.feedforward.mlp import MLP
+from kinformer.laws.pattern import matrix
 from kinformer.laws.support.batch import varied
 from kinformer.laws.support.subject import Subject, Trained
 from kinformer.mechanisms.softmax import Softmax
@@ -35,6 +36,7 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
 
+FAR = 16  # positions that tell whether a pattern reads ahead
 Make = Callable[[], Any]
 Forms = Iterator[Subject | Trained]
 
@@ -84,7 +86,7 @@ def _pattern(p: Pattern, make: Make) -> Forms:
         return
     causal = Causal() & p
     yield Subject(p, _layer_of(partial(Softmax, causal)), "Causal() & it", pattern=causal)
-    if p.reach()[1] > 0:  # otherwise it is the same set
+    if bool(matrix(p, FAR).triu(1).any()):  # otherwise it is the same set
         yield Subject(p, _layer_of(partial(Softmax, p)), "by itself", pattern=p)
 
 

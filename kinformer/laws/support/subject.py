@@ -149,6 +149,7 @@ class Trained:
     part: Any
     make: Callable[[], Any]
     place: str = "in training"
+    also: None = None
     tried: bool = False
 
     def build(self, seed: int = 0) -> Any:
