@@ -94,6 +94,27 @@ class Grows(Mean):
         return found._replace(total=found.total[:, :1])
 
 
+class Single(Mean):
+    """Its state is single precision, whatever the layer is."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        return super().start(batch, length, dtype=dtype or torch.float32)
+
+
+class Ends(Mean):
+    """It holds as many tokens as it was told of, and no more."""
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        found = super().start(batch, length, dtype=dtype)
+        return Marked(*found, torch.full_like(found.count, length))
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        if state is not None and bool((state.count + x.shape[1] > state.calls).any()):
+            raise IndexError("the row is longer than start was told")
+        out = super().forward(x, state, ctx)
+        return out if state is None else out._replace(state=Marked(*out.state[:2], state.calls))
+
+
 class Pays(Mean):
     """It makes a state where none was asked for."""
 

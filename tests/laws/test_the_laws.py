@@ -96,6 +96,7 @@ CAUGHT = [
     (dtype, toy(spoiled.Coarse), "relative error"),
     (dtype, toy(spoiled.Overflows), "not finite in float16"),
     (dtype, toy(spoiled.Widens), "comes out"),
+    (dtype, toy(spoiled.Single), "torch.float32 comes out (two chunks)"),
     (save_load, toy(spoiled.Unsaved), "saved and loaded"),
     (any_length, toy(spoiled.Even), "fails at 1 tokens"),
     (any_length, toy(spoiled.LastToken), "a row of no tokens"),
@@ -128,6 +129,12 @@ def test_a_law_catches(law: ModuleType, subject: Any, says: str) -> None:
 
 def test_the_smallest_example_is_told() -> None:
     assert "chunks of [1, 1], 2 tokens" in next(chunk.judge(toy(spoiled.Forgets)))
+
+
+def test_a_row_longer_than_told_may_not_fail() -> None:
+    with pytest.raises(IndexError, match="longer than start was told"):
+        list(chunk.judge(toy(spoiled.Ends)))
+    assert verdict("chunk", chunk, Judged("toy", spoiled.Ends)).end == "broken"
 
 
 LAYER_LAWS = [runs, chunk, peek, gradients, padding, batch_mates, save_load, any_length, mutation, rows]
