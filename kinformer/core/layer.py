@@ -91,7 +91,7 @@ class Context:
                 came = f"{pos.dtype} of shape {list(pos.shape)}" if isinstance(pos, Tensor) else f"{pos!r}"
                 raise ValueError(
                     f"positions are whole numbers [B T], and {came} came; "
-                    "Context.of(x, mask) numbers the tokens where a mask is True: give source_pos=Context.of(...).pos"
+                    "Context.of(x, mask) numbers the tokens where a mask is True"
                 )
 
     @classmethod
