@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.model import Writer
 from kinformer.core.pattern import Pattern
 from kinformer.data.tasks import SYMBOLS, copied, copy_at_distance
 from kinformer.discover import find_member
@@ -39,8 +38,8 @@ def judge(model: Any) -> Iterator[str]:
     How far it copies from is its own reach: the furthest distance at which every query may read and gradients flow.
     What refuses to be narrowed (linear attention) cannot be cut to itself.
     """
-    if not isinstance(model, Writer):
-        raise Unjudged("it writes nothing, so it cannot copy")
+    if not hasattr(model, "logits"):
+        raise Unjudged("it says nothing of tokens, so it cannot copy")
     yield from found(_across if hasattr(model, "encoder") else _back, model)
 
 
