@@ -20,7 +20,7 @@ class NormLast(Join):
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         out = f(x)
-        return out._replace(y=norm(x + F.dropout(out.y, self.dropout, self.training)))
+        return out._replace(y=norm(x + (F.dropout(out.y, self.dropout) if self.training else out.y)))
 
 
 class PostNorm(ResidualBlock):

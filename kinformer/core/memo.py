@@ -63,7 +63,7 @@ def fresh() -> Memo:
 
 
 def _name(key: tuple) -> tuple:
-    return tuple(_identity(part) if isinstance(part, Tensor) else part for part in key)
+    return tuple([_identity(part) if isinstance(part, Tensor) else part for part in key])
 
 
 def _identity(tensor: Tensor) -> tuple[int, int]:

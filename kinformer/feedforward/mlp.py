@@ -56,7 +56,8 @@ class MLP(Layer):
         self.down = nn.Linear(hidden, d, bias=bias)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        hidden = F.dropout(activate(self.up(x), self.activation), self.dropout, self.training)
+        hidden = activate(self.up(x), self.activation)
+        hidden = F.dropout(hidden, self.dropout) if self.training else hidden
         return Out(self.down(hidden), state)
 
 
