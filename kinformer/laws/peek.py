@@ -105,7 +105,7 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
         raise Broken(f"reads position {key} at position {query} of {length}: {because}, so it may not read ahead")
     if subject.pattern is not None:
         _exactly(subject.pattern, module.projection.heads, batch, found)
-    elif (found[batch.real].sum(-1) == 0).all():
+    elif not subject.source and (found[batch.real].sum(-1) == 0).all():
         raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
     elif decodes and length > 2 and not subject.source and _kept(subject, module):
         if not (found.tril(-1) > 0).any():

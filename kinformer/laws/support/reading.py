@@ -41,8 +41,8 @@ def reads(subject: Subject, module: Any, batch: Batch) -> Tensor:
     total = torch.stack([value for value in watched if value.requires_grad]).sum(0)
     found = []
     for t in range(batch.size[1]):
-        (gradient,) = torch.autograd.grad(total[:, t].sum(), leaf, retain_graph=True)
-        found.append(gradient.abs().sum(-1))
+        (gradient,) = torch.autograd.grad(total[:, t].sum(), leaf, retain_graph=True, allow_unused=True)
+        found.append(leaf.new_zeros(batch.size) if gradient is None else gradient.abs().sum(-1))
     return torch.stack(found, 1) * batch.real[:, :, None]
 
 
