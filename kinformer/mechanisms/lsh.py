@@ -58,15 +58,8 @@ class Hashed(Keyed):
     """What both forms of LSH attention share: hashes, and buckets that are cached with the keys."""
 
     def __init__(
-        self,
-        heads: int,
-        k_dim: int,
-        buckets: int,
-        rounds: int,
-        *,
-        pattern: Pattern | None,
-        scale: float | None,
-        seed: int,
+        self, heads: int, k_dim: int, buckets: int, rounds: int, *, pattern: Pattern | None, scale: float | None,
+        seed: int
     ):
         super().__init__()
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
@@ -125,15 +118,8 @@ class LSH(Hashed):
     merges = True
 
     def __init__(
-        self,
-        heads: int,
-        k_dim: int,
-        buckets: int,
-        rounds: int = 1,
-        *,
-        pattern: Pattern | None = None,
-        scale: float | None = None,
-        seed: int = 0,
+        self, heads: int, k_dim: int, buckets: int, rounds: int = 1, *, pattern: Pattern | None = None,
+        scale: float | None = None, seed: int = 0
     ):
         super().__init__(heads, k_dim, buckets, rounds, pattern=pattern, scale=scale, seed=seed)
         self.score = Grouped("bucket", lonely=True)

@@ -51,18 +51,8 @@ class PublishedLSH(Hashed):
     mass = Mechanism.mass  # weights of chunks are not those of the pattern
 
     def __init__(
-        self,
-        heads: int,
-        k_dim: int,
-        buckets: int,
-        chunk: int,
-        rounds: int = 1,
-        *,
-        pattern: Pattern | None = None,
-        scale: float | None = None,
-        restricted: bool = True,
-        divided: bool = True,
-        seed: int = 0,
+        self, heads: int, k_dim: int, buckets: int, chunk: int, rounds: int = 1, *, pattern: Pattern | None = None,
+        scale: float | None = None, restricted: bool = True, divided: bool = True, seed: int = 0
     ):
         super().__init__(heads, k_dim, buckets, rounds, pattern=pattern, scale=scale, seed=seed)
         self.chunk, self.restricted, self.divided = at_least("chunk", chunk, 1), restricted, divided

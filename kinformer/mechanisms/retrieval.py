@@ -59,17 +59,8 @@ class Retrieval(Keyed):
     """
 
     def __init__(
-        self,
-        heads: int,
-        length: int,
-        memory: int,
-        k: int = 32,
-        bias: Bias | None = None,
-        *,
-        cache: int = 0,
-        combine: Literal["gate", "joint"] = "gate",
-        eps: float = 1e-6,
-        impl: str = "auto",
+        self, heads: int, length: int, memory: int, k: int = 32, bias: Bias | None = None, *, cache: int = 0,
+        combine: Literal["gate", "joint"] = "gate", eps: float = 1e-6, impl: str = "auto"
     ):
         super().__init__()
         if k < 1:

@@ -100,17 +100,8 @@ class Routed(Keyed):
     """What both forms of routing share: norms, centroids, a cache of keys, the commitment and the statistics."""
 
     def __init__(
-        self,
-        heads: int,
-        k_dim: int,
-        clusters: int,
-        *,
-        pattern: Pattern | None = None,
-        scale: float | None = None,
-        norm: Norm = "layer",
-        decay: float = 0.999,
-        update: Update = "sum",
-        seed: int = 0,
+        self, heads: int, k_dim: int, clusters: int, *, pattern: Pattern | None = None, scale: float | None = None,
+        norm: Norm = "layer", decay: float = 0.999, update: Update = "sum", seed: int = 0
     ):
         super().__init__()
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)

@@ -46,21 +46,9 @@ class PublishedRouting(Routed):
     mass = Mechanism.mass  # a mean of reads has no one attention matrix
 
     def __init__(
-        self,
-        heads: int,
-        k_dim: int,
-        clusters: int,
-        window: int,
-        *,
-        v_dim: int | None = None,
-        null: bool = False,
-        eps: float = 0.0,
-        pattern: Pattern | None = None,
-        scale: float | None = None,
-        norm: Norm = "layer",
-        decay: float = 0.999,
-        update: Update = "sum",
-        seed: int = 0,
+        self, heads: int, k_dim: int, clusters: int, window: int, *, v_dim: int | None = None, null: bool = False,
+        eps: float = 0.0, pattern: Pattern | None = None, scale: float | None = None, norm: Norm = "layer",
+        decay: float = 0.999, update: Update = "sum", seed: int = 0
     ):
         super().__init__(
             heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed

@@ -19,13 +19,8 @@ EPS = 1e-12
 
 @member
 def bert(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    length: int = 1024,
-    kinds: int = 2,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, kinds: int = 2, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): every token reads every token, post-norm, learned positions.
 

@@ -24,19 +24,9 @@ Reconstruction = Literal["attention", "autoencoding"]
 
 @member
 def compressive_transformer(
-    d: int = 128,
-    depth: int = 4,
-    heads: int = 4,
-    head_dim: int | None = None,
-    segment: int = 64,
-    memory: int = 64,
-    compressed: int = 64,
-    rate: int = 4,
-    compression: Compression = "conv",
-    loss: Reconstruction = "attention",
-    reconstruction: float = 1.0,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, segment: int = 64, memory: int = 64,
+    compressed: int = 64, rate: int = 4, compression: Compression = "conv", loss: Reconstruction = "attention",
+    reconstruction: float = 1.0, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Compressive Transformer (Rae et al., 2019, arXiv:1911.05507): a Transformer-XL with a second, compressed memory.
 

@@ -23,18 +23,9 @@ from kinformer.projections.qkv import QKV
 
 @member
 def etc(
-    d: int = 128,
-    depth: int = 4,
-    heads: int = 4,
-    radius: int = 32,
-    tokens: int = 32,
-    clip: int = 12,
-    unit: Literal["sentence", "line", "paragraph"] = "line",
-    streams: Literal["separate", "shared"] = "separate",
-    hard: bool = False,
-    order: bool = False,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 4, heads: int = 4, radius: int = 32, tokens: int = 32, clip: int = 12,
+    unit: Literal["sentence", "line", "paragraph"] = "line", streams: Literal["separate", "shared"] = "separate",
+    hard: bool = False, order: bool = False, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """ETC (Ainslie et al., 2020, arXiv:2004.08483): long tokens read `radius` either side, and all read global tokens.
 

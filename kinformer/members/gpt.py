@@ -22,15 +22,9 @@ from kinformer.projections.qkv import QKV
 
 @member
 def gpt(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    head_dim: int | None = None,
-    pattern: str = "Causal()",
-    position: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned",
-    length: int = 1024,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Causal()",
+    position: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned", length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """GPT-2 (Radford et al., 2019): causal attention, pre-norm blocks, learned positions, tied embeddings.
 

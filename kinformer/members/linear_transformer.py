@@ -16,13 +16,8 @@ from kinformer.projections.qkv import QKV
 
 @member
 def linear_transformer(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    length: int = 1024,
-    lanes: bool = False,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, lanes: bool = False, vocab: int = 256,
+    dropout: float = 0.0
 ) -> LM:
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 

@@ -16,14 +16,8 @@ from kinformer.projections.qkv import QKV
 
 @member
 def llama(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    key_heads: int = 2,
-    hidden: int | None = None,
-    vocab: int = 256,
-    base: float = 10000.0,
-    tie: bool = False,
+    d: int = 128, depth: int = 5, heads: int = 4, key_heads: int = 2, hidden: int | None = None, vocab: int = 256,
+    base: float = 10000.0, tie: bool = False
 ) -> LM:
     """Llama (Touvron et al., 2023, arXiv:2302.13971): rotary positions, RMS norms, gated feed-forward, no biases.
 

@@ -22,15 +22,8 @@ EPS = 1e-12
 
 @member
 def longformer(
-    d: int = 128,
-    depth: int = 4,
-    heads: int = 4,
-    window: int | tuple[int, ...] = 64,
-    marked: int = 1,
-    length: int = 1024,
-    kinds: int = 1,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 4, heads: int = 4, window: int | tuple[int, ...] = 64, marked: int = 1,
+    length: int = 1024, kinds: int = 1, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """Longformer (Beltagy et al., 2020, arXiv:2004.05150): a window, and a few tokens that see and are seen by all.
 

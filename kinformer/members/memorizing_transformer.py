@@ -18,14 +18,8 @@ from kinformer.projections.qkv import QKV
 
 @member
 def memorizing_transformer(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    segment: int = 64,
-    memory: int = 512,
-    k: int = 32,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 5, heads: int = 4, segment: int = 64, memory: int = 512, k: int = 32, vocab: int = 256,
+    dropout: float = 0.0
 ) -> LM:
     """Memorizing Transformer (Wu et al., 2022, arXiv:2203.08913): a layer near the top with a long memory.
 

@@ -16,15 +16,8 @@ from kinformer.projections.qkv import QKV
 
 @member
 def performer(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    features: int = 64,
-    redraw: int | None = 1000,
-    length: int = 1024,
-    lanes: bool = False,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, redraw: int | None = 1000, length: int = 1024,
+    lanes: bool = False, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 

@@ -20,18 +20,9 @@ from kinformer.projections.shared_qk import SharedQK
 
 @member
 def reformer(
-    d: int = 128,
-    depth: int = 4,
-    heads: int = 4,
-    buckets: int = 16,
-    rounds: int = 2,
-    local: int = 64,
-    chunk: int | None = None,
-    length: int = 1024,
-    vocab: int = 256,
-    tie: bool = True,
-    dropout: float = 0.0,
-    scale: float = 1.0,
+    d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int = 64,
+    chunk: int | None = None, length: int = 1024, vocab: int = 256, tie: bool = True, dropout: float = 0.0,
+    scale: float = 1.0
 ) -> LM:
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 

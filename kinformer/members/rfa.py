@@ -16,15 +16,8 @@ from kinformer.projections.qkv import QKV
 
 @member
 def rfa(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    features: int = 64,
-    gate: bool = True,
-    length: int = 1024,
-    lanes: bool = False,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, gate: bool = True, length: int = 1024,
+    lanes: bool = False, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
 

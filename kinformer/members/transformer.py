@@ -16,13 +16,8 @@ from kinformer.train.recipe import Recipe
 
 @member(recipe=Recipe(lr=7e-4, warmup=0.04, schedule="inverse_sqrt"))
 def transformer(
-    d: int = 512,
-    depth: int = 6,
-    heads: int = 8,
-    hidden: int = 2048,
-    vocab: int = 256,
-    dropout: float = 0.1,
-    smoothing: float = 0.1,
+    d: int = 512, depth: int = 6, heads: int = 8, hidden: int = 2048, vocab: int = 256, dropout: float = 0.1,
+    smoothing: float = 0.1
 ) -> Seq2Seq:
     """The Transformer (Vaswani et al., 2017, arXiv:1706.03762): `depth` encoder and as many decoder blocks, post-norm.
 

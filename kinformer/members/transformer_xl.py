@@ -16,14 +16,8 @@ from kinformer.projections.qkv import QKV
 
 @member
 def transformer_xl(
-    d: int = 128,
-    depth: int = 5,
-    heads: int = 4,
-    head_dim: int | None = None,
-    segment: int = 64,
-    memory: int = 64,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, segment: int = 64, memory: int = 64,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Transformer-XL (Dai et al., 2019, arXiv:1901.02860): segments, hidden memory, relative positions, post-norm.
 

@@ -21,18 +21,9 @@ Answer = Literal["running", "weighted"]
 
 @member
 def universal_transformer(
-    d: int = 288,
-    depth: int = 4,
-    heads: int = 6,
-    head_dim: int | None = None,
-    halting: Kind = "act",
-    mix: Answer = "running",
-    halted: Halted = "copied",
-    last: Last = "remainder",
-    ponder: float = 0.01,
-    epsilon: float = 0.01,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 288, depth: int = 4, heads: int = 6, head_dim: int | None = None, halting: Kind = "act",
+    mix: Answer = "running", halted: Halted = "copied", last: Last = "remainder", ponder: float = 0.01,
+    epsilon: float = 0.01, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819), as a decoder: one block of up to `depth` steps.
 
