@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
 from kinformer.core.layer import Context, State
 from kinformer.core.pattern import Pattern, pairs
-from kinformer.core.state import Exact
+from kinformer.core.state import map_state
 
 LAST = torch.iinfo(torch.int64).max
 
@@ -238,32 +238,35 @@ def _spoiled(x: Tensor, lost: Tensor | None) -> Tensor:
 
 def widened(state: State, like: State) -> State:
     """A state whose caches have at least as many slots as those of another state of the same model."""
+    least = iter(_caches(like))
     slots: dict[tuple[int, int], Tensor] = {}  # layers that share positions share them afterwards too
 
-    def more(cache: KV, least: int) -> KV:
-        extra = max(least - cache.pos.shape[1], 0)
+    def more(cache: State) -> State | None:
+        if not isinstance(cache, KV):
+            return None
+        extra = max(next(least).pos.shape[1] - cache.pos.shape[1], 0)
 
         def padded(x: Tensor, dim: int) -> Tensor:
             return F.pad(x, (0,) * (2 * (x.dim() - dim) - 1) + (extra,))
 
-        if not extra:
-            return cache
-        pos = slots.setdefault((id(cache.pos), extra), F.pad(cache.pos, (0, extra), value=-1))
+        key = (id(cache.pos), extra)
+        if key not in slots:
+            slots[key] = F.pad(cache.pos, (0, extra), value=-1)
         sides, tags = ({name: padded(x, 2) for name, x in of.items()} for of in (cache.sides, cache.tags))
         labels = {name: padded(label, 1) for name, label in cache.labels.items()}
-        return KV(padded(cache.k, 2), padded(cache.v, 2), pos, cache.now, sides, labels, tags)
+        return KV(padded(cache.k, 2), padded(cache.v, 2), slots[key], cache.now, sides, labels, tags)
 
-    def walk(part: State, other: State) -> State:
-        if isinstance(part, KV):
-            return more(part, other.pos.shape[1])
-        if isinstance(part, Exact):
-            return Exact(walk(part.inside, other.inside))
-        if isinstance(part, tuple) and hasattr(part, "_fields"):
-            return type(part)(*map(walk, part, other))
-        if isinstance(part, tuple | list):
-            return type(part)(map(walk, part, other))
-        if isinstance(part, dict):
-            return {name: walk(value, other[name]) for name, value in part.items()}
+    return map_state(lambda _, leaf: leaf, state, at=more)
+
+
+def _caches(state: State) -> list[KV]:
+    found: list[KV] = []
+
+    def note(part: State) -> State | None:
+        if not isinstance(part, KV):
+            return None
+        found.append(part)
         return part
 
-    return walk(state, like)
+    map_state(lambda _, leaf: leaf, state, at=note)
+    return found

@@ -8,6 +8,8 @@ from torch import Tensor
 
 from kinformer.core.layer import State
 
+OfLeaf = Callable[[str, Tensor], Tensor]  # of a leaf's name and the leaf
+
 
 class Exact:
     """A state whose numbers must keep their precision, in an object that nothing looks into.
@@ -22,21 +24,24 @@ class Exact:
         self.inside = inside
 
 
-def map_state(f: Callable[[str, Tensor], Tensor], state: State, name: str = "") -> State:
+def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], State | None] | None = None) -> State:
     """Apply f(leaf name, leaf) to every tensor.
 
-    A leaf is named by its field or key, inside a plain sequence by its parent.
+    A leaf is named by its field or key, inside a plain sequence by its parent. A part of which `at` makes something
+    is that, and is not looked into.
     """
+    if at is not None and (found := at(state)) is not None:
+        return found
     if isinstance(state, Tensor):
         return f(name, state)
     if isinstance(state, Exact):
-        return Exact(map_state(f, state.inside, name))
+        return Exact(map_state(f, state.inside, name, at=at))
     if isinstance(state, tuple) and hasattr(state, "_fields"):
-        return type(state)(*(map_state(f, leaf, field) for field, leaf in zip(state._fields, state, strict=True)))
+        return type(state)(*(map_state(f, leaf, n, at=at) for n, leaf in zip(state._fields, state, strict=True)))
     if isinstance(state, tuple | list):
-        return type(state)(map_state(f, leaf, name) for leaf in state)
+        return type(state)(map_state(f, leaf, name, at=at) for leaf in state)
     if isinstance(state, dict):
-        return {key: map_state(f, leaf, key) for key, leaf in state.items()}
+        return {key: map_state(f, leaf, key, at=at) for key, leaf in state.items()}
     raise TypeError(
         f"a state holds tensors in tuples, lists and dicts; got {type(state).__name__} at {name or 'its root'}"
     )
@@ -88,7 +93,7 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
     A part of a state whose fresh value is another one defines its own `reset(rows)`.
     """
 
-    def fresh(value: int) -> Callable[[str, Tensor], Tensor]:
+    def fresh(value: int) -> OfLeaf:
         def one(leaf: Tensor) -> Tensor:
             mark = rows.to(leaf.device).view(-1, *[1] * (leaf.dim() - 1))
             return torch.where(mark, torch.full_like(leaf, value), leaf)
@@ -96,24 +101,11 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
         return _once(one)
 
     empty, zero = fresh(-1), fresh(0)
-
-    def walk(part: State, name: str) -> State:
-        if hasattr(part, "reset"):
-            return part.reset(rows)
-        if isinstance(part, Tensor):
-            return (empty if name == "pos" else zero)(name, part)
-        if isinstance(part, Exact):
-            return Exact(walk(part.inside, name))
-        if isinstance(part, tuple) and hasattr(part, "_fields"):
-            return type(part)(*(walk(leaf, field) for field, leaf in zip(part._fields, part, strict=True)))
-        if isinstance(part, dict):
-            return {key: walk(leaf, key) for key, leaf in part.items()}
-        return type(part)(walk(leaf, name) for leaf in part)
-
-    return walk(state, "")
+    own = lambda part: part.reset(rows) if hasattr(part, "reset") else None  # noqa: E731
+    return map_state(lambda name, leaf: (empty if name == "pos" else zero)(name, leaf), state, at=own)
 
 
-def _once(f: Callable[[Tensor], Tensor]) -> Callable[[str, Tensor], Tensor]:
+def _once(f: Callable[[Tensor], Tensor]) -> OfLeaf:
     """f for the leaves of a state: a tensor that several layers share is one afterwards too."""
     done: dict[int, tuple[Tensor, Tensor]] = {}
 
