@@ -49,6 +49,7 @@ def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"],
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     some = (wide > -torch.inf).any(-1)
     safe = torch.where(some[..., None], wide, 0.0)
+    # softmax apart from lse: fused, and where nobody uses the lse its backward costs nothing
+    attention = torch.where(some[..., None], safe.softmax(-1), 0.0).to(logits.dtype)
     lse = safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1)
-    attention = torch.where(some[..., None], (safe - lse[..., None]).exp(), 0.0).to(logits.dtype)
     return attention, torch.where(some, lse, -torch.inf)
