@@ -87,10 +87,11 @@ class Memory(nn.Module, ABC):
         back = int(self.reads.reach()[0])
         # a pattern that says how far back it reaches is tried near the start, others far from it
         first = -(-(back if pattern.reach()[0] <= back else back + FAR) // self.length) * self.length
-        at = torch.arange(first + self.length, device="cpu")  # also where a model is built without memory (meta)
-        q, k = at[None, None, first:], at[None, None]
-        wanted = pairs(pattern, q, k, range(heads)).any(1)[0]  # [T S]: by any head
-        kept = pairs(self.reads, q, k, range(1))[0, 0]
+        with torch.device("cpu"):  # also where a model is built on meta, and masks have no numbers
+            at = torch.arange(first + self.length)
+            q, k = at[None, None, first:], at[None, None]
+            wanted = pairs(pattern, q, k, range(heads)).any(1)[0]  # [T S]: by any head
+            kept = pairs(self.reads, q, k, range(1))[0, 0]
         found = [("reads keys that the memory does not keep", wanted & ~kept & (k <= q.mT)[0])]
         if not self.cached:
             found.append(("never reads some of what the memory keeps", kept.any(0) & ~wanted.any(0)))
