@@ -15,6 +15,9 @@ from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
 from kinformer.exits.confidence import Confidence, Head, linear
 
+States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
+Leaves = Bool[Tensor, "B T"]
+
 
 class Rule(nn.Module, ABC):
     """Which tokens leave after a layer, decided in float32 or better.
@@ -33,12 +36,8 @@ class Rule(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self,
-        states: Sequence[Float[Tensor, "B T D"]],
-        pos: Int[Tensor, "B T"],
-        told: State = (),
-        head: Head | None = None,
-    ) -> Bool[Tensor, "B T"]: ...
+        self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None
+    ) -> Leaves: ...
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,7 @@ class Confident(Rule):
             within("threshold", threshold, -torch.inf, torch.inf)
         self.threshold, self.strict = threshold, strict
 
-    def forward(
-        self,
-        states: Sequence[Float[Tensor, "B T D"]],
-        pos: Int[Tensor, "B T"],
-        told: State = (),
-        head: Head | None = None,
-    ) -> Bool[Tensor, "B T"]:
+    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         sure = self.confidence(states, head)
         threshold = self.threshold(pos) if isinstance(self.threshold, Decaying) else self.threshold
         return sure > threshold if self.strict else sure >= threshold
@@ -119,13 +112,7 @@ class Multinomial(Rule):
         """Log-probabilities of the exits, to train by."""
         return linear(self.choice, states[0]).log_softmax(-1)
 
-    def forward(
-        self,
-        states: Sequence[Float[Tensor, "B T D"]],
-        pos: Int[Tensor, "B T"],
-        told: State = (),
-        head: Head | None = None,
-    ) -> Bool[Tensor, "B T"]:
+    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return linear(self.choice, states[0]).argmax(-1) < len(states)
 
 
@@ -157,13 +144,7 @@ class Geometric(Rule):
         stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
         return stay + F.pad(F.logsigmoid(logits), (0, 1))
 
-    def forward(
-        self,
-        states: Sequence[Float[Tensor, "B T D"]],
-        pos: Int[Tensor, "B T"],
-        told: State = (),
-        head: Head | None = None,
-    ) -> Bool[Tensor, "B T"]:
+    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return self._logit(states, len(states) - 1).sigmoid() > self.threshold
 
 
@@ -206,11 +187,5 @@ class BySequence(Rule):
             ctx.memo.settle()
         return state
 
-    def forward(
-        self,
-        states: Sequence[Float[Tensor, "B T D"]],
-        pos: Int[Tensor, "B T"],
-        told: State = (),
-        head: Head | None = None,
-    ) -> Bool[Tensor, "B T"]:
+    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
