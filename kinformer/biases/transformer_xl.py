@@ -64,7 +64,10 @@ class TransformerXL(Bias):
             position = self._of_positions(asks, q_pos, k_pos)
             return lambda s, b, h, i, j: s + content[b, h, j] + position[b, h, i, j]
         least, most = bounds
-        table = self.position(sinusoids(torch.arange(least, most + 1, device=q.device), self.d, q.dtype))  # [N H*K]
+        # the same waves in every layer of a call; what each layer learns to make of them is its own
+        key = ("sinusoids", least, most, self.d, q.dtype, q.device)
+        far = torch.arange(least, most + 1, device=q.device)
+        table = self.position(piece.memo.get(lambda: sinusoids(far, self.d, q.dtype), *key))  # [N H*K]
         of_distances = torch.einsum("bhtk,nhk->bhtn", asks, table.unflatten(-1, (self.heads, -1)))
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
