@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinformer.core.checks import a_pattern, at_least
 from kinformer.core.choice import choice
@@ -15,66 +15,43 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, precise
 from kinformer.core.request import Request
 from kinformer.mechanisms.support.groups import Grouped, by_key_head, made_for, no_additions
+from kinformer.mechanisms.support.rotations import Rotations
 from kinformer.mechanisms.support.sorted_groups import read_groups
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-
-
-class Rotations(nn.Module):
-    """Angular hashes: the bucket of x in a round is argmax([x R, -x R]). A hash depends on its own vector alone.
-
-    One R per head and round, drawn once from `seed` and saved, the first rounds the same however many there are.
-    Source: Andoni et al., 2015, arXiv:1509.02897.
-    """
-
-    r: Float[Tensor, "H K R b"]
-
-    def __init__(self, heads: int, k_dim: int, buckets: int, rounds: int, seed: int):
-        super().__init__()
-        if at_least("buckets", buckets, 2) % 2:
-            raise ValueError(f"buckets={buckets}: a rotation and its negative make one each; give an even number")
-        self.seed = seed
-        self.register_buffer("r", self._drawn(heads, k_dim, at_least("rounds", rounds, 1), buckets // 2))
-
-    def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T R"]:
-        groups, wide = x.shape[1], precise(x)
-        r = self.r.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K R b]
-        with torch.autocast(x.device.type, enabled=False):  # or it would round what was just made precise
-            turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T R b]
-        return torch.cat([turned, -turned], -1).argmax(-1)
-
-    def resize(self, rounds: int) -> None:
-        """Hash so often; rounds that there were not are drawn from the seed."""
-        heads, k_dim, old, half = self.r.shape
-        more = self._drawn(heads, k_dim, at_least("rounds", rounds, 1), half).to(self.r)
-        self.r = torch.cat([self.r[:, :, :rounds], more[:, :, old:]], 2)
-
-    def _drawn(self, heads: int, k_dim: int, rounds: int, half: int) -> Float[Tensor, "H K R b"]:
-        draw = torch.Generator().manual_seed(self.seed)
-        return torch.stack([torch.randn(heads, k_dim, half, generator=draw) for _ in range(rounds)], 2)
 
 
 class Hashed(Keyed):
     """What both forms of LSH attention share: hashes, and buckets that are cached with the keys."""
 
     def __init__(
-        self, heads: int, k_dim: int, buckets: int, rounds: int, *, pattern: Pattern | None, scale: float | None,
-        seed: int
+        self, heads: int, k_dim: int, buckets: int, rounds: int, *, eval_rounds: int | None, redraw: int | None,
+        pattern: Pattern | None, scale: float | None, seed: int
     ):
         super().__init__()
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
-        self.hash, self.buckets = Rotations(heads, k_dim, buckets, rounds, seed), buckets
+        self.hash = Rotations(heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, seed=seed)
+        self.buckets = buckets
         self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
         self.scale = scale
 
     @property
     def rounds(self) -> int:
-        """How often is hashed. It may be set, to evaluate with more rounds than were trained."""
-        return self.hash.r.shape[2]
+        """How often is hashed in training. It may be set, and is then no part of a checkpoint."""
+        return self.hash.rounds
 
     @rounds.setter
     def rounds(self, rounds: int) -> None:
-        self.hash.resize(rounds)
+        self.hash.rounds = rounds
+
+    @property
+    def eval_rounds(self) -> int:
+        """How often is hashed in eval mode; it may be set likewise."""
+        return self.hash.eval_rounds
+
+    @eval_rounds.setter
+    def eval_rounds(self, rounds: int | None) -> None:
+        self.hash.eval_rounds = rounds
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         no_additions(self, ctx, "buckets")
@@ -105,11 +82,14 @@ class LSH(Hashed):
     heads: heads of the queries; each hashes for itself.
     k_dim: the width of a query and a key.
     buckets: buckets of a round, an even number.
-    rounds: how often is hashed; more rounds read more keys.
+    rounds: how often is hashed in training; more rounds read more keys.
+    eval_rounds: how often in eval mode, `rounds` unless given; the paper trains with 4 and evaluates with 1 to 8.
+    redraw: None keeps the rotations for all training. A number draws them anew after so many steps; 1 is nearest to the
+        authors' code, which draws for each batch, also in evaluation: here a cache and a checkpoint hash alike.
     pattern: which keys may be read at all, `Causal()` unless given.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
-    seed: draws the rotations, once for all training (the authors' code draws anew for each batch), so that a cache, a
-        checkpoint and an evaluation hash alike. A vector near a border may change its bucket with its precision.
+    scale: the factor of the product, the paper's 1/sqrt(k_dim) unless given; in the authors' code, whose keys have
+        length 1 too, it is 1.
+    seed: draws the rotations. A vector near a border may change its bucket with its precision.
 
     Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, since keys of other buckets
     cannot be added. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
@@ -118,10 +98,13 @@ class LSH(Hashed):
     merges = True
 
     def __init__(
-        self, heads: int, k_dim: int, buckets: int, rounds: int = 1, *, pattern: Pattern | None = None,
-        scale: float | None = None, seed: int = 0
+        self, heads: int, k_dim: int, buckets: int, rounds: int = 1, *, eval_rounds: int | None = None,
+        redraw: int | None = None, pattern: Pattern | None = None, scale: float | None = None, seed: int = 0
     ):
-        super().__init__(heads, k_dim, buckets, rounds, pattern=pattern, scale=scale, seed=seed)
+        super().__init__(
+            heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, pattern=pattern, scale=scale,
+            seed=seed
+        )
         self.score = Grouped("bucket", lonely=True)
 
     def read(self, request: Request) -> Out[Read]:
@@ -138,4 +121,8 @@ def widened(request: Request) -> Request:
     )
 
 
-EXAMPLES = (lambda: LSH(2, 8, 4, 2), lambda: LSH(2, 8, 2, seed=1), lambda: LSH(2, 8, 6, 3, pattern=Full(), scale=1.0))
+EXAMPLES = (
+    lambda: LSH(2, 8, 4, 2),
+    lambda: LSH(2, 8, 2, eval_rounds=3, redraw=1, seed=1),
+    lambda: LSH(2, 8, 6, 3, pattern=Full(), scale=1.0),
+)

@@ -36,13 +36,10 @@ class PublishedLSH(Hashed):
     k_dim: the width of a query and a key.
     buckets: buckets of a round, an even number.
     chunk: tokens of a chunk; the paper's is 2 L / buckets.
-    rounds: how often is hashed.
-    pattern: which keys may be read at all, `Causal()` unless given.
-    scale: the factor of the product, 1/sqrt(k_dim) unless given.
+    rounds, eval_rounds, redraw, pattern, scale, seed: as in `LSH`.
     restricted: False reads other buckets of the two chunks too, as Hugging Face has it.
     divided: False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch have it; the
         paper takes log N_ij off the scores, N_ij being counted over chunks of the same round.
-    seed: draws the rotations, once.
 
     Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, and for keys of another
     sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
@@ -51,10 +48,14 @@ class PublishedLSH(Hashed):
     mass = Mechanism.mass  # weights of chunks are not those of the pattern
 
     def __init__(
-        self, heads: int, k_dim: int, buckets: int, chunk: int, rounds: int = 1, *, pattern: Pattern | None = None,
-        scale: float | None = None, restricted: bool = True, divided: bool = True, seed: int = 0
+        self, heads: int, k_dim: int, buckets: int, chunk: int, rounds: int = 1, *, eval_rounds: int | None = None,
+        redraw: int | None = None, pattern: Pattern | None = None, scale: float | None = None, restricted: bool = True,
+        divided: bool = True, seed: int = 0
     ):
-        super().__init__(heads, k_dim, buckets, rounds, pattern=pattern, scale=scale, seed=seed)
+        super().__init__(
+            heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, pattern=pattern, scale=scale,
+            seed=seed
+        )
         self.chunk, self.restricted, self.divided = at_least("chunk", chunk, 1), restricted, divided
 
     def start(self, room: Room, sizes: Sizes) -> KV:
@@ -76,7 +77,7 @@ class PublishedLSH(Hashed):
         assert found.lse is not None
         y, lse = windows.by_round(found.y), windows.by_round(found.lse[..., None])[..., 0]  # [B H R T V], [B H R T]
         lse = lse.where(there[:, :, None], -torch.inf)  # a query without a key of its own stands nowhere in the list
-        merged = merge(*(Read(y[:, :, n], lse[:, :, n]) for n in range(self.rounds)))
+        merged = merge(*(Read(y[:, :, n], lse[:, :, n]) for n in range(y.shape[2])))
         return Out(merged._replace(y=merged.y.to(dtype)))
 
     def _few(self, request: Request) -> bool:
@@ -148,7 +149,7 @@ def _examples() -> tuple[Example, ...]:
     gradients = "cuts change what a query reads, and so what trains it"
     causal = {"chunk": chunk, "gradients": gradients, "peek": peek, "merge": merged}
     return (
-        Example(lambda: PublishedLSH(2, 8, 4, 3, 2), breaks=causal),
+        Example(lambda: PublishedLSH(2, 8, 4, 3, 2, eval_rounds=3, redraw=2), breaks=causal),
         Example(lambda: PublishedLSH(2, 8, 4, 2, restricted=False, divided=False, seed=1), breaks=causal),
         Example(lambda: PublishedLSH(2, 8, 4, 4, 2, pattern=Full()), breaks={"merge": merged}),
     )

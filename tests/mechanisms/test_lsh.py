@@ -12,10 +12,11 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.vectors import unit
 from kinformer.execute import read
-from kinformer.mechanisms.lsh import LSH, Rotations
+from kinformer.mechanisms.lsh import LSH
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.support.groups import FirstFound
+from kinformer.mechanisms.support.rotations import Rotations
 from kinformer.mechanisms.support.sorted_groups import read_sorted, sort_rounds
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -336,6 +337,10 @@ def test_what_cannot_be_done_is_refused():
         LSH(H, K, 3)
     with pytest.raises(ValueError, match="rounds=0: give a whole number of at least 1"):
         LSH(H, K, 4, 0)
+    with pytest.raises(ValueError, match="eval_rounds=0: give a whole number of at least 1"):
+        LSH(H, K, 4, eval_rounds=0)
+    with pytest.raises(ValueError, match="redraw=0: give a whole number of at least 1"):
+        LSH(H, K, 4, redraw=0)
     with pytest.raises(ValueError, match="chunk=0: give a whole number of at least 1"):
         PublishedLSH(H, K, 4, 0)
 
@@ -540,15 +545,56 @@ def test_what_a_key_gets_is_of_the_buckets_alone(monkeypatch):
         published.mass(queries, keys, published(queries, keys, None, ctx).y, ctx)
 
 
-def test_a_trained_model_may_be_evaluated_with_more_rounds():
-    mechanism, (q, k, v) = LSH(H, K, 4, 2, seed=3), inputs()
-    few = mechanism.hash.r.clone()
-    mechanism.rounds = 5
-    assert mechanism.rounds == 5 and torch.equal(mechanism.hash.r[:, :, :2], few)
-    assert torch.equal(mechanism.hash.r, LSH(H, K, 4, 5, seed=3).hash.r)
-    assert torch.equal(call(mechanism, q, k, v).y.y, call(LSH(H, K, 4, 5, seed=3), q, k, v).y.y)
-    mechanism.rounds = 2
-    assert torch.equal(mechanism.hash.r, few)
+@both
+def test_eval_mode_hashes_as_often_as_it_is_told(mechanism):
+    """More rounds than training had are those of a mechanism that was made with as many; what is saved is the same."""
+    kind = type(mechanism)
+    more = {"chunk": 3} if kind is PublishedLSH else {}
+    few, q, k, v = kind(H, K, 4, rounds=2, seed=3, **more), *inputs()
+    for rounds in (1, 2, 5):
+        made = kind(H, K, 4, rounds=2, eval_rounds=rounds, seed=3, **more)
+        assert {name: x.shape for name, x in made.state_dict().items()} == {
+            name: x.shape for name, x in few.state_dict().items()
+        }
+        wanted = call(kind(H, K, 4, rounds=rounds, seed=3, **more), q, k, v).y.y
+        assert torch.equal(call(made.train(), q, k, v).y.y, call(few, q, k, v).y.y)
+        assert torch.equal(call(made.eval(), q, k, v).y.y, wanted)
+        few.eval().eval_rounds = rounds
+        assert torch.equal(call(few, q, k, v).y.y, wanted)
+        few.train()
+    few.rounds = 5
+    assert (few.rounds, few.eval_rounds, few.hash.r.shape[2]) == (5, 5, 2)
+    assert torch.equal(call(few, q, k, v).y.y, wanted)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_weights_load_into_another_number_of_rounds(rounds):
+    trained, (q, k, v) = LSH(H, K, 4, 2, seed=3), inputs()
+    trained.hash.r.normal_()
+    made = LSH(H, K, 4, rounds, seed=3)
+    made.load_state_dict(trained.state_dict())
+    assert torch.equal(made.hash.r[:, :, :2], trained.hash.r[:, :, :rounds])
+    trained.rounds = rounds
+    assert torch.equal(call(made, q, k, v).y.y, call(trained, q, k, v).y.y)
+    assert not torch.equal(trained.hash.r, LSH(H, K, 4, 2, seed=3).hash.r)
+
+
+def test_rotations_are_kept_or_redrawn_by_seed_and_step():
+    kept, drawn, again = LSH(H, K, 4, 2), LSH(H, K, 4, 2, redraw=3), LSH(H, K, 4, 2, redraw=3)
+    seen = []
+    for step in range(1, 8):
+        for part in (kept, drawn):
+            part.hash.after_step(step / 7, {})
+        seen.append(drawn.hash.r.clone())
+        if step == 4:  # a training that goes on draws what it would have drawn
+            again.load_state_dict(drawn.state_dict())
+        elif step > 4:
+            again.hash.after_step(step / 7, {})
+    first = LSH(H, K, 4, 2).hash.r
+    assert torch.equal(kept.hash.r, first) and torch.equal(again.hash.r, drawn.hash.r)
+    assert [torch.equal(r, first) for r in seen] == [True, True] + [False] * 5
+    assert torch.equal(seen[2], seen[4]) and not torch.equal(seen[4], seen[5]) and torch.equal(seen[5], seen[6])
+    assert not torch.equal(LSH(H, K, 4, 1, redraw=1, seed=1).hash.r, LSH(H, K, 4, 1, redraw=1).hash.r)
 
 
 def test_an_error_names_the_class_that_it_came_from():

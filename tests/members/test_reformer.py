@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.mechanisms.lsh import LSH, Rotations
+from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.support.rotations import Rotations
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
 from tests.depth.test_reversible import kept
