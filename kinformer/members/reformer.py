@@ -1,10 +1,15 @@
 """Reformer: attention within buckets of like tokens, in layers that keep no activations."""
 
+from typing import Literal
+
 from kinformer.attention import Attention
+from kinformer.core.checks import multiple, one_of
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
+from kinformer.depth.doubled import Doubled
 from kinformer.depth.reversible import Coupled, Reversible
 from kinformer.discover import member
+from kinformer.feedforward.chunked import Chunked
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.lsh import LSH
 from kinformer.mechanisms.lsh_published import PublishedLSH
@@ -17,23 +22,30 @@ from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
 
+Halves = Literal["own", "same"]
+
 
 @member
 def reformer(
     d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int = 64,
     chunk: int | None = None, length: int = 1024, vocab: int = 256, tie: bool = True, dropout: float = 0.0,
-    scale: float = 1.0
+    scale: float | None = None, eval_rounds: int | None = None, redraw: int | None = None, halves: Halves = "own",
+    ff_chunk: int | None = None
 ) -> LM:
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 
     Choose it for deep models and long rows: training keeps no activations. Even blocks read their block of `local`
     positions and the one before it, odd blocks what hashes put into their own buckets.
 
-    d: the width of each of the stream's two halves; the paper starts both as the same, here each has its own.
+    d: the width of each of the stream's two halves.
     depth: blocks.
     heads: heads of attention.
     buckets: buckets of a round, an even number.
-    rounds: how often is hashed; a trained model may be evaluated with more (`mechanism.rounds`).
+    rounds: how often is hashed in training.
+    eval_rounds: how often a trained model hashes, `rounds` unless given; the paper trains with 4 and evaluates with 1
+        to 8. Weights are the same for any number.
+    redraw: draws the rotations anew after so many steps of training, 1 being nearest to the authors' code; kept unless
+        given.
     local: positions of a block of the even blocks.
     chunk: cuts the sorted list as published, which bounds the cost where buckets are uneven but lets later tokens move
         the cuts; whole buckets unless given.
@@ -41,13 +53,22 @@ def reformer(
     vocab: tokens there are.
     tie: False gives the head a matrix of its own.
     dropout: the share of numbers dropped in training.
-    scale: the factor of q.k in the odd blocks, whose keys have length 1: 1 in the authors' code.
+    scale: the factor of q.k in the odd blocks, whose keys have length 1: the paper's 1/sqrt(d / heads) unless given, 1
+        in the authors' code.
+    halves: "own" embeds a token for each half by itself and hands both to the head; tables of equal halves make it the
+        authors' code. "same" starts both as one embedding and hands on their mean, as reformer-pytorch has it: half the
+        embedding's weights.
+    ff_chunk: tokens that a feed-forward reads at a time, which bounds the memory of its wide values; all unless given.
     """
+    one_of("halves", halves, Halves)
 
     def lsh(seed: int) -> Mechanism:
+        width = multiple("d", d, "heads", heads) // heads
         if chunk is None:
-            return LSH(heads, d // heads, buckets, rounds, scale=scale, seed=seed)
-        return PublishedLSH(heads, d // heads, buckets, chunk, rounds, scale=scale, seed=seed)
+            return LSH(heads, width, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed)
+        return PublishedLSH(
+            heads, width, buckets, chunk, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed
+        )
 
     def attention(n: int) -> Attention:
         if n % 2:
@@ -55,15 +76,22 @@ def reformer(
         return Attention(QKV(d, heads, bias=False), Softmax(Causal() & Block(local, back=1), lse=False))
 
     def block(n: int) -> Coupled:
-        return Coupled(attention(n), MLP(d, activation="relu", dropout=dropout), dropout=dropout)
+        feed = MLP(d, activation="relu", dropout=dropout)
+        return Coupled(attention(n), feed if ff_chunk is None else Chunked(feed, ff_chunk), dropout=dropout)
 
-    body = Reversible([block(n) for n in range(depth)], LayerNorm(2 * d))
-    return LM(vocab, 2 * d, body, position=Learned(2 * d, length), tie=tie, dropout=dropout)
+    blocks, width = [block(n) for n in range(depth)], 2 * d if halves == "own" else d
+    body = Reversible(blocks, LayerNorm(width)) if halves == "own" else Doubled(Reversible(blocks), LayerNorm(width))
+    return LM(vocab, width, body, position=Learned(width, length), tie=tie, dropout=dropout)
 
 
+GRAPH = {"compiles": "its reversible layers are computed again in the backward, which is no one graph"}
 EXAMPLES = (
+    Example(lambda: reformer(d=16, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11), breaks=GRAPH),
     Example(
-        lambda: reformer(d=16, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11),
-        breaks={"compiles": "its reversible layers are computed again in the backward, which is no one graph"},
+        lambda: reformer(
+            d=16, depth=2, heads=2, buckets=4, rounds=1, local=4, length=64, vocab=11, eval_rounds=3, redraw=1,
+            halves="same", ff_chunk=3
+        ),
+        breaks=GRAPH,
     ),
 )

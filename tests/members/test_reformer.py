@@ -1,13 +1,18 @@
 """Reformer: what training keeps, which blocks read what, and the published form."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
-from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.lsh import LSH, Hashed
+from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.support.rotations import Rotations
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
+from kinformer.train.after_step import after_step
+from kinformer.train.checkpoint import load, save
 from tests.depth.test_reversible import kept
 
 
@@ -91,3 +96,56 @@ def test_the_scale_is_the_odd_blocks_and_whole_models_hash_more_often(float64: N
 
     assert not torch.allclose(logits(1.0), logits(0.1))
     assert torch.equal(logits(1.0, more=6), logits(1.0, rounds=6)) and not torch.equal(logits(1.0, more=6), logits(1.0))
+
+
+@pytest.mark.parametrize("chunk", [None, 3])
+@pytest.mark.parametrize("rounds", [1, 2, 6])
+def test_a_trained_model_is_saved_and_loaded_with_other_rounds_at_evaluation(
+    float64: None, tmp_path: Path, rounds: int, chunk: int | None
+) -> None:
+    """The paper's own experiment, by a keyword, by setting it later, and by loading weights into another model."""
+
+    def made(**keywords: int) -> LM:
+        return reformer(d=16, depth=2, heads=2, buckets=4, local=4, chunk=chunk, length=64, vocab=11, **keywords)
+
+    model, tokens = made(rounds=2, redraw=1), torch.arange(40).remainder(11).view(2, 20)
+    for _ in range(2):
+        model(tokens).total.backward()
+        after_step(model, 0.5, {})
+    told, plain = made(rounds=2, eval_rounds=rounds, redraw=1), made(rounds=rounds)
+    for other in (told, plain):
+        other.load_state_dict(model.state_dict())
+    assert torch.equal(told.train().logits(tokens).y, model.logits(tokens).y)
+    save(told, tmp_path / "told")
+    wanted = load(tmp_path / "told").logits(tokens).y
+    model.eval()
+    assert torch.equal(model.logits(tokens).y, wanted) is (rounds == 2)
+    for part in model.modules():
+        if isinstance(part, Hashed):
+            part.eval_rounds = rounds
+    assert torch.equal(model.logits(tokens).y, wanted) and torch.equal(plain.logits(tokens).y, wanted)
+    save(model, tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert torch.equal(again.train().logits(tokens).y, model.train().logits(tokens).y)
+
+
+def test_halves_of_one_embedding_and_feed_forward_in_pieces(float64: None) -> None:
+    def of(**keywords: object) -> LM:
+        torch.manual_seed(3)
+        return reformer(d=16, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11, **keywords)  # type: ignore[arg-type]
+
+    tokens = torch.arange(40).remainder(11).view(2, 20)
+    one, two = of(halves="same"), of()
+    assert (one.embedding.weight.shape[1], two.embedding.weight.shape[1]) == (16, 32)
+    assert one.body.layer.d == two.body.d == 32 and one.logits(tokens).y.shape == two.logits(tokens).y.shape
+    torch.testing.assert_close(of(ff_chunk=3).logits(tokens).y, two.logits(tokens).y, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [LSH, PublishedLSH])
+def test_the_scale_is_the_papers_unless_given(kind: type[Hashed]) -> None:
+    def scales(scale: float | None) -> list[float | None]:
+        chunk = None if kind is LSH else 3
+        model = reformer(d=16, depth=4, heads=2, buckets=4, local=4, chunk=chunk, length=64, vocab=11, scale=scale)
+        return [part.scale for part in model.modules() if isinstance(part, kind)]
+
+    assert scales(None) == [None, None] and scales(1.0) == [1.0, 1.0]

@@ -52,7 +52,8 @@ def peer(layers: tuple[str, ...], rounds: int, dtype: torch.dtype) -> ReformerMo
 def ours_like(theirs: ReformerModelWithLMHead) -> LM:
     config, their, dtype = theirs.config, theirs.reformer, theirs.lm_head.decoder.weight.dtype
     rounds, depth = config.num_hashes, len(config.attn_layers)
-    made: Any = reformer(D, depth, HEADS, 6, rounds, LOCAL, CHUNK, LENGTH, VOCAB, tie=False).to(dtype).eval()
+    made: Any = reformer(D, depth, HEADS, 6, rounds, LOCAL, CHUNK, LENGTH, VOCAB, tie=False, scale=1.0)
+    made = made.to(dtype).eval()
     put(made.embedding, twice(their.embeddings.word_embeddings.weight))
     put(made.position.table, twice(their.embeddings.position_embeddings.embedding.weight))
     put(made.body.norm, their.encoder.layer_norm.weight, their.encoder.layer_norm.bias)

@@ -16,8 +16,8 @@ class Rotations(nn.Module):
     """Angular hashes: the bucket of x in a round is argmax([x R, -x R]). A hash depends on its own vector alone.
 
     One R per head and round. Those of the rounds of training are drawn from `seed` and saved. A round beyond them,
-    which an evaluation may ask for, is drawn from `seed` too, the same however many there are, and is in no checkpoint: so
-    weights load into rotations of any number of rounds.
+    which an evaluation may ask for, is drawn from `seed` too, the same however many there are, and is in no checkpoint,
+    so weights load into rotations of any number of rounds.
 
     heads: each has rotations of its own.
     k_dim: the width of what is hashed.
