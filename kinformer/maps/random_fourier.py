@@ -6,14 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, one_of
-from kinformer.core.feature_map import FeatureMap
+from kinformer.core.checks import a_flag, at_least, one_of
+from kinformer.maps.support.drawn import Drawn
 
 
-class RandomFourier(FeatureMap):
+class RandomFourier(Drawn):
     """Random feature attention's map: sines and cosines that estimate a Gaussian kernel of unit vectors.
 
-    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), x^ = x / |x|, W = sigma W~ with W~ drawn once, normal
+    phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), x^ = x / |x|, W = sigma W~ with W~ drawn, normal
 
     Choose it for attention near softmax's at a linear price: E[phi(x).phi(y)] = exp(-|sigma (x^ - y^)|^2 / 2), which
     on unit vectors is softmax's exp(sigma^2 x^.y^) up to a constant that cancels. q.k is not divided by sqrt(K):
@@ -26,9 +26,13 @@ class RandomFourier(FeatureMap):
     scale: in place of 1 / sqrt(D).
     eps: added to |x|.
     tau: divides W.
+    unit: divide x by its length, as the paper does; False leaves x alone, and products estimate the Gaussian kernel of
+        x itself, as the random Fourier features of other libraries do (with sigma = K^(-1/4)).
     floor: the least that a read divides by, above 0.
     clamp: raise the sum ("value") or its absolute value ("magnitude") to the floor.
-    seed: the draw comes from it, and is saved.
+    redraw: draw anew every so many steps of training, None for never. The paper's training takes other directions at
+        every step (1; from a pool of 200 that are drawn before), so that heads rely on none; the last ones stay.
+    seed: the first draw comes from it; draws are saved.
 
     The authors' code has scale 0.1, eps 1e-3 and a floor of 1, with which short sequences are shrunk, because 0.01
     times few products stays below 1. Errors: ValueError for other heads than it was made for. Source: Peng et al.,
@@ -49,9 +53,11 @@ class RandomFourier(FeatureMap):
         tau: float = 1.0,
         floor: float = 1e-3,
         clamp: Literal["value", "magnitude"] = "value",
+        unit: bool = True,
+        redraw: int | None = None,
         seed: int = 0,
     ):
-        super().__init__()
+        super().__init__(redraw, seed)
         at_least("heads", heads, 1), at_least("k_dim", k_dim, 1), at_least("directions", directions, 1)
         if floor <= 0:
             raise ValueError(f"floor={floor} lets a read divide by nothing; make it positive")
@@ -59,8 +65,11 @@ class RandomFourier(FeatureMap):
         self.eps, self.tau, self.floor = eps, tau, floor
         self.clamp = one_of("clamp", clamp, ("value", "magnitude"))
         self.sigma = nn.Parameter(torch.ones(heads, k_dim))
-        draw = torch.Generator().manual_seed(seed)
-        self.register_buffer("directions", torch.randn(heads, directions, k_dim, generator=draw))
+        self.unit, self.shape = a_flag("unit", unit), (heads, directions, k_dim)
+        self.begin()
+
+    def draw(self, seed: int) -> Float[Tensor, "H D K"]:
+        return torch.randn(self.shape, generator=torch.Generator().manual_seed(seed))
 
     def features(self, k_dim: int) -> int:
         return 2 * self.directions.shape[1]
@@ -73,9 +82,9 @@ class RandomFourier(FeatureMap):
                 f"RandomFourier was made for {self.sigma.shape[0]} key heads of width {self.sigma.shape[1]} and got "
                 f"{x.shape[1]} of width {x.shape[3]}; make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
             )
-        unit = x / (x.norm(dim=-1, keepdim=True) + self.eps)
+        x = x / (x.norm(dim=-1, keepdim=True) + self.eps) if self.unit else x
         w = self.sigma[:, None].to(x.dtype) * self.directions.to(x.dtype) / self.tau
-        angle = torch.einsum("bhtk,hdk->bhtd", unit, w)
+        angle = torch.einsum("bhtk,hdk->bhtd", x, w)  # [B H T D]
         return self.scale * torch.cat([angle.sin(), angle.cos()], -1), x.new_zeros(x.shape[:-1])
 
     def denominator(self, total: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
@@ -85,4 +94,5 @@ class RandomFourier(FeatureMap):
 EXAMPLES = (
     lambda: RandomFourier(2, 8, 64),
     lambda: RandomFourier(2, 8, 16, scale=0.1, eps=1e-3, tau=2.0, floor=1.0, clamp="magnitude", seed=1),
+    lambda: RandomFourier(2, 8, 64, unit=False, redraw=1),
 )

@@ -10,8 +10,11 @@ from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.read import merge
-from kinformer.maps.favor import FAVOR, RandomReLU, Redrawn
-from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
+from kinformer.maps.favor import FAVOR
+from kinformer.maps.generalised import GeneralisedKernel
+from kinformer.maps.support.drawn import Directions
+from kinformer.mechanisms.linear import LinearAttention
+from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
@@ -185,7 +188,7 @@ def test_an_unknown_word_is_refused():
     with pytest.raises(ValueError, match="stabiliser='tokens' is not known; choose 'token' or 'sequence'"):
         inspect.unwrap(FAVOR.__init__)(FAVOR.__new__(FAVOR), 4, stabiliser="tokens")
     with pytest.raises(ValueError, match="lengths='unit' is not known; choose 'normal' or 'equal'"):
-        inspect.unwrap(Redrawn.__init__)(RandomReLU.__new__(RandomReLU), 4, lengths="unit")
+        inspect.unwrap(Directions.__init__)(FAVOR.__new__(FAVOR), 4, 8, True, "unit", None, 0)
 
 
 def test_errors_say_what_to_do():
@@ -195,8 +198,8 @@ def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="0 or more"):
         FAVOR(4, eps=-1.0)
     with pytest.raises(ValueError, match="at least 1"):
-        RandomReLU(4, redraw=0)
+        GeneralisedKernel(4, redraw=0)
     with pytest.raises(ValueError, match="at least one"):
         FAVOR(4, 0)
     with pytest.raises(ValueError, match="make it positive"):
-        RandomReLU(4, eps=0.0)
+        GeneralisedKernel(4, eps=0.0)

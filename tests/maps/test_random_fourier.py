@@ -12,7 +12,8 @@ from kinformer.core.layer import Context
 from kinformer.core.read import merge
 from kinformer.maps.random_fourier import RandomFourier
 from kinformer.mechanisms import linear
-from kinformer.mechanisms.linear import FullLinearAttention, GatedSum, LinearAttention
+from kinformer.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -130,3 +131,28 @@ def test_an_unknown_word_is_refused():
     """A2, as outside of the tests, where nothing checks annotations."""
     with pytest.raises(ValueError, match="clamp='abs' is not known; choose 'value' or 'magnitude'"):
         inspect.unwrap(RandomFourier.__init__)(RandomFourier.__new__(RandomFourier), 1, 4, clamp="abs")
+
+
+def test_directions_are_drawn_anew_and_a_training_that_goes_on_draws_the_same():
+    """The paper's training takes others at every step; here `redraw=1`."""
+    map, twin = (RandomFourier(2, 4, 8, redraw=1, seed=3) for _ in range(2))
+    seen = [map.directions.clone()]
+    for _ in range(3):
+        map.after_step(0.5, {})
+        seen.append(map.directions.clone())
+    assert len({float(draw.sum()) for draw in seen}) == 4
+    twin.load_state_dict(map.state_dict())
+    map.after_step(1.0, {}), twin.after_step(1.0, {})
+    assert torch.equal(map.directions, twin.directions) and not torch.equal(map.directions, seen[3])
+    never = RandomFourier(2, 4, 8)
+    never.after_step(1.0, {})
+    assert torch.equal(never.directions, RandomFourier(2, 4, 8).directions)
+
+
+def test_vectors_at_their_own_length_estimate_the_gaussian_kernel_of_themselves():
+    map = RandomFourier(1, 8, 200_000, unit=False)
+    x, y = 0.7 * torch.randn(2, 8)
+    product = (map(x[None, None, None], True)[0] * map(y[None, None, None], False)[0]).sum()
+    assert (product - torch.exp(-(x - y).square().sum() / 2)).abs() < 0.01
+    unit_x, unit_y = x / x.norm(), y / y.norm()
+    assert (product - torch.exp(-(unit_x - unit_y).square().sum() / 2)).abs() > 0.02

@@ -17,7 +17,8 @@ from kinformer.core.state import Exact, fork, reset
 from kinformer.maps.elu import ELU
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.random_fourier import RandomFourier
-from kinformer.mechanisms.linear import FullLinearAttention, GatedSum, LinearAttention, Sum
+from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 

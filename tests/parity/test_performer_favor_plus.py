@@ -8,8 +8,10 @@ from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.state import Exact
-from kinformer.maps.favor import FAVOR, RandomReLU
-from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
+from kinformer.maps.favor import FAVOR
+from kinformer.maps.generalised import GeneralisedKernel
+from kinformer.mechanisms.linear import LinearAttention
+from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.mechanisms.support.update import Sums
 from tests.parity.goldens import Golden, close, goldens
 
@@ -39,7 +41,7 @@ def test_features(golden: Golden) -> None:
 @goldens("performer_favor_plus")
 def test_relu_features(golden: Golden) -> None:
     omega = golden.tensors["omega"]
-    map = RandomReLU(*omega.T.shape, eps=1e-3)
+    map = GeneralisedKernel(*omega.T.shape, eps=1e-3)
     map.directions.copy_(omega)
     close(map(golden.tensors["q"], True)[0], golden.tensors["phi_relu_q"])
 

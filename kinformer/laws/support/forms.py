@@ -129,7 +129,8 @@ def _projection(projection: Projection, make: Make) -> Forms:
 
 
 def _map(feature_map: FeatureMap, make: Make) -> Forms:
-    from kinformer.mechanisms.linear import FullLinearAttention, LinearAttention
+    from kinformer.mechanisms.linear import LinearAttention
+    from kinformer.mechanisms.linear_full import FullLinearAttention
 
     yield Subject(feature_map, _layer_of(lambda: LinearAttention(make())), "in LinearAttention")
     yield Subject(feature_map, _layer_of(lambda: FullLinearAttention(make())), "in FullLinearAttention")

@@ -63,12 +63,13 @@ class Update(nn.Module, ABC):
     @abstractmethod
     def forward(
         self, sums: Sums, q: Float[Tensor, "B G R T F"] | None, new: Entering, levels: bool
-    ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"], Sums]:
+    ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, Sums]:
         """What each query reads of the sums before the chunk and of the tokens up to its own, and the sums after it.
 
-        A read times exp(level), level [B G T], is what the query reads. Without `levels` every level is 0: for maps
-        whose sums are not only divided. Without q only the sums are wanted. Sums may be written in place where nothing
-        learns.
+        A read times exp(level), level [B G T], is what the query reads, and its last column divides the others. A rule
+        whose sums are no weighted mean gives no level, and nothing is divided. Without `levels` every level is 0: for
+        maps whose sums are not only divided. Without q only the sums are wanted. Sums may be written in place where
+        nothing learns.
         """
 
 
@@ -94,14 +95,14 @@ class Fading(Update):
         before = (sums.level[..., None] - top).exp()  # [B G T]; never above 1
         if new.k.shape[2] == 1:
             s = _stepped(sums.s, before, (entered - top).exp(), new)
-            read = None if q is None else _times(q, s)
+            read = None if q is None else times(q, s)
             return read, faded + top, Sums(s, after)
         read = None
         if q is not None:
             future = torch.ones(q.shape[3], q.shape[3], dtype=torch.bool, device=q.device).triu(1)
             pairs = (entered[..., None, :] - top[..., :, None]).masked_fill(future, -torch.inf).exp()  # [B G T S]
-            inside = _times(q, new.k.mT) * pairs[:, :, None]  # [B G R T S]
-            read = _times(inside, new.v) + _times(q * before[:, :, None, :, None], sums.s)
+            inside = times(q, new.k.mT) * pairs[:, :, None]  # [B G R T S]
+            read = times(inside, new.v) + times(q * before[:, :, None, :, None], sums.s)
         entering = (entered - top[..., -1:]).exp()
         s = before[..., -1, None, None] * sums.s + (new.k * entering[..., None]).mT @ new.v  # [B G F W]
         return read, faded + top, Sums(s, after)
@@ -121,6 +122,6 @@ def _stepped(s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B
     return s.mul_(before[..., None]).addcmul_(k, v)
 
 
-def _times(x: Float[Tensor, "B G R T N"], y: Float[Tensor, "B G N M"]) -> Float[Tensor, "B G R T M"]:
+def times(x: Float[Tensor, "B G R T N"], y: Float[Tensor, "B G N M"]) -> Float[Tensor, "B G R T M"]:
     """x y, the R query heads of a key head side by side."""
     return (x.flatten(2, 3) @ y).unflatten(2, x.shape[2:4])

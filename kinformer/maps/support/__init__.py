@@ -1,0 +1,1 @@
+"""What several feature maps share."""

@@ -1,0 +1,105 @@
+"""Drawn: features of random directions, and how directions are drawn and drawn anew."""
+
+import random
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import a_flag, at_least, one_of, whole
+from kinformer.core.feature_map import FeatureMap
+
+Lengths = Literal["normal", "equal"]
+
+
+class Drawn(FeatureMap):
+    """Features of random directions, which are drawn from a seed and saved. A subclass writes `draw`.
+
+    redraw: `after_step` draws anew every so many steps of training, by seed and step, so that a training that goes on
+        draws what it would have drawn; None for never.
+    seed: the first draw comes from it.
+    """
+
+    directions: Float[Tensor, "*heads m K"]
+    steps: Int[Tensor, ""]
+
+    def __init__(self, redraw: int | None, seed: int):
+        super().__init__()
+        if redraw is not None and redraw < 1:
+            raise ValueError(f"redraw={redraw}: draw anew every so many steps, at least 1, or None for never")
+        self.redraw, self.seed = redraw, whole("seed", seed)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    @abstractmethod
+    def draw(self, seed: int) -> Float[Tensor, "*heads m K"]:
+        """Directions from a seed."""
+
+    def begin(self) -> None:
+        """The first draw, once a subclass knows its sizes."""
+        self.register_buffer("directions", self.draw(self.seed))
+
+    def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
+        """Count a step of training, and draw new directions where it is time."""
+        self.steps += 1
+        step = int(self.steps)
+        if self.redraw and step % self.redraw == 0:
+            # torch's generator looks at 32 bits of a seed, so seed and step are mixed into as many
+            self.directions.copy_(self.draw(random.Random(f"{self.seed} {step}").getrandbits(32)))
+
+
+class Directions(Drawn):
+    """Features of random directions w_1 .. w_m, the same for all heads.
+
+    k_dim: the width of a head.
+    directions: how many, m; more of them, a better estimate.
+    orthogonal: each K of them at right angles, which lowers the error; False draws every direction by itself.
+    lengths: of orthogonal directions: "normal", as long as normal vectors are, keeps the estimate right on average;
+        "equal" makes every one sqrt(K) long, the paper's regularised kernel. The authors' code offers both.
+    redraw, seed: as in `Drawn`.
+
+    Errors: ValueError for heads of another width.
+    """
+
+    directions: Float[Tensor, "m K"]
+
+    def __init__(self, k_dim: int, directions: int, orthogonal: bool, lengths: Lengths, redraw: int | None, seed: int):
+        super().__init__(redraw, seed)
+        at_least("k_dim", k_dim, 1)
+        if directions < 1:
+            raise ValueError(f"directions={directions}: random features need at least one")
+        self.shape = (directions, k_dim)
+        self.orthogonal, self.lengths = a_flag("orthogonal", orthogonal), one_of("lengths", lengths, Lengths)
+        self.begin()
+
+    def draw(self, seed: int) -> Float[Tensor, "m K"]:
+        return drawn(*self.shape, self.orthogonal, seed, self.lengths)
+
+    def features(self, k_dim: int) -> int:
+        return self.directions.shape[0]
+
+    def projected(self, x: Float[Tensor, "B H T K"]) -> tuple[Float[Tensor, "B H T K"], Float[Tensor, "B H T m"]]:
+        """x / K^(1/4), so that products of two are q.k / sqrt(K), and its products with the directions."""
+        k_dim = self.directions.shape[1]
+        if x.shape[-1] != k_dim:
+            raise ValueError(
+                f"{type(self).__name__} was made for heads of width {k_dim} and got {x.shape[-1]}; "
+                f"make it with k_dim={x.shape[-1]}"
+            )
+        x = x * k_dim**-0.25
+        return x, x @ self.directions.to(x.dtype).mT
+
+
+def drawn(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:
+    """Normal vectors; with `orthogonal` each K of them at right angles, as long as normal vectors or sqrt(K)."""
+    draw = torch.Generator().manual_seed(seed)
+    normal = torch.randn(directions, k_dim, generator=draw)
+    if not orthogonal:
+        return normal
+    blocks = -(-directions // k_dim)
+    q, r = torch.linalg.qr(torch.randn(blocks, k_dim, k_dim, generator=draw))
+    # a QR alone prefers a sign; with that of R's diagonal, every rotation is equally likely
+    rows = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None]).mT.flatten(0, 1)[:directions]
+    return rows * (normal.norm(dim=1, keepdim=True) if lengths == "normal" else k_dim**0.5)

@@ -1,0 +1,86 @@
+"""What both forms of linear attention do: features of queries and keys, sums in float32 or better, the quotient."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.feature_map import FeatureMap
+from kinformer.core.heads import Keys, Queries, Room, Sizes, number_of_groups
+from kinformer.core.layer import Context
+from kinformer.core.read import Read
+from kinformer.mechanisms.support.update import Entering, Sums
+
+
+def nothing(room: Room, sizes: Sizes, features: int) -> Sums:
+    """The sums before any key."""
+    check_heads(sizes)
+    dtype = torch.promote_types(room.dtype, torch.float32)
+    s = torch.zeros(room.batch, sizes.key_heads, features, sizes.v_dim + 1, dtype=dtype, device=room.device)
+    return Sums(s, torch.full((room.batch, sizes.key_heads), -torch.inf, dtype=dtype, device=room.device))
+
+
+def check_heads(sizes: Sizes) -> None:
+    """ValueError for heads of keys and values whose products cannot be added up."""
+    if sizes.value_heads != sizes.key_heads:
+        raise ValueError(
+            f"linear attention adds up products of {sizes.key_heads} key heads and {sizes.value_heads} value heads; "
+            "give as many of both"
+        )
+
+
+def check_limits(ctx: Context) -> None:
+    """ValueError for limits of a batch, which sums cannot keep."""
+    if ctx.only is not None or ctx.also is not None:
+        raise ValueError(
+            "linear attention adds keys up before it reads them and cannot honour ctx.only or ctx.also; use Softmax"
+        )
+
+
+def precision(x: Tensor, sums: Sums | None) -> torch.dtype:
+    """float32 at least, and what a state is kept in."""
+    wide = torch.promote_types(x.dtype, torch.float32)
+    return wide if sums is None else torch.promote_types(wide, sums.s.dtype)
+
+
+def exact(x: Tensor) -> AbstractContextManager:
+    """Sums are taken in float32 under autocast too."""
+    on = torch.is_autocast_enabled(x.device.type)
+    return torch.autocast(x.device.type, enabled=False) if on else nullcontext()
+
+
+def entering(map: FeatureMap, keys: Keys, here: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> Entering:
+    """Features of keys, and their values with a 1 at the end."""
+    k, constant = map(keys.k.to(dtype), False)
+    weight = constant.masked_fill(keys.pos[:, :1] < 0, -torch.inf)  # after the map, which may give padding a feature
+    return Entering(k, F.pad(keys.v.to(dtype), (0, 1), value=1.0), weight, here, keys.sides)
+
+
+def asked(
+    map: FeatureMap, queries: Queries, groups: int, dtype: torch.dtype
+) -> tuple[Float[Tensor, "B G R T F"], Float[Tensor, "B G R T"]]:
+    """Features of queries, R of them to a key head."""
+    heads = number_of_groups(queries.q.shape[1], groups)
+    by_group = queries.q.to(dtype).unflatten(1, (groups, heads)).flatten(2, 3)  # [B G R*T K]
+    phi, constant = map(by_group, True)
+    shape = (heads, queries.q.shape[2])
+    return phi.unflatten(2, shape), constant.unflatten(2, shape)
+
+
+def divided(
+    map: FeatureMap, read: Float[Tensor, "B G R T W"], level: Float[Tensor, "B G R T"] | None, queries: Queries
+) -> Read:
+    """The quotient of sums over keys, whose last column is the sum of weights; padding reads nothing.
+
+    Without a level the sums are no weighted mean: they are what is read, and have no lse.
+    """
+    read = (read * (queries.pos[:, :1, :, None] >= 0)[:, None]).flatten(1, 2)  # [B H T W]
+    if level is None:
+        return Read(read[..., :-1].to(queries.q.dtype), None)
+    divisor = map.denominator(read[..., -1])
+    some = divisor != 0
+    safe = torch.where(some, divisor, 1.0)
+    y = torch.where(some[..., None], read[..., :-1] / safe[..., None], 0.0).to(queries.q.dtype)
+    return Read(y, None if map.signed else torch.where(some, safe.log() + level.flatten(1, 2), -torch.inf))

@@ -1,0 +1,126 @@
+"""Collaborative heads: the equation by loops, ordinary attention as a case of it, and trained layers turned into it."""
+
+import inspect
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.layer import Context
+from kinformer.core.state import leaves
+from kinformer.maps.elu import ELU
+from kinformer.mechanisms.linear import LinearAttention
+from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.positions.rotary import Rotary
+from kinformer.projections.collaborative import Collaborative
+from kinformer.projections.qkv import QKV
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+@pytest.mark.parametrize("content", [True, False])
+@pytest.mark.parametrize("scale", ["shared", "head"])
+def test_the_equation(scale: str, content: bool) -> None:
+    part = Collaborative(12, 3, shared=5, v_dim=2, scale=scale, content=content)
+    layer, x = Attention(part, Softmax(Full())), torch.randn(2, 4, 12)
+    y = torch.zeros(2, 3, 4, 2)
+    for b in range(2):
+        for h in range(3):
+            value = x[b] @ part.v.weight[2 * h : 2 * h + 2].T + part.v.bias[2 * h : 2 * h + 2]
+            for i in range(4):
+                logits = []
+                for j in range(4):
+                    product = ((part.q.weight @ x[b, i]) * part.mixing[h]) @ (part.k.weight[:5] @ x[b, j])
+                    alone = part.k.weight[5 + h] @ x[b, j] if content else 0.0
+                    logits.append((product + alone) / (5 if scale == "shared" else 5 / 3) ** 0.5)
+                y[b, h, i] = torch.stack(logits).softmax(0) @ value
+    torch.testing.assert_close(layer(x).y, layer.aggregation(y, torch.arange(4).expand(2, -1)), rtol=0, atol=1e-12)
+
+
+def layers(trained: QKV, shared: int | None = None) -> tuple[Attention, Attention]:
+    ordinary = Attention(trained, Softmax(Causal()))
+    turned = Attention(Collaborative.of(trained, shared), Softmax(Causal()), aggregation=ordinary.aggregation)
+    return ordinary, turned
+
+
+@pytest.mark.parametrize("keywords", [{}, {"key_heads": 2}, {"bias": False}, {"head_dim": 3, "v_dim": 5}], ids=str)
+def test_a_trained_layer_is_a_case_of_it(keywords: dict) -> None:
+    ordinary, turned = layers(QKV(16, 4, **keywords))
+    x = torch.randn(2, 7, 16)
+    torch.testing.assert_close(turned(x).y, ordinary(x).y, rtol=0, atol=1e-12)
+
+
+def test_columns_that_heads_have_in_common_are_found() -> None:
+    """Four heads made of six columns: six give the layer back, and fewer come nearer the more there are."""
+    mix, left, right = torch.randn(4, 6), *(3 * torch.linalg.qr(torch.randn(2, 16, 6))[0].mT)
+    trained = QKV(16, 4, head_dim=6)
+    for h in range(4):
+        trained.matrix("q")[0].data[6 * h : 6 * h + 6] = mix[h][:, None] * left
+        trained.matrix("k")[0].data[6 * h : 6 * h + 6] = right
+    x = torch.randn(2, 7, 16)
+
+    def error(shared: int) -> float:
+        ordinary, turned = layers(trained, shared)
+        return float((turned(x).y - ordinary(x).y).abs().max().detach())
+
+    assert error(6) < 1e-6
+    assert error(6) < 1e-3 * error(4) and error(4) < error(1)
+
+
+def test_logits_come_nearer_with_every_column_until_they_are_those_of_the_trained_layer() -> None:
+    trained = QKV(16, 2)
+    q, k = (trained.matrix(name)[0].detach().unflatten(0, (2, 8)) for name in "qk")
+    wanted = torch.einsum("hka,hkb->hab", q, k) / 8**0.5
+
+    def error(shared: int) -> float:
+        part = Collaborative.of(trained, shared)
+        found = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared]) / part.squared**0.5
+        return float(((found - wanted).norm() / wanted.norm()).detach())
+
+    errors = [error(shared) for shared in (2, 4, 8, 16)]
+    assert all(more < 0.95 * less for less, more in zip(errors, errors[1:], strict=False)) and errors[-1] < 1e-12
+
+
+def test_the_cache_holds_one_key_for_all_heads() -> None:
+    layer = Attention(Collaborative(16, 4, shared=6), Softmax(Causal()))
+    x = torch.randn(2, 9, 16)
+    whole, state, done = layer(x).y, layer.start(2, 9), []
+    assert sorted(leaf.shape[-1] * leaf.shape[1] for _, leaf in leaves(state) if leaf.dim() == 4) == [6 + 4, 16]
+    for at in torch.arange(9).split([4, 1, 4]):
+        out = layer(x[:, at], state, Context(at.expand(2, -1), run=True))
+        state = out.state
+        done.append(out.y)
+    torch.testing.assert_close(torch.cat(done, 1), whole, rtol=0, atol=1e-12)
+
+
+def test_heads_begin_as_told() -> None:
+    assert Collaborative(6, 2, shared=5, mixing="concatenated").mixing.tolist() == [[1, 1, 1, 0, 0], [0, 0, 0, 1, 1]]
+    assert (Collaborative(6, 2, mixing="ones").mixing == 1).all()
+    assert abs(Collaborative(64, 64, shared=64).mixing.std() - 0.2) < 0.02
+
+
+def unchecked(**keywords: object) -> None:
+    """Made as outside of the tests, where nothing checks annotations."""
+    inspect.unwrap(Collaborative.__init__)(Collaborative.__new__(Collaborative), 8, 2, **keywords)
+
+
+REFUSED = {
+    "d=10 does not split into heads=4": lambda: Collaborative(10, 4),
+    "shared=0": lambda: Collaborative(8, 2, shared=0),
+    "mixing='random' is not known": lambda: unchecked(mixing="random"),
+    "scale='d' is not known": lambda: unchecked(scale="d"),
+    "a QKV with a rotation": lambda: Collaborative.of(QKV(8, 2, rotation=Rotary(4))),
+    "linear attention adds up products of 1 key heads and 2": lambda: Attention(
+        Collaborative(8, 2), LinearAttention(ELU())
+    ),
+    "linear attention adds up": lambda: Attention(Collaborative(8, 2), FullLinearAttention(ELU())),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=f"^{text}"):
+        REFUSED[text]()
