@@ -7,7 +7,7 @@ import math
 from typing import Any, TypeVar, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 V = TypeVar("V")
 
@@ -91,6 +91,8 @@ def a_pattern(name: str, value: Any) -> Any:
 def a_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
     """An instance of a kind of part; the example says what to give."""
     if not isinstance(value, kind):
-        what = f"the class {value.__name__}" if isinstance(value, type) else f"{value!r}"
+        # a module prints as many lines
+        one = f"of the kind {type(value).__name__}" if isinstance(value, nn.Module) else f"{value!r}"
+        what = f"the class {value.__name__}" if isinstance(value, type) else one
         raise ValueError(f"{name} is {what}; give {example}")
     return value

@@ -9,9 +9,11 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_part
 from kinformer.core.choice import choice
-from kinformer.core.collected import Collected, flow, idle, summed
+from kinformer.core.collected import Collected, flow, summed
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want, prefixed
 from kinformer.core.loss import penalties_of
+from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
+from kinformer.exits.confidence import exactly
 from kinformer.exits.rules import Rule
 
 
@@ -26,9 +28,12 @@ class EarlyExit(Layer):
     """Layers in order, of which each token takes as many as its `rule` says. Reports `exit` per token, from 1.
 
     The state that a token leaves with is copied to the layers above, so their keys come from it and later tokens see it
-    there: decoding in chunks gives what one call gives. In eager eval mode a layer that no token takes is not read, its
-    state is brought up to date; all that report a penalty are read. Exits are hard choices, through which no rule
-    learns: to train, read all exits with `every` and take the `aligned` loss.
+    there: decoding in chunks gives what one call gives. Nobody leaves in train mode, where a hard exit would teach its
+    rule nothing, nor in a call that asks for `ctx.taps`: "0", "1", .. are then what each layer made of every token.
+    `MultiExit` trains all exits and the rule on these and the lent `ctx.head`.
+
+    In eager eval mode a layer is computed for the rows in which a token goes on, in decoding exactly those tokens; of
+    the others its state is brought up to date. All that report a penalty are read whole.
 
     layers: what there is to go through, all of one width.
     heads: what reads the state that a token leaves with: one for all exits (a norm, or nn.Identity()), or one per
@@ -52,6 +57,7 @@ class EarlyExit(Layer):
         self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
+        self.divisible = all(divisible(layer) for layer in layers)
 
     @property
     def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
@@ -65,21 +71,26 @@ class EarlyExit(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: Exiting | None, ctx: Context) -> Out:
         rule = self.rule.start(len(x), device=x.device) if state is None else state.rule
         told = self.rule.told(rule, ctx)
-        old = None if state is None else state.layers
-        found = Collected(ctx.but(remember=False) if ctx.remember else ctx, old, rising=True)
-        inside, last = ctx.pos >= 0, len(self.layers) - 1
+        found = Collected(
+            ctx.but(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
+        )
+        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, self.training or bool(ctx.taps)
         h, y, exits = x, torch.zeros_like(x), torch.zeros_like(x[..., 0])
         states: list[Tensor] = []
+        rows = None
         for n, (layer, head) in enumerate(zip(self.layers, self.heads, strict=True)):
-            nobody = n >= self.always and idle(self, inside)
-            if nobody or (ctx.remember and n == last):
+            if n >= self.always and not whole:
+                rows = going_rows(self, inside, rows)
+            if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
                     found.remember(n, layer, h)
                 continue
-            out = found.call(n, layer, h)
+            out = found.call(n, on_rows(layer, rows) if self.divisible else layer, h)
             found.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
+            if n < last and whole:
+                continue
             leaves = inside if n == last else inside & self._leave(states, head, told, ctx)
             y = torch.where(leaves[..., None], head(h), y)
             exits = torch.where(leaves, n + 1.0, exits)
@@ -88,23 +99,12 @@ class EarlyExit(Layer):
         kept = None if state is None else Exiting(told, out.state)
         return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
 
-    def every(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[list[Tensor], Out]:
-        """What each exit's head makes of its layer with nobody leaving, and the Out of all layers.
-
-        `ctx.taps` asks for the states themselves, by the number of the layer.
-        """
-        found, reads = Collected(ctx, None, rising=True), []
-        for n, (layer, head) in enumerate(zip(self.layers, self.heads, strict=True)):
-            x = found.call(n, layer, x).y
-            reads.append(head(x))
-        return reads, found.out(reads[-1])._replace(up={})
-
     def _leave(self, states: list[Tensor], head: nn.Module, told: State, ctx: Context) -> Tensor:
         lent = ctx.head
 
         def logits(h: Tensor) -> Tensor:
             assert lent is not None
-            return lent(head(h))
+            return exactly(lent, exactly(head, h))
 
         read: Callable[[Tensor], Tensor] | None = None if lent is None else logits
         with torch.no_grad():

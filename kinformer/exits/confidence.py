@@ -4,13 +4,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
 from kinformer.core.read import precise
 
+States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
+Logits = Sequence[Float[Tensor, "B T V"]]  # likewise
 Head = Callable[[Tensor], Tensor]  # a state to logits: the exit's norm and the head that the model lends
 
 
@@ -24,6 +27,10 @@ class Confidence(nn.Module, ABC):
     def forward(
         self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None
     ) -> Float[Tensor, "*shape"]: ...
+
+    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+        """What it learns by from the states and logits of all layers, per token; None where there is nothing to."""
+        return None
 
 
 class SoftmaxResponse(Confidence):
@@ -42,7 +49,8 @@ class SoftmaxResponse(Confidence):
         read = self.head or head
         if read is None:
             raise ValueError("SoftmaxResponse has no head and no model lends one; give SoftmaxResponse(head)")
-        best = precise(read(states[-1])).softmax(-1).topk(2).values
+        logits = exactly(read, states[-1]) if isinstance(read, nn.Module) else read(states[-1])
+        best = precise(logits).softmax(-1).topk(2).values
         return best[..., 0] - best[..., 1]
 
 
@@ -59,22 +67,52 @@ class Saturation(Confidence):
 
 
 class Probe(Confidence):
-    """sigmoid(w.h + b), one w for all layers, trained to tell whether a layer predicts what the last one will.
+    """sigmoid(w.h + b), one w for all layers: does this layer predict what the last one will?
 
-    A probe with two outputs and a softmax is the same with the differences of its columns.
+    It learns by the binary cross-entropy of each layer but the last, their mean, and teaches nothing beneath: the paper
+    trains it on a frozen model, which is the same to it. A probe with two outputs and a softmax is the same with the
+    differences of its columns.
 
     d: the width of a state.
     bias: whether there is a b.
+    balance: of a layer weigh the tokens that agree by the share of those that do not, and the others by the rest, as
+        the authors' code can; the paper weighs all alike.
 
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
-    def __init__(self, d: int, *, bias: bool = True):
+    def __init__(self, d: int, *, bias: bool = True, balance: bool = False):
         super().__init__()
-        self.unit = nn.Linear(at_least("d", d, 1), 1, bias=bias)
+        self.unit, self.balance = nn.Linear(at_least("d", d, 1), 1, bias=bias), balance
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         return linear(self.unit, states[-1])[..., 0].sigmoid()
+
+    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+        if len(states) < 2:
+            return None
+        said = torch.stack([linear(self.unit, h.detach())[..., 0] for h in states[:-1]])  # [N-1 B T]
+        last = logits[-1].argmax(-1)
+        agrees = torch.stack([one.argmax(-1) == last for one in logits[:-1]])
+        found = F.binary_cross_entropy_with_logits(said, agrees.to(said.dtype), reduction="none")
+        if self.balance:
+            real = wanted >= 0
+            share = (agrees & real).sum((1, 2)) / real.sum().clamp_min(1)
+            share = share[:, None, None].to(found.dtype)
+            found = found * torch.where(agrees, 1 - share, share)
+        return found.mean(0)
+
+
+def exactly(module: nn.Module, x: Tensor) -> Tensor:
+    """What a module makes of x, computed in float32 or better, under autocast too.
+
+    Logits rounded to bfloat16 would move a confidence near 1 by more than thresholds there differ.
+    """
+    weights = {name: precise(weight) for name, weight in module.named_parameters() if weight.is_floating_point()}
+    given = precise(x)
+    low = any(weight.dtype != given.dtype for weight in module.parameters() if weight.is_floating_point())
+    with torch.autocast(x.device.type, enabled=False):
+        return functional_call(module, weights, (given,)) if low else module(given)
 
 
 def linear(unit: nn.Linear, state: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape N"]:

@@ -1,5 +1,6 @@
 """Exit rules: which tokens leave a stack after a layer, by what a classifier or a confidence says."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from torch.nn import functional as F
 from kinformer.core.checks import a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
-from kinformer.exits.confidence import Confidence, Head, linear
+from kinformer.core.read import precise
+from kinformer.exits.confidence import Confidence, Head, Logits, States, linear
 
-States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
 Leaves = Bool[Tensor, "B T"]
 
 
@@ -38,6 +39,10 @@ class Rule(nn.Module, ABC):
     def forward(
         self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None
     ) -> Leaves: ...
+
+    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+        """What the rule learns by, per token, from the states and logits of all exits with nobody having left."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -76,23 +81,28 @@ class Confident(Rule):
     """A token leaves once its confidence reaches the threshold.
 
     confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
-    threshold: a number, or one that falls with position: `Decaying(0.9, 512)`.
+    threshold: a number, one for each layer but the last, or one that falls with position: `Decaying(0.9, 512)`.
     strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
 
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.
     """
 
-    def __init__(self, confidence: Confidence, threshold: float | Decaying, *, strict: bool = False):
+    def __init__(
+        self, confidence: Confidence, threshold: float | tuple[float, ...] | Decaying, *, strict: bool = False
+    ):
         super().__init__()
         self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
-        if not isinstance(threshold, Decaying):
-            within("threshold", threshold, -torch.inf, torch.inf)
-        self.threshold, self.strict = threshold, strict
+        self.strict = strict
+        self.threshold = threshold if isinstance(threshold, Decaying) else _thresholds(threshold, -math.inf, math.inf)
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         sure = self.confidence(states, head)
-        threshold = self.threshold(pos) if isinstance(self.threshold, Decaying) else self.threshold
+        given = self.threshold
+        threshold = given(pos) if isinstance(given, Decaying) else _of_layer(given, len(states))
         return sure > threshold if self.strict else sure >= threshold
+
+    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+        return self.confidence.loss(states, logits, wanted)
 
 
 class Multinomial(Rule):
@@ -121,15 +131,15 @@ class Geometric(Rule):
 
     d: the width of a state.
     depth: how many layers there are.
-    threshold: the probability above which it stops.
-    shared: one w for all layers as in the paper, or one each.
+    threshold: the probability above which it stops: a number, or one for each layer but the last.
+    shared: one w and b for all layers as in the paper, or one each.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
 
-    def __init__(self, d: int, depth: int, *, threshold: float = 0.5, shared: bool = True):
+    def __init__(self, d: int, depth: int, *, threshold: float | tuple[float, ...] = 0.5, shared: bool = True):
         super().__init__()
-        self.threshold = within("threshold", threshold, 0, 1)
+        self.threshold = _thresholds(threshold, 0, 1)
         units = 1 if shared else at_least("depth", depth, 1) - 1
         self.stop = nn.ModuleList(nn.Linear(at_least("d", d, 1), 1) for _ in range(units))
 
@@ -140,12 +150,14 @@ class Geometric(Rule):
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by: stop at n and not before; the last layer takes the rest."""
+        if len(states) == 1:
+            return torch.zeros_like(precise(states[0][..., :1]))
         logits = torch.stack([self._logit(states, n) for n in range(len(states) - 1)], -1)
         stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
         return stay + F.pad(F.logsigmoid(logits), (0, 1))
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
-        return self._logit(states, len(states) - 1).sigmoid() > self.threshold
+        return self._logit(states, len(states) - 1).sigmoid() > _of_layer(self.threshold, len(states))
 
 
 class Chosen(NamedTuple):
@@ -189,3 +201,17 @@ class BySequence(Rule):
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
+
+
+def _thresholds(given: float | tuple[float, ...], low: float, high: float) -> float | tuple[float, ...]:
+    if not isinstance(given, tuple):
+        return within("threshold", given, low, high)
+    return tuple(within(f"threshold[{n}]", one, low, high) for n, one in enumerate(given))
+
+
+def _of_layer(given: float | tuple[float, ...], layer: int) -> float:
+    if not isinstance(given, tuple):
+        return given
+    if layer > len(given):
+        raise ValueError(f"{len(given)} thresholds came, and layer {layer} wants one; give each layer but the last one")
+    return given[layer - 1]

@@ -10,7 +10,8 @@ from torch import Tensor
 from kinformer.core.checks import one_of
 from kinformer.losses.cross_entropy import cross_entropy
 
-Weights = Literal["uniform", "linear", "sqrt"]
+Weights = Literal["uniform", "linear", "sqrt", "inverse", "inverse_sqrt"]
+POWER = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5, "inverse": -1.0, "inverse_sqrt": -0.5}
 
 
 def aligned(
@@ -22,11 +23,13 @@ def aligned(
 
     logits: of each exit, the lowest first.
     targets: -1 where there is none.
-    weights: w_n of exit n, from 1: "uniform" 1, "linear" n, "sqrt" its root.
+    weights: w_n of exit n, from 1: "uniform" 1, "linear" n as CALM trains, "sqrt" its root, "inverse" 1 / n,
+        "inverse_sqrt" its root.
 
-    Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.1.
+    Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.1; "linear":
+    Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
-    power = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5}[one_of("weights", weights, Weights)]
+    power = POWER[one_of("weights", weights, Weights)]
     losses, counts = zip(*(cross_entropy(one, targets) for one in logits), strict=True)
     w = torch.arange(1, len(losses) + 1, dtype=losses[0].dtype, device=targets.device) ** power
     return (w * torch.stack(losses)).sum() / w.sum(), counts[0]

@@ -1,4 +1,4 @@
-"""EarlyExit: what later tokens read of those that left, chunks, what is not computed, and the loss of all exits."""
+"""EarlyExit: what later tokens read of those that left, chunks, who leaves, and what is not computed."""
 
 from collections.abc import Callable, Sequence
 
@@ -17,10 +17,10 @@ from kinformer.depth.stack import Stack
 from kinformer.exits.confidence import Confidence, SoftmaxResponse
 from kinformer.exits.rules import BySequence, Confident, Multinomial
 from kinformer.feedforward.mlp import MLP
-from kinformer.losses.aligned import aligned
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.document import Document
 from kinformer.projections.qkv import QKV
 
 D, DEPTH = 8, 4
@@ -49,7 +49,7 @@ def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
     layers, heads, x = blocks(), [LayerNorm(D) for _ in range(DEPTH)], torch.randn(2, 6, D)
     for head in heads:
         nn.init.normal_(head.weight)
-    out = EarlyExit(layers, heads, Confident(Told(exits), 0.5))(x, None, CTX)
+    out = EarlyExit(layers, heads, Confident(Told(exits), 0.5)).eval()(x, None, CTX)
     h = torch.where((POS >= 0)[..., None], x, 0)
     y = torch.zeros_like(x)
     for n in range(DEPTH):
@@ -63,33 +63,92 @@ def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
     assert torch.equal(out.aux["exit"].long(), torch.where(POS >= 0, exits, 0))
 
 
-def test_nobody_leaving_is_the_stack(float64: None) -> None:
+def test_nobody_leaves_where_nobody_is_sure_in_training_and_where_states_are_asked_for(float64: None) -> None:
     layers, norm, x = blocks(), LayerNorm(D), torch.randn(2, 6, D)
-    out = EarlyExit(layers, norm, Confident(Told(torch.full((2, 6), 9)), 0.5))(x, None, CTX)
-    assert torch.equal(out.y[POS >= 0], Stack(layers, norm)(x, None, CTX).y[POS >= 0])
+    names = tuple(str(n) for n in range(DEPTH))
+    want = Stack(layers, norm)(x, None, CTX.but(taps=names))
+    for exits, training, taps in ((9, False, ()), (1, True, ()), (1, False, names)):
+        stack = EarlyExit(layers, norm, Confident(Told(torch.full((2, 6), exits)), 0.5)).train(training)
+        out = stack(x, None, CTX.but(taps=taps))
+        assert torch.equal(out.y[POS >= 0], want.y[POS >= 0])
+        assert torch.equal(out.aux["exit"], torch.where(POS >= 0, 4.0, 0.0).to(x.dtype))
+        for name in taps:
+            assert torch.equal(out.taps[name][POS >= 0], want.taps[name][POS >= 0])
 
 
-def test_layers_that_no_token_takes_are_filled_not_computed(float64: None) -> None:
-    exits = torch.tensor([[2, 1, 2, 1, 1, 2], [1, 1, 2, 2, 1, 1]])
-    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)), torch.randn(2, 6, D)
-    calls: list[int] = []
+def counted(stack: EarlyExit) -> list[int]:
+    """How many tokens each layer's feed-forward computes, from now on."""
+    found = [0] * DEPTH
     for n, layer in enumerate(stack.layers):
-        layer.layers[1].register_forward_hook(lambda *_, n=n: calls.append(n))
-    found = {}
-    for training in (False, True):
-        calls.clear()
-        out = stack.train(training)(x, stack.start(2, 6, dtype=x.dtype), CTX)
-        found[training] = [out.y, out.aux["exit"], *(leaf for _, leaf in leaves(out.state))]
-        assert calls == ([0, 1, 2, 3] if training else [0, 1])
-    for ours, theirs in zip(found[False], found[True], strict=True):
-        assert torch.equal(ours, theirs)
+
+        def count(part: nn.Module, inputs: tuple, n: int = n) -> None:
+            found[n] += inputs[0].shape[0] * inputs[0].shape[1]
+
+        layer.layers[1].register_forward_pre_hook(count)
+    return found
+
+
+def test_decoding_computes_the_tokens_that_remain_and_no_other(float64: None) -> None:
+    """A call with all rows, token after token: every layer is computed for those that go on; the result is the same."""
+    exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1], [1, 4, 1, 1, 2, 2]])
+    x, pos = torch.randn(3, 6, D), torch.arange(6).expand(3, 6)
+    layers = blocks()
+    whole = EarlyExit(layers, LayerNorm(D), Confident(Told(exits), 0.5)).eval()
+    want = whole(x, whole.start(3, 6), Context(pos, run=True))
+    ys, state = [], whole.start(3, 6)
+    computed = counted(whole)
+    for t in range(6):
+        stack = EarlyExit(layers, LayerNorm(D), Confident(Told(exits[:, t : t + 1]), 0.5)).eval()
+        out = stack(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
+        ys, state = [*ys, out.y], out.state
+    assert computed == [int((exits > n).sum()) for n in range(DEPTH)] and sum(computed) < DEPTH * exits.numel()
+    assert torch.allclose(torch.cat(ys, 1), want.y, atol=1e-12)
+    for (_, ours), (_, theirs) in zip(leaves(state), leaves(want.state), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_layers_that_no_row_takes_are_filled_not_computed(float64: None) -> None:
+    exits = torch.tensor([[2, 1, 2, 1, 1, 2], [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 1, 1]])
+    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)).eval(), torch.randn(3, 6, D)
+    ctx = Context(torch.cat([POS, POS[:1]]), run=True)
+    computed = counted(stack)
+    found = []
+    for always in (1, DEPTH):  # the rows that remain, and all
+        stack.always = always
+        computed[:] = [0] * DEPTH
+        out = stack(x, stack.start(3, 6, dtype=x.dtype), ctx)
+        found.append([out.y, out.aux["exit"], *(leaf for _, leaf in leaves(out.state))])
+        assert computed == ([18, 12, 0, 0] if always == 1 else [18] * DEPTH)
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-13)
+    computed[:] = [0] * DEPTH
+    assert torch.allclose(stack(x, None, ctx).y, found[1][0], atol=1e-13)
+
+
+def test_limits_of_the_batch_s_rows_are_kept_where_some_rows_remain(float64: None) -> None:
+    """A pattern that tells rows apart: the second row is computed alone, and is still the second."""
+    exits = torch.tensor([[1] * 6, [4] * 6])
+    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)).eval(), torch.randn(2, 6, D)
+    ids = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
+    ctx = Context(torch.arange(6).expand(2, 6), run=True, only=Document(ids))
+    own = Document(ids[1:])
+    alone = EarlyExit(list(stack.layers), stack.heads[0], Confident(Told(exits[1:]), 0.5)).eval()
+    want = alone(x[1:], None, Context(ctx.pos[1:], run=True, only=own))
+    assert torch.allclose(stack(x, None, ctx).y[1:], want.y, atol=1e-13)
+    inside = [PreNorm(Attention(QKV(D, 2), Softmax(Causal() & Document(ids))), MLP(D)) for _ in range(DEPTH)]
+    stack = EarlyExit(inside, LayerNorm(D), Confident(Told(exits), 0.5)).eval()
+    alone = [PreNorm(Attention(QKV(D, 2), Softmax(Causal() & own)), MLP(D)) for _ in range(DEPTH)]
+    for ours, theirs in zip(alone, inside, strict=True):
+        ours.load_state_dict(theirs.state_dict())
+    want = EarlyExit(alone, LayerNorm(D), Confident(Told(exits[1:]), 0.5)).eval()(x[1:], None, Context(ctx.pos[1:]))
+    assert torch.allclose(stack(x, None, Context(ctx.pos, run=True)).y[1:], want.y, atol=1e-13)
 
 
 def test_the_choice_by_source_is_kept_between_chunks(float64: None) -> None:
     """The first chunk brings the source, as cross-attention's does; the next one goes on without."""
     rule = BySequence(D, DEPTH)
     nn.init.normal_(rule.choice.weight)
-    stack, x, source = EarlyExit(blocks(), LayerNorm(D), rule), torch.randn(2, 6, D), torch.randn(2, 3, D)
+    stack, x, source = EarlyExit(blocks(), LayerNorm(D), rule).eval(), torch.randn(2, 6, D), torch.randn(2, 3, D)
     own = {"source": source, "source_pos": torch.arange(3).expand(2, 3)}
     whole = stack(x, None, Context(POS, True, **own))
     first = stack(x[:, :3], stack.start(2, 6, dtype=x.dtype), Context(POS[:, :3], True, **own))
@@ -100,15 +159,6 @@ def test_the_choice_by_source_is_kept_between_chunks(float64: None) -> None:
     assert torch.equal(second.aux["exit"].long(), wanted[:, None].expand(2, 3))
     with pytest.raises(ValueError, match="got no source"):
         stack(x, None, CTX)
-
-
-def test_every_exit_is_read_for_training(float64: None) -> None:
-    layers, heads, x = blocks(), [LayerNorm(D) for _ in range(DEPTH)], torch.randn(2, 6, D)
-    reads, out = EarlyExit(layers, heads, Multinomial(D, DEPTH)).every(x, CTX.but(taps=("0", "1", "2", "3")))
-    for n in range(DEPTH):
-        assert torch.equal(out.taps[f"{n}"], Stack(layers[: n + 1])(x, None, CTX).y)
-        assert torch.equal(reads[n], heads[n](out.taps[f"{n}"]))
-    assert torch.equal(out.y, reads[-1])
 
 
 class Reporting(Layer):
@@ -133,16 +183,14 @@ def test_a_layer_above_every_exit_keeps_what_it_reports(float64: None) -> None:
     stack, calls = EarlyExit(layers, LayerNorm(D), rule), []
     for n, layer in enumerate(layers):
         layer.register_forward_hook(lambda *_, n=n: calls.append(n))
-    want = stack(x, None, CTX)
+    every = stack(x, None, CTX)
     assert calls == [0, 1, 2, 3]
+    assert torch.equal(every.aux["2.told"] > 0, POS >= 0) and every.stats["2.counted"] == 1
     calls.clear()
     got = stack.eval()(x, None, CTX)
     assert calls == [0, 1, 2]
-    assert got.aux.keys() == want.aux.keys() == {"2.told", "2.price", "exit"} and got.stats.keys() == want.stats.keys()
+    assert got.aux.keys() == every.aux.keys() == {"2.told", "2.price", "exit"}
     assert got.aux["2.price"] == 2 and not got.aux["2.told"].any()
-    assert torch.equal(got.y, want.y)
-    reads, every = stack.every(x, CTX)
-    assert every.aux["2.told"].all() and every.stats["2.counted"] == 1 and len(reads) == DEPTH
 
 
 def test_a_softmax_response_reads_through_the_exit_s_norm_and_the_head_that_is_lent(float64: None) -> None:
@@ -150,14 +198,13 @@ def test_a_softmax_response_reads_through_the_exit_s_norm_and_the_head_that_is_l
     head, x = nn.Linear(D, 7), 3 * torch.randn(2, 6, D)
     for norm in norms:
         nn.init.normal_(norm.weight, std=4.0)
-    lent = EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5))(x, None, CTX.but(head=head))
-    reads, _ = EarlyExit(layers, norms, Multinomial(D, DEPTH)).every(x, CTX)
-    best = head(reads[0]).softmax(-1).topk(2).values
+    lent = EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5)).eval()(x, None, CTX.but(head=head))
+    best = head(norms[0](layers[0](x, None, CTX).y)).softmax(-1).topk(2).values
     first = (best[..., 0] - best[..., 1] >= 0.5) & (POS >= 0)
     assert first.any() and not first.all()
     assert torch.equal(lent.aux["exit"] == 1, first)
     with pytest.raises(ValueError, match="no model lends one"):
-        EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5))(x, None, CTX)
+        EarlyExit(layers, norms, Confident(SoftmaxResponse(), 0.5)).eval()(x, None, CTX)
 
 
 def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64: None) -> None:
@@ -175,7 +222,7 @@ def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64:
     layers, x = blocks(), torch.randn(2, 6, D)
     grads = []
     for rule in (Confident(Fickle(), 0.5), Confident(Told(torch.full((2, 6), 2)), 0.5)):
-        stack, given = EarlyExit(layers, LayerNorm(D), rule), x.clone().requires_grad_()
+        stack, given = EarlyExit(layers, LayerNorm(D), rule).eval(), x.clone().requires_grad_()
         y = recomputed(lambda z, stack=stack: stack(z, None, CTX).y, given)
         grads.append(torch.autograd.grad(y[POS >= 0].sin().sum(), given)[0])
     assert torch.equal(*grads)
@@ -183,28 +230,11 @@ def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64:
 
 def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1]])
-    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)), torch.randn(2, 6, D)
+    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)).eval(), torch.randn(2, 6, D)
     want = stack(x, stack.start(2, 6), CTX).state
     got = stack(x, stack.start(2, 6), CTX.but(remember=True)).state
     for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
         assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize(
-    ("weights", "w"), [("uniform", (1, 1, 1)), ("linear", (1, 2, 3)), ("sqrt", (1, 2**0.5, 3**0.5))]
-)
-def test_aligned_equals_its_equation(weights: str, w: tuple[float, ...], float64: None) -> None:
-    logits, targets = [torch.randn(2, 4, 5) for _ in range(3)], torch.tensor([[0, 4, 2, -1], [3, -1, -1, -1]])
-    total, count = 0.0, 0
-    for b in range(2):
-        for t in range(4):
-            if targets[b, t] < 0:
-                continue
-            count += 1
-            for one, weight in zip(logits, w, strict=True):
-                total -= weight * float(one[b, t].log_softmax(-1)[targets[b, t]])
-    found, number = aligned(logits, targets, weights)
-    assert number == count and float(found) == pytest.approx(total / sum(w), rel=1e-12)
 
 
 def test_another_number_of_heads_is_refused() -> None:

@@ -8,9 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.layer import Context
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.confidence import Probe, Saturation, SoftmaxResponse
 from kinformer.exits.rules import BySequence, Chosen, Confident, Decaying, Geometric, Multinomial
+from kinformer.norms.layer import LayerNorm
 
 D, DEPTH = 6, 4
 POS = torch.arange(5).expand(2, 5)
@@ -112,6 +114,56 @@ def test_in_bfloat16_who_is_sure_is_decided_in_float32() -> None:
         leaving, clear = Confident(confidence, threshold)(states, at, ()), (exact - threshold).abs() > 1e-5
         assert clear.double().mean() > 0.9
         assert torch.equal(leaving[clear], (exact >= threshold)[clear])
+
+
+def test_logits_of_a_softmax_response_are_computed_in_float32() -> None:
+    """A norm and a head in bfloat16, and under autocast: as in float64, by the same weights and states."""
+    g = torch.Generator().manual_seed(0)
+    norm, head, state = LayerNorm(32), nn.Linear(32, 64), 3 * torch.randn(8, 64, 32, generator=g)
+    for low in (True, False):
+        if low:
+            norm, head, state = norm.bfloat16(), head.bfloat16(), state.bfloat16()
+        read = [copy.deepcopy(norm), copy.deepcopy(head)]
+        exact = SoftmaxResponse()([state.double()], nn.Sequential(*(one.double() for one in read))).detach()
+        body = EarlyExit([Same(32)] * 2, norm, Confident(SoftmaxResponse(), float(exact.quantile(0.35)))).eval()
+        found: list[Tensor] = []
+        body.rule.confidence.register_forward_hook(lambda _, inputs, sure, found=found: found.append(sure))
+        ctx = Context(torch.arange(64).expand(8, -1), run=True, head=head)
+        with torch.autocast("cpu", torch.bfloat16, enabled=not low):
+            body(state, None, ctx)
+            found.append(SoftmaxResponse(nn.Sequential(norm, head))([state]))
+        for sure in found:
+            assert sure.dtype == torch.float32 and torch.allclose(sure.double(), exact, atol=1e-5)
+        norm, head, state = norm.float(), head.float(), state.float()
+
+
+class Same(Layer):
+    """Gives back what it gets."""
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.d = d
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x, state)
+
+
+def test_a_threshold_for_each_layer() -> None:
+    sure = [torch.tensor([[0.3, 0.6, 0.9]])[..., None].logit()] * 3
+    probe = Probe(1).requires_grad_(False)
+    probe.unit.weight.fill_(1.0)
+    probe.unit.bias.fill_(0.0)
+    by_layer = Confident(probe, (0.8, 0.5))
+    stop = Geometric(1, 3, threshold=(0.8, 0.5))
+    stop.stop[0].load_state_dict(probe.unit.state_dict())
+    pos = torch.arange(3)[None]
+    for rule in (by_layer, stop):
+        assert rule(sure[:1], pos).tolist() == [[False, False, True]]
+        assert rule(sure[:2], pos).tolist() == [[False, True, True]]
+        with pytest.raises(ValueError, match="2 thresholds came, and layer 3 wants one"):
+            rule(sure, pos)
+    with pytest.raises(ValueError, match=r"threshold\[1\]=2.0"):
+        Geometric(1, 3, threshold=(0.8, 2.0))
 
 
 def test_decisions_are_made_in_float32_under_autocast() -> None:

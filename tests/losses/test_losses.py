@@ -47,3 +47,27 @@ def test_a_word_that_is_none_of_the_options_is_refused() -> None:
         unchecked(AttentionReconstruction.__init__)(nn.Module.__new__(AttentionReconstruction), "l1")
     with pytest.raises(ValueError, match="weights='equal' is not known; choose 'uniform'"):
         unchecked(aligned)([torch.randn(2, 4, 5)], TARGETS, "equal")
+
+
+@pytest.mark.parametrize(
+    ("weights", "w"),
+    [
+        ("uniform", (1, 1, 1)),
+        ("linear", (1, 2, 3)),
+        ("sqrt", (1, 2**0.5, 3**0.5)),
+        ("inverse", (1, 1 / 2, 1 / 3)),
+        ("inverse_sqrt", (1, 2**-0.5, 3**-0.5)),
+    ],
+)
+def test_aligned_equals_its_equation(weights: str, w: tuple[float, ...], float64: None) -> None:
+    logits = [torch.randn(2, 4, 5) for _ in range(3)]
+    total, count = 0.0, 0
+    for b in range(2):
+        for t in range(4):
+            if TARGETS[b, t] < 0:
+                continue
+            count += 1
+            for one, weight in zip(logits, w, strict=True):
+                total -= weight * float(one[b, t].log_softmax(-1)[TARGETS[b, t]])
+    found, number = aligned(logits, TARGETS, weights)
+    assert number == count and float(found) == pytest.approx(total / sum(w), rel=1e-12)

@@ -1,0 +1,80 @@
+"""Some rows: a layer that is read for those rows of a batch alone in which a token still goes on."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memo import Memo, fresh
+from kinformer.core.pattern import Pattern
+from kinformer.core.state import map_state
+
+Rows = Int[Tensor, " _"]
+
+
+def going_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows | None) -> Rows | None:
+    """The rows with a token that goes on; None for all, and where it may not be asked.
+
+    Where as many go on as `before` it is the same tensor, by which the memo knows them. Processes that train together
+    must take the same steps, and a graph cannot ask.
+    """
+    if layer.training or torch.compiler.is_compiling():
+        return None
+    rows = going.any(1).nonzero()[:, 0]
+    if before is not None and len(before) == len(rows):
+        return before
+    return rows if len(rows) < len(going) else None
+
+
+def divisible(layer: Layer) -> bool:
+    """Can some rows of a batch be read without the others? Not where something in the layer is of a whole batch."""
+    own = (getattr(part, "pattern", None) for part in layer.modules() if isinstance(part, Mechanism))
+    return not layer.sends and not any(isinstance(one, Pattern) and one.tensors() for one in own)
+
+
+def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, Context], Out]:
+    """The layer, computed for some rows; the others get x back, and their state is brought up to date.
+
+    Reads whole what is told something of the batch's rows that cannot be cut: limits, and what comes from below.
+    """
+
+    def call(x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        if rows is None or ctx.only is not None or ctx.also is not None or ctx.below:
+            return layer(x, state, ctx)
+        # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
+        own = None if state is None else _taken(state, rows, ctx.memo)
+        kept = None if state is None else layer(x, state, ctx.but(remember=True)).state
+        out = layer(x[rows], own, _context(ctx, rows))
+        aux = {
+            name: _put(torch.zeros_like(x[..., 0], dtype=v.dtype), rows, v) for name, v in out.aux.items() if v.dim()
+        }
+        return out._replace(y=_put(x, rows, out.y), state=kept, aux={**out.aux, **aux})
+
+    return call
+
+
+def _context(ctx: Context, rows: Rows) -> Context:
+    def of(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.index_select(0, rows)
+
+    pos, memo = ctx.memo.get(lambda: (of(ctx.pos), fresh()), "rows", ctx.pos, rows)
+    labels = {name: of(label) for name, label in ctx.labels.items()}
+    return ctx.but(pos=pos, memo=memo, labels=labels, source=of(ctx.source), source_pos=of(ctx.source_pos))
+
+
+def _taken(state: State, rows: Rows, memo: Memo) -> State:
+    """The state of some rows; positions that layers share are shared by their copies, and with them what is planned."""
+
+    def one(name: str, leaf: Tensor) -> Tensor:
+        if name in ("pos", "now"):
+            return memo.get(lambda: leaf.index_select(0, rows), "rows", leaf, rows)
+        return leaf.index_select(0, rows)
+
+    return map_state(one, state)
+
+
+def _put(x: Tensor, rows: Rows, values: Tensor) -> Tensor:
+    return x.index_copy(0, rows, values.to(x.dtype))

@@ -1,0 +1,129 @@
+"""MultiExit: its loss from the equation, what it teaches, and who leaves when it is asked to write."""
+
+import math
+
+import pytest
+import torch
+
+from kinformer.core.layer import Context
+from kinformer.depth.early_exit import EarlyExit
+from kinformer.depth.stack import Stack
+from kinformer.exits.confidence import Probe, SoftmaxResponse
+from kinformer.exits.rules import Confident, Rule
+from kinformer.generation import generate
+from kinformer.members.calm import calm
+from kinformer.models.lm import LM
+from kinformer.models.multi_exit import MultiExit
+from kinformer.norms.layer import LayerNorm
+from tests.depth.test_act import unchecked
+from tests.depth.test_early_exit import DEPTH, D, blocks
+
+BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
+
+
+def build(rule: Rule, **keywords: object) -> MultiExit:
+    norms = [LayerNorm(D) for _ in range(DEPTH)]
+    for norm in norms:
+        torch.nn.init.normal_(norm.weight)
+    return MultiExit(7, D, EarlyExit(blocks(), norms, rule), **keywords)  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def naive(model: MultiExit) -> tuple[list[list[float]], list[list[float]]]:
+    """By exit and target: its NLL, and how the probe is wrong about agreeing with the last exit."""
+    nll: list[list[float]] = [[] for _ in range(DEPTH)]
+    wrong: list[list[float]] = [[] for _ in range(DEPTH - 1)]
+    for row in BATCH:
+        tokens = row[row >= 0]
+        ctx = Context(torch.arange(len(tokens) - 1)[None], run=True)
+        x = model.embedding(tokens[None, :-1])
+        states = [Stack(model.body.layers[: n + 1])(x, None, ctx).y[0] for n in range(DEPTH)]
+        logits = [model.head(norm(h)) for norm, h in zip(model.body.heads, states, strict=True)]
+        for t, target in enumerate(tokens[1:]):
+            for n in range(DEPTH):
+                nll[n].append(-float(logits[n][t].log_softmax(-1)[target]))
+            for n in range(DEPTH - 1):
+                sure = float(torch.sigmoid(model.body.rule.confidence.unit(states[n][t])))
+                agrees = int(logits[n][t].argmax()) == int(logits[-1][t].argmax())
+                wrong[n].append(-math.log(sure if agrees else 1 - sure))
+    return nll, wrong
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_loss_is_that_of_all_exits_and_of_the_probe(training: bool, float64: None) -> None:
+    model = build(Confident(Probe(D), 0.5), weights="linear", alpha=0.3).train(training)
+    with torch.no_grad():
+        loss, (nll, wrong) = model(BATCH), naive(model)
+    count = len(nll[0])
+    exits = sum((n + 1) * sum(one) for n, one in enumerate(nll)) / count / 10
+    leaving = sum(sum(one) for one in wrong) / count / (DEPTH - 1)
+    assert int(loss.count) == count == 9
+    assert float(loss.parts["exits"]) == pytest.approx(exits, rel=1e-12)
+    assert float(loss.parts["nll"]) == pytest.approx(sum(nll[-1]) / count, rel=1e-12)
+    assert float(loss.parts["leaving"]) == pytest.approx(leaving, rel=1e-12)
+    assert float(loss.total) == pytest.approx(exits + 0.3 * leaving, rel=1e-12)
+
+
+def test_the_probe_learns_and_teaches_nothing_beneath(float64: None) -> None:
+    model = build(Confident(Probe(D), 0.5))
+    parts = model(BATCH).parts
+    own = list(model.body.rule.parameters())
+    others = [p for p in model.parameters() if all(p is not one for one in own)]
+    given = torch.autograd.grad(parts["leaving"], own + others, allow_unused=True, retain_graph=True)
+    assert all(g is not None and g.any() for g in given[: len(own)])
+    assert all(g is None for g in given[len(own) :])
+    given = torch.autograd.grad(parts["exits"], [layer.layers[1].up.weight for layer in model.body.layers])
+    assert all(g.any() for g in given), "every layer learns by the exits above it"
+
+
+def test_a_balanced_probe_weighs_each_layer_s_classes_by_the_other_s_share(float64: None) -> None:
+    states, logits = [torch.randn(2, 5, D) for _ in range(3)], [torch.randn(2, 5, 3) for _ in range(3)]
+    wanted = torch.tensor([[0, 1, 2, 0, -1], [1, 2, -1, -1, -1]])
+    plain, balanced = Probe(D), Probe(D, balance=True)
+    balanced.load_state_dict(plain.state_dict())
+    found, last = balanced.loss(states, logits, wanted), logits[-1].argmax(-1)
+    agrees = [one.argmax(-1) == last for one in logits[:2]]
+    shares = [float(one[wanted >= 0].double().mean()) for one in agrees]
+    assert 0 < shares[0] < 1 and 0 < shares[1] < 1 and shares[0] != shares[1]
+    for b, t in (wanted >= 0).nonzero().tolist():
+        total = 0.0
+        for n in range(2):
+            sure, yes = float(plain([states[n]])[b, t].detach()), bool(agrees[n][b, t])
+            total -= (1 - shares[n]) * math.log(sure) if yes else shares[n] * math.log(1 - sure)
+        assert float(found[b, t].detach()) == pytest.approx(total / 2, rel=1e-12)
+
+
+def test_in_training_nobody_leaves_an_lm_either(float64: None) -> None:
+    """The loss of the last exit goes through all layers, not through those that a token happened to take."""
+    body = EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.0))
+    model = LM(7, D, body)
+    model(BATCH).total.backward()
+    assert all(layer.layers[1].up.weight.grad.any() for layer in body.layers)
+    assert float(model(BATCH).parts["exit"]) == DEPTH and float(model.eval()(BATCH).parts["exit"]) == 1
+
+
+def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64: None) -> None:
+    model = build(Confident(SoftmaxResponse(), 0.2)).eval()
+    with torch.no_grad():
+        judged, out = model.judge(BATCH).totals, model.logits(BATCH[:, :-1])
+    real = BATCH[:, 1:].masked_fill(BATCH[:, :-1] < 0, -1) >= 0
+    bits = -out.y.log_softmax(-1).gather(-1, BATCH[:, 1:].clamp_min(0)[..., None])[..., 0] / math.log(2)
+    assert list(judged) == ["bits per byte", "layers"]
+    assert torch.allclose(judged["bits per byte"][0], bits[real].sum())
+    assert judged["layers"][0] == out.aux["exit"][real].sum() and judged["layers"][1] == real.sum()
+    assert DEPTH < judged["layers"][0] / judged["layers"][1] * DEPTH < DEPTH * DEPTH
+
+
+def test_a_body_without_exits_and_other_weights_are_refused() -> None:
+    with pytest.raises(ValueError, match="^body is of the kind Stack; give an EarlyExit"):
+        unchecked(MultiExit.__init__)(torch.nn.Module.__new__(MultiExit), 7, D, Stack(blocks()))
+    with pytest.raises(ValueError, match="alpha=-1.0"):
+        build(Confident(SoftmaxResponse(), 0.2), alpha=-1.0)
+
+
+@pytest.mark.parametrize("confidence", ["softmax_response", "saturation", "probe"])
+def test_calm_writes_the_same_with_and_without_a_state(confidence: str) -> None:
+    model = calm(d=16, depth=4, heads=2, confidence=confidence, threshold=0.3, temperature=4.0, length=20, vocab=11)
+    model, prompt = model.double(), torch.tensor([[3, 1, 4], [-1, 1, 5]])
+    rows = generate(model, prompt, 8, temperature=0)
+    assert torch.equal(rows, generate(model, prompt, 8, temperature=0, recompute=True))
