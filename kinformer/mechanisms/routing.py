@@ -4,14 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
-from torch.nn import functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_pattern, at_least, one_of, within
-from kinformer.core.choice import choice
+from kinformer.core.checks import a_pattern, at_least, one_of
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
@@ -20,6 +17,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, precise
 from kinformer.core.request import Request
 from kinformer.core.vectors import unit
+from kinformer.mechanisms.support.centroids import Centroids, Update
 from kinformer.mechanisms.support.groups import (
     Grouped,
     by_key_head,
@@ -34,66 +32,7 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
 Norm = Literal["layer", "none"]
-Update = Literal["sum", "direction"]
 EPS = 1e-5  # added to the variance
-
-
-class Centroids(nn.Module):
-    """`clusters` directions per head, which follow those that are nearest to them: online spherical k-means.
-
-    They are drawn from `seed`, saved, and no parameters: after each step new = decay * old + (1 - decay) * what the
-    step saw, at length 1; a cluster that got none stays. With update "sum" it saw half the sum of the directions of all
-    queries and keys of the cluster, the paper's; with "direction" that sum at length 1, as the published PyTorch code
-    has it, by which centroids move some hundred times less.
-    """
-
-    mu: Float[Tensor, "H C K"]
-
-    def __init__(self, heads: int, k_dim: int, clusters: int, decay: float, update: Update, seed: int):
-        super().__init__()
-        at_least("clusters", clusters, 1)
-        self.decay, self.update = within("decay", decay, 0, 1), update
-        draw = torch.Generator().manual_seed(seed)
-        self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
-
-    def similar(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
-        """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
-        found = unit(precise(x))
-        mu = self.mu.to(found.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
-        with torch.autocast(x.device.type, enabled=False):  # or it would round what was just made precise
-            return torch.einsum("bgtk,ghck->bghtc", found, mu).flatten(1, 2)
-
-    def nearest(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
-        """Each vector's cluster."""
-        with torch.no_grad():
-            return choice(lambda: self.similar(x).argmax(-1))
-
-    def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
-        """The mean squared difference of a direction and the centroid of its cluster, over numbers and heads."""
-        found = unit(precise(x))
-        own = self.mu.to(found.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
-        return (found - own).square().mean((1, 3))
-
-    @torch.no_grad()
-    def sums(
-        self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"]
-    ) -> Float[Tensor, "H C K"]:
-        """The sum of the directions of each cluster."""
-        found = unit(precise(x))
-        member = F.one_hot(cluster, self.mu.shape[1]) * real[..., None]  # [B H T C]
-        return torch.einsum("bhtc,bhtk->hck", member.to(found.dtype), found)
-
-    def averaged(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
-        """The moving average after one more step, not yet at length 1."""
-        some = (sums != 0).any(-1, keepdim=True)
-        old = precise(self.mu)
-        seen = unit(sums.to(old)) if self.update == "direction" else sums.to(old) / 2
-        return torch.where(some, self.decay * old + (1 - self.decay) * seen, old)
-
-    @torch.no_grad()
-    def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        if "clusters" in stats:
-            self.mu.copy_(unit(self.averaged(stats["clusters"])))
 
 
 class Routed(Keyed):
@@ -105,7 +44,6 @@ class Routed(Keyed):
     ):
         super().__init__()
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
-        one_of("update", update, Update)
         self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
         self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
         self.scale, self.norm, self.score = scale, one_of("norm", norm, Norm), Grouped("cluster")

@@ -1,12 +1,13 @@
 """PublishedRouting: the Routing Transformer's clusters as published, all of one size."""
 
-from typing import NamedTuple
+import math
+from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
@@ -17,27 +18,33 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge, precise
 from kinformer.core.request import Request
 from kinformer.execute import read
-from kinformer.mechanisms.routing import Norm, Routed, Update
+from kinformer.mechanisms.routing import Norm, Routed
+from kinformer.mechanisms.support.centroids import Update
 from kinformer.mechanisms.support.groups import picked
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
 
+Alone = Literal["skipped", "zero"]
 PRODUCT = Product()
 
 
 class PublishedRouting(Routed):
     """Each centroid takes the `window` queries and the `window` keys most similar to it, and those queries read those
-    keys; a query gets the mean over the clusters in which it found a key, 0 where there was none.
+    keys; a query gets the mean of what it read in the clusters that took it, 0 where none did.
 
     Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. `Routing` reads whole clusters and
     keeps the laws that this one breaks: which clusters take a token depends on all others. The published PyTorch code
-    is `norm="none"`, `update="direction"`, `eps=1e-5` and, where it is causal, `null=True`. A state is a cache of keys,
-    clustered anew in every call. The lse is None, because a mean of reads is no read.
+    is `norm="none"`, `update="direction"`, `eps=1e-5` and, where it is causal, `null=True`; the authors' code adds
+    `eps=1e-2`. A state is a cache of keys, clustered anew in every call. The lse is None, because a mean of reads is no
+    read.
 
     heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
     window: tokens that a centroid takes; the paper's are length / clusters.
     v_dim: the width of a value, k_dim unless given; only `null` asks for it.
     null: a learned key and value per head and cluster, read beside those that were taken.
+    alone: what a cluster counts for in the mean in which a causal query found no key: "skipped" counts those alone in
+        which it found one, "zero" takes a read of 0. With `SharedQK(..., unit=False)`, the paper's causal form, and
+        with `null` there is none.
     eps: added to the number of clusters before dividing by it.
 
     Errors: as in `Routing`. Source: Roy et al., 2020, arXiv:2003.05997, algorithm 1.
@@ -47,13 +54,14 @@ class PublishedRouting(Routed):
 
     def __init__(
         self, heads: int, k_dim: int, clusters: int, window: int, *, v_dim: int | None = None, null: bool = False,
-        eps: float = 0.0, pattern: Pattern | None = None, scale: float | None = None, norm: Norm = "layer",
-        decay: float = 0.999, update: Update = "sum", seed: int = 0
+        alone: Alone = "skipped", eps: float = 0.0, pattern: Pattern | None = None, scale: float | None = None,
+        norm: Norm = "layer", decay: float = 0.999, update: Update = "sum", seed: int = 0
     ):
         super().__init__(
             heads, k_dim, clusters, pattern=pattern, scale=scale, norm=norm, decay=decay, update=update, seed=seed
         )
-        self.window, self.eps = at_least("window", window, 1), eps
+        self.window, self.eps = at_least("window", window, 1), within("eps", eps, 0, math.inf)
+        self.alone = one_of("alone", alone, Alone)
         self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if null else None
         self.null_v = nn.Parameter(torch.randn(heads, clusters, v_dim or k_dim)) if null else None
 
@@ -79,7 +87,9 @@ class PublishedRouting(Routed):
         if self.null_k is not None:
             found = merge(found, self._null(q, asking, request.scale))
         aux, stats = self.reported(request)
-        y = asking.mean(found, queries.q.shape[2], self.eps).to(queries.q.dtype)
+        assert found.lse is not None
+        counted = found.lse > -torch.inf if self.alone == "skipped" else asking.pos >= 0
+        y = asking.mean(found.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
         return Out(Read(y, None), aux=aux, stats=stats)
 
     def _taken(self, x: Float[Tensor, "B G T K"], pos: Int[Tensor, "B #H T"]) -> "Taken":
@@ -109,11 +119,12 @@ class Taken(NamedTuple):
     column: Int[Tensor, "B C H w"]
     pos: Int[Tensor, "BC H w"]
 
-    def mean(self, found: Read, length: int, eps: float) -> Float[Tensor, "B H T V"]:
-        """For each token the mean over the clusters that took it and had a key for it."""
-        assert found.lse is not None
-        there = (found.lse > -torch.inf)[..., None].to(found.y.dtype)
-        values = torch.cat([found.y * there, there], -1)  # [B*C H w V+1]
+    def mean(
+        self, y: Float[Tensor, "BC H w V"], counted: Bool[Tensor, "BC H w"], length: int, eps: float
+    ) -> Float[Tensor, "B H T V"]:
+        """For each token the mean of what it read over the clusters that took it and are counted."""
+        there = counted[..., None].to(y.dtype)
+        values = torch.cat([y * there, there], -1)  # [B*C H w V+1]
         values = values.unflatten(0, self.column.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H C*w V+1]
         column = self.column.transpose(1, 2).flatten(2)[..., None]
         total = values.new_zeros(*values.shape[:2], length, values.shape[-1])
@@ -134,7 +145,7 @@ def _examples() -> tuple[Example, ...]:
             lambda: PublishedRouting(2, 8, 2, 5, pattern=Full(), norm="none", eps=1e-5, update="direction"),
             breaks={"merge": merged},
         ),
-        Example(lambda: PublishedRouting(2, 8, 4, 2), breaks=causal),
+        Example(lambda: PublishedRouting(2, 8, 4, 2, alone="zero"), breaks=causal),
     )
 
 

@@ -1,11 +1,11 @@
-"""SharedQK: one matrix for queries and keys; a key is its query at unit length."""
+"""SharedQK: one matrix for queries and keys; a key is its query, at unit length."""
 
 import math
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, multiple, within
+from kinformer.core.checks import a_flag, at_least, multiple, within
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.vectors import unit
@@ -22,18 +22,29 @@ class SharedQK(Projection):
     head_dim: the width of each, d / heads unless given.
     bias: whether the matrices have biases.
     eps: added to |q|^2.
+    unit: False leaves k_j = q_j: the causal form of the Routing Transformer (Roy et al., 2020, arXiv:2003.05997), whose
+        mechanism normalises both.
 
     Errors: ValueError for a width that does not split. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 ("Where
     do Q, K, V come from?").
     """
 
-    def __init__(self, d: int, heads: int, *, head_dim: int | None = None, bias: bool = True, eps: float = 1e-12):
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        *,
+        head_dim: int | None = None,
+        bias: bool = True,
+        eps: float = 1e-12,
+        unit: bool = True,
+    ):
         super().__init__()
         self.d = at_least("d", d, 1)
         self.heads = self.key_heads = at_least("heads", heads, 1)
         width = multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
         self.k_dim = self.v_dim = width
-        self.bias, self.eps = bias, within("eps", eps, 0, math.inf)
+        self.bias, self.eps, self.unit = bias, within("eps", eps, 0, math.inf), a_flag("unit", unit)
         self.qk = nn.Linear(d, heads * width, bias=bias)
         self.v = nn.Linear(d, heads * width, bias=bias)
 
@@ -52,7 +63,7 @@ class SharedQK(Projection):
         return found.weight, found.bias
 
     def _keys(self, q: Float[Tensor, "B H S K"], source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
-        return Keys(unit(q, self.eps), by_head(self.v(source), self.heads), pos[:, None])
+        return Keys(unit(q, self.eps) if self.unit else q, by_head(self.v(source), self.heads), pos[:, None])
 
 
-EXAMPLES = (lambda: SharedQK(16, 2), lambda: SharedQK(16, 4, head_dim=6, bias=False))
+EXAMPLES = (lambda: SharedQK(16, 2), lambda: SharedQK(16, 4, head_dim=6, bias=False, unit=False))

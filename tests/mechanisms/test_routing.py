@@ -17,6 +17,7 @@ from kinformer.execute import read
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.centroids import Centroids
 from kinformer.mechanisms.support.sorted_groups import read_sorted, sort_rounds
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -91,12 +92,16 @@ def test_a_query_reads_the_keys_of_its_cluster(pattern, norm, groups):
         torch.testing.assert_close(y[b, h, i], wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("norm", "null", "eps"), [("layer", False, 0.0), ("none", True, 1e-5)])
+@pytest.mark.parametrize(
+    ("norm", "null", "eps", "alone"),
+    [("layer", False, 0.0, "skipped"), ("layer", False, 0.01, "zero"), ("none", True, 1e-5, "skipped")],
+)
 @pytest.mark.parametrize("pattern", [Causal(), Full()], ids=str)
 @pytest.mark.parametrize("window", [1, 4, 40])
-def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps):
-    """For each centroid the top w queries read the top w keys; a query gets the mean over clusters that had a key."""
-    mechanism = PublishedRouting(H, K, C, window, pattern=pattern, norm=norm, null=null, eps=eps)
+def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps, alone):
+    """For each centroid the top w queries read the top w keys; a query gets the mean over clusters that took it, those
+    in which it found no key skipped or counted as 0."""
+    mechanism = PublishedRouting(H, K, C, window, pattern=pattern, norm=norm, null=null, eps=eps, alone=alone)
     q, k, v = inputs()
     y, none = call(mechanism, q, k, v, PADDED).y.y, 0
     prepared = normed if norm == "layer" else lambda x: x
@@ -115,13 +120,26 @@ def test_the_published_form_is_algorithm_1(pattern, window, norm, null, eps):
                 if null:
                     scores.append((T, queries[i] @ mechanism.null_k[h, c] / math.sqrt(K)))
                     values = torch.cat([values, mechanism.null_v[h, c][None]])
-                if scores:
+                if scores or alone == "zero":
                     reads[i].append(softmax_of(scores, values))
         for i, found in reads.items():
             none += not found
             wanted = sum(found) / (len(found) + eps) if found else torch.zeros(K)
             torch.testing.assert_close(y[b, h, i], wanted, rtol=0, atol=1e-12)
     assert none > 0 or window > 1
+
+
+def test_what_a_cluster_without_an_earlier_key_counts_for():
+    """Two clusters took the last query; in one of them it finds a key."""
+    q = torch.tensor([[1.0, 1.0], [1.0, 1.0]])[None, None]
+    k = torch.tensor([[1.0, 0.0], [0.0, 1.0]])[None, None]
+    v = torch.tensor([[2.0, 4.0], [6.0, 8.0]])[None, None]
+    found = {}
+    for alone in ("skipped", "zero"):
+        mechanism = PublishedRouting(1, 2, 2, 1, norm="none", alone=alone)
+        mechanism.centroids.mu.copy_(torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]))
+        found[alone] = call(mechanism, q, k, v).y.y[0, 0, 0]
+    assert torch.equal(found["skipped"], v[0, 0, 0]) and torch.equal(found["zero"], v[0, 0, 0] / 2)
 
 
 def test_one_cluster_of_everything_is_attention():
@@ -141,6 +159,16 @@ def test_with_one_vector_for_queries_and_keys_a_token_reads_itself():
     queries, keys = layer.projection.both(x, pos)
     assert torch.equal(layer.mechanism.centroids.nearest(queries.q), layer.mechanism.centroids.nearest(keys.k))
     assert (call(layer.mechanism, queries.q, keys.k, keys.v).y.lse > -torch.inf).all()
+
+
+def test_with_keys_that_are_their_queries_no_causal_cluster_is_without_a_key():
+    """The paper's causal form: K = Q, so every query that a centroid took finds itself there."""
+    layer, x = Attention(SharedQK(16, 2, unit=False), PublishedRouting(2, 8, 4, 3)), torch.randn(2, 9, 16)
+    queries, keys = layer.projection.both(x, torch.arange(9).expand(2, -1))
+    assert torch.equal(queries.q, keys.k)
+    zero = PublishedRouting(2, 8, 4, 3, alone="zero")
+    first = call(layer.mechanism, queries.q, keys.k, keys.v).y.y
+    assert torch.equal(first, call(zero, queries.q, keys.k, keys.v).y.y) and bool((first != 0).any())
 
 
 def test_documents_choose_for_themselves_in_the_strict_form():
@@ -247,8 +275,13 @@ def unchecked(kind, *args, **keywords):
         (lambda: Routing(2, 4, 0), "clusters=0: give a whole number of at least 1"),
         (lambda: Routing(2, 4, 3, decay=1.5), "decay=1.5: give a number from 0 to 1"),
         (lambda: PublishedRouting(2, 4, 3, 0), "window=0: give a whole number of at least 1"),
+        (
+            lambda: unchecked(PublishedRouting, 2, 4, 3, 2, alone="none"),
+            "alone='none' is not known; choose 'skipped' or 'zero'",
+        ),
+        (lambda: PublishedRouting(2, 4, 3, 2, eps=-1.0), "eps=-1.0: give a number from 0 up"),
         (lambda: unchecked(Routing, 2, 4, 3, norm="rms"), "norm='rms' is not known; choose 'layer' or 'none'"),
-        (lambda: unchecked(Routing, 2, 4, 3, update="mean"), "update='mean' is not known; choose 'sum' or 'direction'"),
+        (lambda: unchecked(Centroids, 2, 4, 3, 0.9, "mean", 0), "update='mean' is not known; choose 'sum' or 'dir"),
         (lambda: call(Routing(4, 8, 2), *inputs()), "^Routing was made for 4 heads of width 8 and got 2 of width 4"),
         (lambda: call(PublishedRouting(4, 8, 2, 3), *inputs()), "^PublishedRouting was made for 4 heads of width 8"),
         (lambda: call(Routing(H, K, 2), *inputs(), also=Tokens(1)), "^Routing reads its clusters and cannot add keys"),

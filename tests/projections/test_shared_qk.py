@@ -26,6 +26,8 @@ def test_keys_are_queries_at_unit_length():
         assert torch.allclose(k[:, h], qk / qk.square().sum(-1, keepdim=True).sqrt(), atol=1e-11)
         assert torch.allclose(v[:, h], x @ projection.v.weight[rows].T + projection.v.bias[rows], atol=1e-14)
     assert torch.allclose(k.norm(dim=-1), torch.ones(2, 3, 5), atol=1e-11)
+    projection.unit = False
+    assert torch.equal(projection.keys(x, pos).k, q) and torch.equal(projection.both(x, pos)[1].k, q)
 
 
 def test_a_zero_vector_stays_zero_with_finite_gradients_in_every_precision():

@@ -1,0 +1,81 @@
+"""Centroids: directions that follow those of what is near them, by online k-means."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.choice import choice
+from kinformer.core.read import precise
+from kinformer.core.vectors import unit
+
+Update = Literal["sum", "direction"]
+
+
+class Centroids(nn.Module):
+    """`clusters` directions per head, which follow those that are nearest to them: online spherical k-means.
+
+    mu = unit(decay mu + (1 - decay) seen) after each step; a cluster that saw none stays. They are no parameters.
+
+    heads: each has clusters of its own.
+    k_dim: the width of what is clustered.
+    clusters: how many centroids a head has.
+    decay: of the moving average; the paper's is 0.999.
+    update: "sum" has seen half the sum of the directions of all queries and keys of the cluster, the paper's;
+        "direction" that sum at length 1, the published PyTorch code's, by which centroids move some hundred times less.
+    seed: draws the first centroids, which are saved.
+
+    Source: Roy et al., 2020, arXiv:2003.05997, section 4.1; the routing-transformer package (P. Wang, 2020).
+    """
+
+    mu: Float[Tensor, "H C K"]
+
+    def __init__(self, heads: int, k_dim: int, clusters: int, decay: float, update: Update, seed: int):
+        super().__init__()
+        at_least("clusters", clusters, 1)
+        self.decay, self.update = within("decay", decay, 0, 1), one_of("update", update, Update)
+        draw = torch.Generator().manual_seed(seed)
+        self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
+
+    def similar(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:
+        """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
+        found = unit(precise(x))
+        mu = self.mu.to(found.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
+        with torch.autocast(x.device.type, enabled=False):  # or it would round what was just made precise
+            return torch.einsum("bgtk,ghck->bghtc", found, mu).flatten(1, 2)
+
+    def nearest(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:
+        """Each vector's cluster."""
+        with torch.no_grad():
+            return choice(lambda: self.similar(x).argmax(-1))
+
+    def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
+        """The mean squared difference of a direction and the centroid of its cluster, over numbers and heads."""
+        found = unit(precise(x))
+        own = self.mu.to(found.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
+        return (found - own).square().mean((1, 3))
+
+    @torch.no_grad()
+    def sums(
+        self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"]
+    ) -> Float[Tensor, "H C K"]:
+        """The sum of the directions of each cluster."""
+        found = unit(precise(x))
+        member = F.one_hot(cluster, self.mu.shape[1]) * real[..., None]  # [B H T C]
+        return torch.einsum("bhtc,bhtk->hck", member.to(found.dtype), found)
+
+    def averaged(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
+        """The moving average after one more step, not yet at length 1."""
+        some = (sums != 0).any(-1, keepdim=True)
+        old = precise(self.mu)
+        seen = unit(sums.to(old)) if self.update == "direction" else sums.to(old) / 2
+        return torch.where(some, self.decay * old + (1 - self.decay) * seen, old)
+
+    @torch.no_grad()
+    def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
+        if "clusters" in stats:
+            self.mu.copy_(unit(self.averaged(stats["clusters"])))
