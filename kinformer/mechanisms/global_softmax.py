@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+from torch import Tensor
+
+from kinformer.core.bias import Bias
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_pattern
+from kinformer.core.checks import a_flag, a_pattern
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.keyed import no_peeking
 from kinformer.core.layer import Context, Out
@@ -17,6 +20,7 @@ from kinformer.patterns.marked import MarkedRows
 from kinformer.patterns.rows import Rows
 
 NONE = Rows(0)
+Part = TypeVar("Part", Queries, Keys)
 
 
 class LocalGlobal(NamedTuple):
@@ -34,12 +38,17 @@ class GlobalSoftmax(Mechanism):
     other pairs of `(pattern | also) & only` with the layer's own. A local query reads a global token by the local
     projections: put `Tokens(n)` into the pattern, or use `Marked`.
 
-    The global projections are sides of the layer, start as copies of its own, and are not turned by a rotation. In
-    decoding their keys have a cache of their own, in which all are kept while a global query may come; `ctx.also` then
-    wants `ctx.only=Causal()`, the same in every call. In cross-attention global queries read the whole source.
+    The global projections are sides of the layer and are not turned by a rotation. In decoding their keys have a cache
+    of their own, in which all are kept while a global query may come; `ctx.also` then wants `ctx.only=Causal()`, the
+    same in every call. In cross-attention global queries read the whole source. With `Rows(n)` it is also the form of
+    ETC in which the reader decides by what projections its keys are made (`etc`).
+
+    y = merge(read of pattern & ~rows with q, k, v; read of rows with q_g, k_g, v_g).
 
     pattern: which keys a query reads that is not global.
     rows: which queries are global in every row, `Rows(n)`, or `Causal() & Rows(n)` in a decoder; none unless given.
+    bias: a change of the scores, the same in both reads.
+    copied: whether the global projections start as copies of the local ones, as in the paper; False starts them anew.
     scale: the factor of the product, 1/sqrt(head_dim) unless given.
     dropout: the share of attention weights that training drops.
     impl: an executor by name; "auto" takes the cheapest.
@@ -52,21 +61,29 @@ class GlobalSoftmax(Mechanism):
         self,
         pattern: Pattern,
         rows: Pattern = NONE,
+        bias: Bias | None = None,
         *,
+        copied: bool = True,
         scale: float | None = None,
         dropout: float = 0.0,
         impl: str = "auto",
     ):
         super().__init__()
         self.pattern, self.rows = a_pattern("pattern", pattern), a_pattern("rows", rows)
-        self.near = _Near(pattern, rows, scale=scale, dropout=dropout, impl=impl)
-        self.wide = _Wide(rows, scale=scale, dropout=dropout, impl=impl)
+        self.copied = a_flag("copied", copied)
+        self.near = _Near(pattern, rows, bias, scale=scale, dropout=dropout, impl=impl)
+        self.wide = _Wide(rows, bias, scale=scale, dropout=dropout, impl=impl)
+        self.wants = self.near.wants
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"q": Side(sizes.k_dim, like="q")}
+        return {**self.near.sides(sizes), "global_q": self._side(sizes.k_dim, "q")}
 
     def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"k": Side(sizes.k_dim, like="k"), "v": Side(sizes.v_dim, like="v")}
+        wide = {"global_k": self._side(sizes.k_dim, "k"), "global_v": self._side(sizes.v_dim, "v")}
+        return {**self.near.key_sides(sizes), **wide}
+
+    def _side(self, width: int, like: str) -> Side:
+        return Side(width, like if self.copied else None)
 
     def start(self, room: Room, sizes: Sizes) -> LocalGlobal:
         if not sizes.cross:
@@ -74,23 +91,25 @@ class GlobalSoftmax(Mechanism):
         return LocalGlobal(self.near.start(room, sizes), self.wide.start(room, sizes))
 
     def forward(self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context) -> Out[Read]:
-        wide, wide_keys = queries._replace(sides={}), keys
+        wide, wide_keys = queries, keys
         if not ctx.remember:  # then nobody asks
-            wide = wide._replace(q=queries.sides["q"])
+            queries, (q,) = apart(queries, "global_q")
+            wide = queries._replace(q=q)
         if keys is not None:
-            wide_keys = keys._replace(k=keys.sides["k"], v=keys.sides["v"], sides={})
-            keys = keys._replace(sides={})
+            keys, (k, v) = apart(keys, "global_k", "global_v")
+            wide_keys = keys._replace(k=k, v=v)
         near_out = self.near(queries, keys, None if state is None else state.near, ctx)
         wide_out = self.wide(wide, wide_keys, None if state is None else state.wide, ctx)
         kept = None if state is None else LocalGlobal(near_out.state, wide_out.state)
-        return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), kept)
+        # what the bias reports is of the same sides in both reads
+        return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), kept, near_out.aux)
 
 
 class _Near(Softmax):
     """All pairs but those that global queries read."""
 
-    def __init__(self, pattern: Pattern, rows: Pattern, *, scale: float | None, dropout: float, impl: str):
-        super().__init__(_but(pattern, rows), scale=scale, dropout=dropout, impl=impl)
+    def __init__(self, pattern: Pattern, rows: Pattern, bias: Bias | None, **how: Any):
+        super().__init__(_but(pattern, rows), bias, **how)
         self.whole, self.rows = pattern, rows
 
     def limited(self, ctx: Context) -> Pattern:
@@ -107,6 +126,12 @@ class _Wide(Softmax):
         return ctx.memo.get(
             lambda: narrowed(_global_rows(self.pattern, ctx), ctx.only, None), "global rows", self.pattern
         )
+
+
+def apart(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
+    """Queries or keys without some of their sides, and these."""
+    rest = {name: side for name, side in part.sides.items() if name not in names}
+    return part._replace(sides=rest), [part.sides[name] for name in names]
 
 
 def rows_of(also: Pattern) -> Pattern:
@@ -157,4 +182,13 @@ def _local() -> GlobalSoftmax:
     return GlobalSoftmax(Causal() & Band(3), scale=0.5)
 
 
-EXAMPLES = (_encoder, _decoder, _local)
+def _labelled() -> GlobalSoftmax:
+    from kinformer.biases.relative import Relative
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+
+    pattern = Causal() & Band(3)
+    return GlobalSoftmax(pattern, Causal() & Rows((0, 4)), Relative(8, 2), copied=False)
+
+
+EXAMPLES = (_encoder, _decoder, _local, _labelled)

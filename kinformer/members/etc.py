@@ -3,15 +3,20 @@
 from functools import partial
 from typing import Literal
 
+from kinformer.aggregations.by_stream import OutByStream
+from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.biases.etc_labels import ETCLabels
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.projection import Projection
+from kinformer.core.checks import multiple
+from kinformer.core.mechanism import Mechanism
 from kinformer.data.segments import segments
 from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.four_pieces import FourPieces
+from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.mlm import MLM
 from kinformer.patterns.band import Band
@@ -24,29 +29,57 @@ from kinformer.projections.qkv import QKV
 @member
 def etc(
     d: int = 128, depth: int = 4, heads: int = 4, radius: int = 32, tokens: int = 32, clip: int = 12,
-    unit: Literal["sentence", "line", "paragraph"] = "line", streams: Literal["separate", "shared"] = "separate",
-    hard: bool = False, order: bool = False, vocab: int = 256, dropout: float = 0.0
+    unit: Literal["sentence", "line", "paragraph"] = "line",
+    projections: Literal["reader", "four", "shared", "own"] = "reader",
+    outputs: Literal["separate", "shared"] = "separate",
+    hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (), order: bool = False, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM:
     """ETC (Ainslie et al., 2020, arXiv:2004.08483): long tokens read `radius` either side, and all read global tokens.
 
-    Choose it over `longformer` where the text has parts: each `unit` gets one of up to `tokens` global tokens, which
-    see everything, or with `hard` of the text their own part alone. Distances up to `clip`, and whether a part is
-    one's own, are labels with learned vectors; `order` tells parts before from parts after. `streams` says whether
-    global and long tokens share projections. No absolute positions: any length. Trained by hiding tokens.
+    Choose it over `longformer` where the text has parts: each gets one of up to `tokens` global tokens, which see
+    everything. Distances up to `clip`, and whether a part is one's own, are labels with learned vectors. No absolute
+    positions: any length. Trained by hiding tokens.
+
+    d: width of a token.
+    depth: blocks.
+    heads: heads of attention.
+    radius: how many long tokens a long token reads on either side.
+    tokens: the most global tokens; the last one stands for all parts that come after.
+    clip: the furthest distance with a vector of its own.
+    unit: what a part is.
+    projections: "reader": who reads decides by what matrices keys are made (the paper's separate W for global and long;
+        l2l and l2g share, g2g and g2l share, in the authors' code share_kv_projections). "four": keys of their own for
+        each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.
+        "own": the stream of the key itself decides, a form of this package.
+    outputs: whether global and long tokens have output matrices of their own, as in the authors' code, or share one.
+    hard: pieces in which a token reads its own part alone: the paper's g2l, the authors' l2g, l2l and g2g.
+    order: True tells parts before from parts after.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
     """
+    pattern, width = Band(radius) | Tokens(tokens), multiple("d", d, "heads", heads) // heads
 
-    def projection() -> Projection:
-        if streams == "shared":
-            return QKV(d, heads)
-        return ByStream(tokens, QKV(d, heads), QKV(d, heads))
+    def mechanism() -> Mechanism:
+        labels = ETCLabels(heads, width, tokens, clip, order=order)
+        if projections == "reader":
+            return GlobalSoftmax(pattern, Rows(tokens), labels, copied=False, dropout=dropout)
+        if projections == "four":
+            return FourPieces(pattern, tokens, labels, dropout=dropout)
+        return Softmax(pattern | Rows(tokens), labels, dropout=dropout)
 
-    def block() -> PostNorm:
-        labels = ETCLabels(heads, d // heads, tokens, clip, order=order)
-        mechanism = Softmax(Band(radius) | Tokens(tokens) | Rows(tokens), labels, dropout=dropout)
-        return PostNorm(Attention(projection(), mechanism), MLP(d), dropout=dropout)
+    def attention() -> Attention:
+        projection = ByStream(tokens, QKV(d, heads), QKV(d, heads)) if projections == "own" else QKV(d, heads)
+        wide, long = (OutProjection(heads, width, d) for _ in range(2))
+        join = OutByStream(tokens, wide, long) if outputs == "separate" else long
+        return Attention(projection, mechanism(), aggregation=join)
 
-    body = GlobalTokens(Stack([block() for _ in range(depth)]), tokens, hard=hard)
+    blocks = [PostNorm(attention(), MLP(d), dropout=dropout) for _ in range(depth)]
+    body = GlobalTokens(Stack(blocks), tokens, hard=hard)
     return MLM(vocab, d, body, segment=partial(segments, unit=unit), dropout=dropout)
 
 
-EXAMPLES = (lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),)
+EXAMPLES = (
+    lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),
+    lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, projections="four", hard=("g2l",), vocab=11),
+)

@@ -12,10 +12,15 @@ from kinformer.patterns.strided import Strided
 class Dilated(Spelled):
     """(i - j) mod dilation = 0 and |i - j| <= window * dilation: a window that sees further at the same cost.
 
-    window: keys on each side.
-    dilation: the distance between two of them.
+    `Causal() & Dilated(window, dilation)` in a decoder. The paper gives it to two heads of the upper layers:
+    `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`.
 
-    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1.
+    window: keys on each side.
+    dilation: the distance between two of them, 1 for none left out; the paper's tables and the survey count the gaps,
+        one less.
+
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 3.1;
+    'dilated window' in Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """
 
     window: int

@@ -1,4 +1,4 @@
-"""OwnSegment: a global token reads the tokens of its own segment alone."""
+"""OwnSegment: tokens of some of the four pieces read their own segment alone."""
 
 from dataclasses import dataclass
 
@@ -6,34 +6,52 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.checks import a_table, at_least
+from kinformer.core.checks import a_table, at_least, one_of
 from kinformer.core.pattern import Index, Pattern
+from kinformer.patterns.pieces import PIECES
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnSegment(Pattern):
-    """i >= n, or j < n, or ids[b, i] = ids[b, j]: a hard mask in one direction, from global to long tokens.
+    """ids[b, i] = ids[b, j] for pairs of the named pieces, every other pair: ETC's hard masks.
 
-    Pass it as `Context(only=...)`.
+    Pass it as `Context(only=...)`; `GlobalTokens(layer, n, hard=("g2l",))` makes it of the label "segment".
 
     ids: the segment of each absolute position; a position beyond them is of none.
     n: how many positions at the front are global.
+    pieces: which directions are limited, reader to read: "g2l" from global to long tokens, "l2g" back, "l2l", "g2g".
 
-    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.3 (hard g2l masks).
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.3 (hard g2l masks); l2g too in the authors' code.
     """
 
     ids: Int[Tensor, "B P"]
     n: int
+    pieces: tuple[str, ...] = ("g2l",)
 
     def __post_init__(self) -> None:
         a_table("OwnSegment.ids", self.ids)
         at_least("OwnSegment.n", self.n, 0)
+        pieces_of("OwnSegment.pieces", self.pieces)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        q, k = torch.as_tensor(q), torch.as_tensor(k)
         last = self.ids.shape[1] - 1
-        known = torch.as_tensor((q <= last) & (k <= last))
-        own = self.ids[b, torch.as_tensor(q).clamp(max=last)] == self.ids[b, torch.as_tensor(k).clamp(max=last)]
-        return torch.as_tensor((q >= self.n) | (k < self.n)) | (own & known)
+        own = self.ids[b, q.clamp(max=last)] == self.ids[b, k.clamp(max=last)]
+        allowed = own & (q <= last) & (k <= last)
+        for name in PIECES:
+            if name not in self.pieces:
+                allowed = allowed | (((q < self.n) == (name[0] == "g")) & ((k < self.n) == (name[2] == "g")))
+        return allowed
 
 
-EXAMPLES = (OwnSegment(torch.tensor([[0, 1, 2] + [0] * 4 + [1] * 3 + [2] * 54] * 8), 3),)
+def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:
+    """A tuple of names of pieces."""
+    if not isinstance(pieces, tuple):
+        raise ValueError(f"{name}={pieces!r}: give a tuple of {' or '.join(map(repr, PIECES))}")
+    for piece in pieces:
+        one_of(name, piece, PIECES)
+    return pieces
+
+
+_IDS = torch.tensor([[0, 1, 2] + [0] * 4 + [1] * 3 + [2] * 54] * 8)
+EXAMPLES = (OwnSegment(_IDS, 3), OwnSegment(_IDS, 3, ("l2g", "l2l")))

@@ -16,15 +16,17 @@ class Random(Pattern):
     """Block j // block is among `keys` blocks drawn without repetition from 0 .. i // block: BigBird's random blocks.
 
     The draw is keyed by (seed, head, query block, number of the draw) in integer arithmetic, so it is the same on
-    every machine, for every length and every chunk. A query block with no more than `keys` blocks to draw from reads
-    them all.
+    every machine, for every length and every chunk, and a checkpoint keeps it by its numbers. A query block with no
+    more than `keys` blocks to draw from reads them all. The published code draws from a fixed run of blocks on both
+    sides instead, see PublishedRandom.
 
     keys: how many blocks a query block draws.
     block: positions of a block.
     seed: of the draw.
     symmetric: whether a key block also reads the query blocks that drew it, for encoders.
     first, back: draw from first .. i // block - back alone, and so no block that global tokens or a window hold
-        already: `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`.
+        already: `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`; for an encoder
+        `Block(64, 1, 1) | Tokens(64) | Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
     """
@@ -49,23 +51,29 @@ class Random(Pattern):
         return drawn | self._drawn(h, column, row) if self.symmetric else drawn
 
     def _drawn(self, h: Index, row: Index, column: Index) -> Tensor:
-        # Floyd's draw of `keys` numbers from 0..last: number n is uniform in 0..top; one that is taken already
-        # is replaced by top itself
-        last, among = row - self.back - self.first, column - self.first
-        chosen: list = []
-        found = torch.as_tensor((among >= 0) & (among <= last) & (last < self.keys))
-        for n in range(self.keys):
-            top = last - self.keys + 1 + n
-            number = _mix(self.seed, h, row, n) % (top * (top > 0) + 1)
-            for earlier in chosen:
-                number = torch.where(torch.as_tensor(number == earlier), top, number)
-            chosen.append(number)
-            found = found | ((among == number) & (last >= self.keys))
-        return found
+        return drawn(self.keys, self.seed, h, row, column - self.first, row - self.back - self.first + 1)
 
     def reach(self) -> tuple[float, float]:
         ahead = self.block - 1 - self.back * self.block
         return torch.inf, torch.inf if self.symmetric else ahead
+
+
+def drawn(keys: int, seed: int, h: Index, row: Index, among: Index, count: Index) -> Tensor:
+    """Is `among` one of the `keys` numbers that a query block draws from 0 .. count - 1? All of them where no more are.
+
+    Floyd's draw without repetition: number n is uniform in 0..top; one that is taken already is replaced by top itself.
+    """
+    chosen: list[Tensor] = []
+    last = torch.as_tensor(count) - 1
+    found = torch.as_tensor((among >= 0) & (among <= last) & (last < keys))
+    for n in range(keys):
+        top = last - keys + 1 + n
+        number = torch.as_tensor(_mix(seed, h, row, n) % (top * (top > 0) + 1))
+        for earlier in chosen:
+            number = torch.where(number == earlier, top, number)
+        chosen.append(number)
+        found = found | ((among == number) & (last >= keys))
+    return found
 
 
 def _mix(seed: int, head: Index, row: Index, draw: int) -> Index:

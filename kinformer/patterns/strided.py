@@ -14,7 +14,9 @@ from kinformer.core.pattern import Index, Pattern
 class Strided(Pattern):
     """(i - j) mod stride = 0: suits data whose period is the stride, such as image rows.
 
-    The second head of a strided Sparse Transformer, `Causal() & (Band(stride) | Strided(stride))`.
+    With a window it is the strided Sparse Transformer: `Causal() & (Band(stride) | Strided(stride))` in one head, or
+    `Causal() & Heads(Band(stride), Strided(stride))`. The paper's window of l = stride holds l + 1 keys, as here; the
+    authors' code has l, `Band(stride - 1)`.
 
     stride: the distance of two keys, in positions.
 

@@ -13,8 +13,9 @@ SIZES = ("d", "heads", "key_heads", "value_heads", "k_dim", "v_dim", "bias")
 class ByStream(Projection):
     """The first positions are projected by `wide`, all others by `long`: two streams in one sequence.
 
-    Choose it where a few global tokens stand for other things than the tokens of a text, as in `etc`. Both projections
-    see all tokens. A key is made by its own stream, whoever reads it; in the authors' code the reader's stream decides.
+    Choose it where a few global tokens stand for other things than the tokens of a text and a key should be the same
+    for all who read it: it is made by its own stream. In the authors' code the reader's stream decides, which is
+    `GlobalSoftmax(pattern, Rows(n), copied=False)`, or `FourPieces`, over one QKV. Both projections see all tokens.
 
     n: how many positions, from 0, are of the wide stream.
     wide, long: the two projections.

@@ -1,6 +1,8 @@
 """GlobalTokens under ETC's attention against the paper's four pieces, pair by pair, and what a batch may limit."""
 
+import functools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -8,18 +10,25 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.aggregations.by_stream import OutByStream
+from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.biases.etc_labels import ETCLabels
 from kinformer.core.layer import Context, Layer, Out, PerToken, State
-from kinformer.core.mechanism import NoState
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.pattern import Pattern
 from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.depth.stack import Stack
 from kinformer.laws import batch_mates, dtype, empty_rows, mutation, padding
 from kinformer.laws.support.subject import Subject
+from kinformer.mechanisms.four_pieces import FourPieces
+from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
+from kinformer.patterns.marked import MarkedKeys
+from kinformer.patterns.pieces import Pieces
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.tokens import Tokens
 from kinformer.projections.by_stream import ByStream
@@ -34,38 +43,62 @@ SEGMENT = torch.tensor(
 POS = torch.tensor([list(range(10)), [*range(7), -1, -1, -1], [-1, -1, *range(8)]])
 
 
-def layer(hard: bool, order: bool) -> GlobalTokens:
-    projection = ByStream(N, QKV(D, HEADS), QKV(D, HEADS))
-    mechanism = Softmax(Band(RADIUS) | Tokens(N) | Rows(N), ETCLabels(HEADS, SIZE, N, CLIP, order=order))
-    return GlobalTokens(Attention(projection, mechanism), N, hard=hard)
+HARD = ("g2l", "l2g")
+FORMS = ("reader", "four", "shared", "own")
+
+
+def layer(hard: tuple[str, ...] = (), order: bool = False, form: str = "reader") -> GlobalTokens:
+    near, labels = Band(RADIUS) | Tokens(N), ETCLabels(HEADS, SIZE, N, CLIP, order=order)
+    mechanism: Mechanism = Softmax(near | Rows(N), labels)
+    if form == "reader":
+        mechanism = GlobalSoftmax(near, Rows(N), labels, copied=False)
+    elif form == "four":
+        mechanism = FourPieces(near, N, labels)
+    projection = ByStream(N, QKV(D, HEADS), QKV(D, HEADS)) if form == "own" else QKV(D, HEADS)
+    outs = OutByStream(N, *(OutProjection(HEADS, SIZE, D) for _ in range(2)))
+    return GlobalTokens(Attention(projection, mechanism, aggregation=outs), N, hard=hard)
 
 
 def clipped(distance: int) -> int:
     return max(-CLIP, min(CLIP, distance)) + CLIP
 
 
-def etc(made: GlobalTokens, x: Tensor, row: int, hard: bool, order: bool) -> Tensor:
+def matrices(attention: Attention, form: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """The weight and bias of "g.q", "l.q", and of "k" and "v" of every piece."""
+    given = attention.projection
+    if form in ("shared", "own"):
+        streams = {"g": given.wide, "l": given.long} if form == "own" else {"g": given, "l": given}
+        queries = {f"{i}.q": streams[i].matrix("q") for i in "gl"}
+        return {**queries, **{f"{i}2{j}.{name}": streams[j].matrix(name) for i in "gl" for j in "gl" for name in "kv"}}
+    (k, v), side = (given.matrix(name) for name in "kv"), attention.key_side
+    further = list(zip(side.weight.split(D), side.bias.split(D), strict=True))
+    found = {"g.q": (attention.side.weight, attention.side.bias), "l.q": given.matrix("q")}
+    if form == "reader":
+        keys = {"l2l": (k, v), "l2g": (k, v), "g2l": further, "g2g": further}
+    else:
+        keys = {"l2l": (k, v), "g2l": further[:2], "l2g": further[2:4], "g2g": further[4:]}
+    return {**found, **{f"{piece}.{name}": two[n] for piece, two in keys.items() for n, name in enumerate("kv")}}
+
+
+def etc(
+    made: GlobalTokens, x: Tensor, row: int, allowed: Callable[[tuple, tuple], bool], order: bool, form: str
+) -> dict[tuple[str, int], Tensor]:
     """softmax over [g2g | g2l] and [l2g | l2l] of x_i W_Q (x_j W_K + P_ij) / sqrt(K) for one row, l2l in a band.
 
     Labels: 2 CLIP + 1 for l2l, as many for g2g, then those of l2g and of g2l, own first, then others.
     """
-    attention, table = made.layer, made.layer.mechanism.bias.keys
+    attention, table = made.layer, made.layer.mechanism.near.bias.keys if form in FORMS[:2] else None
+    table = made.layer.mechanism.bias.keys if table is None else table
+    weights = matrices(attention, form)
     at = [
         (t, p, min(s, N - 1))
         for t, (p, s) in enumerate(zip(POS[row].tolist(), SEGMENT[row].tolist(), strict=True))
         if p >= 0
     ]
     segments = sorted({s for _, _, s in at})
-    both = [("g", g, g, made.token) for g in segments] + [("l", p, s, x[row, t]) for t, p, s in at]
+    both = [("g", g, g, made.node) for g in segments] + [("l", p, s, x[row, t]) for t, p, s in at]
     across = 2 * (2 * CLIP + 1)
     others = 2 if order else 1
-
-    def allowed(i: tuple, j: tuple) -> bool:
-        g2g = i[0] == j[0] == "g"
-        g2l = i[0] == "g" and j[0] == "l" and (not hard or i[2] == j[2])
-        l2g = i[0] == "l" and j[0] == "g"
-        l2l = i[0] == j[0] == "l" and abs(i[1] - j[1]) <= RADIUS
-        return g2g or g2l or l2g or l2l
 
     def label(i: tuple, j: tuple) -> int:
         if i[0] == j[0]:
@@ -74,32 +107,77 @@ def etc(made: GlobalTokens, x: Tensor, row: int, hard: bool, order: bool) -> Ten
         return across + (1 + others) * (i[0] == "g") + other
 
     def projected(name: str, one: tuple) -> Tensor:
-        stream = attention.projection.wide if one[0] == "g" else attention.projection.long
-        return F.linear(one[3], *stream.matrix(name)).unflatten(-1, (HEADS, SIZE))
+        return F.linear(one[3], *weights[name]).unflatten(-1, (HEADS, SIZE))
 
-    y = torch.zeros(x.shape[1], HEADS, SIZE)
-    for i in (one for one in both if one[0] == "l"):
+    found = {}
+    for i in both:
+        read = [j for j in both if (f"{i[0]}2{j[0]}" != "l2l" or abs(i[1] - j[1]) <= RADIUS) and allowed(i, j)]
+        y, q = [], projected(f"{i[0]}.q", i)
         for h in range(HEADS):
-            read = [j for j in both if allowed(i, j)]
-            e = [projected("q", i)[h].dot(projected("k", j)[h] + table[h, label(i, j)]) / math.sqrt(SIZE) for j in read]
-            place = POS[row].tolist().index(i[1])
-            y[place, h] = torch.stack(e).softmax(0) @ torch.stack([projected("v", j)[h] for j in read])
-    return attention.aggregation(y.transpose(0, 1)[None], POS[row][None])[0]
+            keys = [projected(f"{i[0]}2{j[0]}.k", j)[h] + table[h, label(i, j)] for j in read]
+            values = [projected(f"{i[0]}2{j[0]}.v", j)[h] for j in read]
+            e = torch.stack([q[h].dot(key) / math.sqrt(SIZE) for key in keys])
+            y.append(e.softmax(0) @ torch.stack(values))
+        out = attention.aggregation.wide if i[0] == "g" else attention.aggregation.long
+        found[i[:2]] = out.linear(torch.cat(y))
+    return found
 
 
-@pytest.mark.parametrize("order", [False, True])
-@pytest.mark.parametrize("hard", [False, True])
-def test_the_four_pieces(hard: bool, order: bool) -> None:
-    made, x = layer(hard, order), torch.randn(3, 10, D)
-    out = made(x, None, Context(POS, run=True, labels={"segment": SEGMENT}))
-    assert out.state is None and out.y.shape == x.shape
+def compare(made: GlobalTokens, ctx: Context, allowed: Callable[..., bool], order: bool, form: str) -> None:
+    """Every global and every long token of what the layer reads, against the loop."""
+    x, seen = torch.randn(3, 10, D), []
+    made.layer.register_forward_hook(lambda part, inputs, out: seen.append(out.y))
+    out = made(x, None, ctx)
+    assert out.state is None and torch.equal(out.y, seen[0][:, N:])
     for row in range(3):
-        real = POS[row] >= 0
-        torch.testing.assert_close(out.y[row][real], etc(made, x, row, hard, order)[real], rtol=0, atol=1e-12)
+        for (stream, at), y in etc(made, x, row, functools.partial(allowed, row), order, form).items():
+            place = at if stream == "g" else N + POS[row].tolist().index(at)
+            torch.testing.assert_close(seen[0][row, place], y, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("hard", [False, True])
-def test_what_global_tokens_read(hard: bool) -> None:
+LABELS = {"segment": SEGMENT}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize("hard", [(), ("g2l",), ("l2g", "l2l"), ("g2g", "g2l", "l2g", "l2l")], ids=str)
+def test_the_four_pieces(hard: tuple[str, ...], order: bool, form: str) -> None:
+    def allowed(row: int, i: tuple, j: tuple) -> bool:
+        return f"{i[0]}2{j[0]}" not in hard or i[2] == j[2]
+
+    compare(layer(hard, order, form), Context(POS, run=True, labels=LABELS), allowed, order, form)
+
+
+@pytest.mark.parametrize("limits", [False, True])
+@pytest.mark.parametrize("hard", [(), ("g2l",)], ids=str)
+def test_four_masks_of_a_batch(hard: tuple[str, ...], limits: bool) -> None:
+    """A15: each direction has a mask of its own, by row; others that a batch brings limit long tokens too."""
+    real = torch.rand(3, 10) < 0.7
+    marks = {"g2g": real[:, :N], "g2l": real, "l2g": real[:, :N].flip(1), "l2l": real.flip(1)}
+    for name in ("g2g", "l2g"):
+        marks[name][:, 0] = True
+    masks = {name: MarkedKeys(mask) | Band(0) for name, mask in marks.items()}
+    only: Pattern = Pieces(N, **masks)
+    if limits:
+        only = only & Pieces(N, l2l=Causal())
+
+    def allowed(row: int, i: tuple, j: tuple) -> bool:
+        if hard == ("g2l",) and i[0] + j[0] == "gl" and i[2] != j[2]:
+            return False
+        if limits and i[0] + j[0] == "ll" and j[1] > i[1]:
+            return False
+        return bool(marks[f"{i[0]}2{j[0]}"][row, j[1]]) or i[1] == j[1]
+
+    compare(layer(hard), Context(POS, run=True, labels=LABELS, only=only), allowed, False, "reader")
+
+
+def test_masks_of_another_number_of_global_tokens_are_refused() -> None:
+    with pytest.raises(ValueError, match="is of 2 global tokens, and there are 3; give Pieces that n"):
+        layer()(torch.randn(3, 10, D), None, Context(POS, labels=LABELS, only=Pieces(2)))
+
+
+@pytest.mark.parametrize("hard", [(), ("g2l",)], ids=str)
+def test_what_global_tokens_read(hard: tuple[str, ...]) -> None:
     """Two layers: a far token is seen through a global one, with a hard mask through the global one of its segment."""
     pattern = Band(0) | Tokens(N) | Rows(N)
     made = GlobalTokens(Attention(QKV(D, HEADS), Softmax(pattern)), N, hard=hard)
@@ -115,7 +193,7 @@ def test_what_global_tokens_read(hard: bool) -> None:
 
 
 def test_without_segments_all_is_one() -> None:
-    made, x = layer(False, False), torch.randn(3, 10, D)
+    made, x = layer(), torch.randn(3, 10, D)
     ones = torch.where(POS >= 0, 0, -1)
     assert torch.equal(made(x, None, Context(POS)).y, made(x, None, Context(POS, labels={"segment": ones})).y)
 
@@ -147,7 +225,7 @@ def test_what_a_batch_adds_is_read() -> None:
 
 @pytest.mark.parametrize("law", [batch_mates, dtype, empty_rows, mutation, padding])
 def test_laws_with_labels_and_hard_masks(law) -> None:
-    subject = Subject(layer(True, True), lambda: layer(True, True), width=D)
+    subject = Subject(layer(HARD, True), lambda: layer(HARD, True), width=D)
     assert list(law.judge(subject)) == []
 
 
@@ -183,4 +261,4 @@ def test_what_comes_from_outside_is_handed_in_whole() -> None:
 
 def test_it_does_not_decode() -> None:
     with pytest.raises(NoState, match="use a causal layer"):
-        layer(False, False).start(1, 4)
+        layer().start(1, 4)

@@ -16,11 +16,14 @@ def size(**keywords: object) -> int:
     return sum(weight.numel() for weight in etc(**{**SMALL, **keywords}).parameters())
 
 
-def test_streams_and_order_are_what_they_add() -> None:
-    plain = size(streams="shared")
-    assert size(streams="separate") - plain == 3 * (16 * 16 + 16)
-    assert size(streams="shared", order=True) - plain == 2 * 2 * 8  # one more label each way, two heads of width 8
-    assert size(streams="shared", hard=True) == plain
+def test_projections_outputs_and_order_are_what_they_add() -> None:
+    plain, matrix = size(projections="shared", outputs="shared"), 16 * 16 + 16
+    for projections, more in (("reader", 3), ("four", 7), ("own", 3)):
+        assert size(projections=projections, outputs="shared") - plain == more * matrix
+    assert size(projections="shared", outputs="separate") - plain == matrix
+    # one more label each way, two heads of width 8
+    assert size(projections="shared", outputs="shared", order=True) - plain == 2 * 2 * 8
+    assert size(projections="shared", outputs="shared", hard=("g2l", "l2g")) == plain
 
 
 def test_it_is_as_large_as_other_members() -> None:
@@ -47,7 +50,8 @@ def test_each_line_has_a_global_token_and_the_last_has_the_rest() -> None:
 
 
 @pytest.mark.parametrize("law", [any_length, padding])
-def test_laws_with_hard_masks_and_shared_streams(law) -> None:
-    keywords = {**SMALL, "streams": "shared", "hard": True, "order": True, "vocab": 11}
+@pytest.mark.parametrize("projections", ["four", "shared"])
+def test_laws_with_hard_masks(law, projections) -> None:
+    keywords = {**SMALL, "projections": projections, "hard": ("g2l", "l2g"), "order": True, "vocab": 11}
     found = verdict("law", law, Judged("etc", lambda: etc(**keywords)))
     assert found is not None and found.end == "holds", found

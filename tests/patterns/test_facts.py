@@ -20,18 +20,22 @@ from kinformer.patterns.full import Full
 from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
 from kinformer.patterns.on_heads import OnHeads
 from kinformer.patterns.own_segment import OwnSegment
+from kinformer.patterns.pieces import Pieces
 from kinformer.patterns.prefix import Prefix
+from kinformer.patterns.published_random import PublishedRandom
 from kinformer.patterns.random import Random
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.segment import Segment
 from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.since import Since
 from kinformer.patterns.strided import Strided
+from kinformer.patterns.tail import Tail
 from kinformer.patterns.tokens import Tokens
 from tests.unhooked import refusals, unhooked
 
 L = 17
 IDS = [0] * 4 + [3] * 6 + [1] * 7
+OWN = [0, 1, 2, *IDS[:14]]
 MARKS = [i in (2, 9) for i in range(L)]
 FIRST = [0] * 5 + [5] * 12
 DEFINITIONS = {
@@ -47,6 +51,7 @@ DEFINITIONS = {
     Strided(4): lambda i, j: (i - j) % 4 == 0,
     Columns(5, 2, 1): lambda i, j: 5 - 1 - 2 <= j % 5 < 5 - 1,
     Fixed(5, 2): lambda i, j: j // 5 == i // 5 or 3 <= j % 5 < 5,
+    Fixed(5, 2, 1): lambda i, j: j // 5 == i // 5 or 2 <= j % 5 < 4,
     Tokens(2): lambda i, j: j < 2,
     Tokens((1, 7)): lambda i, j: j in (1, 7),
     Rows(2): lambda i, j: i < 2,
@@ -70,6 +75,13 @@ DEFINITIONS = {
     Shifted(Causal() & Band(2), 3): lambda i, j: i >= 3 and j >= 3 and i - 2 <= j <= i,
     Shifted(Tokens(2), 3): lambda i, j: i >= 3 and 3 <= j < 5,
     OwnSegment(torch.tensor([[0, 1, 2, *IDS[:14]]]), 3): lambda i, j: i >= 3 or j < 3 or i == IDS[j - 3],
+    OwnSegment(torch.tensor([OWN]), 3, ("g2g", "l2g", "l2l")): lambda i, j: OWN[i] == OWN[j] or (i < 3 <= j),
+    OwnSegment(torch.tensor([OWN]), 3, ()): lambda i, j: True,
+    Tail(torch.tensor([[11]])): lambda i, j: i >= 11 or j >= 11,
+    Pieces(3): lambda i, j: True,
+    Pieces(3, Causal(), Band(2), Band(0, 1), Strided(2)): lambda i, j: (
+        (j <= i if j < 3 else abs(i - j + 3) <= 2) if i < 3 else i - 3 <= j <= i - 2 if j < 3 else (i - j) % 2 == 0
+    ),
 }
 
 
@@ -80,7 +92,7 @@ def test_definition(pattern):
 
 
 def test_every_pattern_file_has_its_definition_here():
-    defined = {type(pattern).__module__ for pattern in DEFINITIONS} | {Random.__module__}
+    defined = {type(pattern).__module__ for pattern in DEFINITIONS} | {Random.__module__, PublishedRandom.__module__}
     assert defined == {module.__name__ for module in modules("patterns").values()}
 
 
@@ -138,6 +150,38 @@ def test_random_draws_without_what_tokens_and_window_hold(first, back):
         assert drawn <= candidates and len(drawn) == min(2, len(candidates))
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_bigbird_s_draws_lie_beside_the_window_and_the_first_block(symmetric):
+    """A19: none of them is read anyway; a query block has as many new ones as it draws, once there are so many."""
+    n = 24
+    m = Random(3, seed=5, symmetric=symmetric, first=1, back=2).matrix(n)
+    held = (Block(1, 1, 1) | Tokens(1)).matrix(n)
+    assert not (m & held)[1:].any()
+    assert (m.sum(1)[5:] >= 3).all() and (symmetric or m.sum(1)[5:].eq(3).all())
+
+
+@pytest.mark.parametrize(("first", "window", "among"), [(1, 1, 9), (0, 0, 12), (2, 2, 7)])
+@pytest.mark.parametrize("block", [1, 2])
+def test_the_published_draw_is_of_a_fixed_run_without_repetition(first, window, among, block):
+    pattern = PublishedRandom(3, block, 7, among, first, window)
+    for h in range(2):
+        m = pattern.matrix(20 * block, h=h)
+        for i in range(20 * block):
+            drawn = {j // block for j in range(20 * block) if m[i, j]}
+            candidates = {c for c in range(first, among) if abs(c - i // block) > window}
+            assert drawn <= candidates and len(drawn) == min(3, len(candidates))
+            assert m[i].sum() == block * len(drawn)
+
+
+def test_the_published_draw_is_uniform_and_the_same_at_every_length():
+    m = torch.stack([PublishedRandom(2, seed=seed, among=8).matrix(10)[4] for seed in range(400)]).double()
+    expected = torch.tensor([0, 1, 1, 0, 0, 0, 1, 1, 0, 0]) / 2
+    assert (m.mean(0) - expected).abs().max() < 5 * (0.25 / 400) ** 0.5 and (m.mean(0)[expected == 0] == 0).all()
+    long = PublishedRandom(2, 2, 1)
+    assert torch.equal(long.matrix(40)[:15, :15], long.matrix(15))
+    assert not torch.equal(long.matrix(40), long.matrix(40, h=1))
+
+
 def test_blocks_by_comparisons_alone_are_the_same_set():
     """What is compiled may make no table."""
     at = torch.arange(20)
@@ -184,7 +228,15 @@ WRONG = [
     (lambda: OnHeads(2, 2), "the turn must be below 2"),
     (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.bool), 1), "OwnSegment.ids is torch.bool"),
     (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.long), -1), "OwnSegment.n=-1"),
+    (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.long), 1, ("g2x",)), "OwnSegment.pieces='g2x' is not known"),
+    (lambda: OwnSegment(torch.zeros(1, 3, dtype=torch.long), 1, "g2l"), "OwnSegment.pieces='g2l': give a tuple of"),
+    (lambda: Pieces(-1), "Pieces.n=-1"),
+    (lambda: Pieces(2, l2g="all"), "Pieces.l2g is 'all'; give a pattern"),
     (lambda: Prefix(-1), "Prefix.n=-1"),
+    (lambda: PublishedRandom(0), "PublishedRandom.keys=0"),
+    (lambda: PublishedRandom(2, among=1), "PublishedRandom.among=1"),
+    (lambda: PublishedRandom(2, window=0.5), "PublishedRandom.window=0.5"),
+    (lambda: Tail(torch.zeros(2, 3, dtype=torch.long)), "Tail.first is of shape .*one position for each row"),
     (lambda: Random(0), "Random.keys=0"),
     (lambda: Random(1, 0), "Random.block=0"),
     (lambda: Random(1, seed=0.5), "Random.seed=0.5"),
@@ -221,7 +273,7 @@ def test_a_pattern_that_makes_no_sense_says_why_in_a_line(n):
 
 def test_every_pattern_with_arguments_refuses_some():
     refusing = {word for make, _ in WRONG for word in make.__code__.co_names}
-    classes = {type(pattern).__name__ for pattern in DEFINITIONS} | {"Random", "Heads", "Not"}
+    classes = {type(pattern).__name__ for pattern in DEFINITIONS} | {"Random", "PublishedRandom", "Heads", "Not"}
     assert classes - {"Full", "Causal"} <= refusing
 
 
@@ -237,8 +289,9 @@ PAIR = Document(torch.tensor([IDS])) & ~MarkedKeys(torch.tensor([MARKS]))
         Heads(Causal(), PAIR, Since(torch.tensor([FIRST]))),
         Marked(torch.tensor([MARKS])) & Heads(Band(2), Full()),
         OwnSegment(torch.tensor([IDS]), 2),
+        Pieces(3, l2l=Document(torch.tensor([IDS])), g2l=MarkedKeys(torch.tensor([MARKS]))),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_tensors_of_the_batch_can_be_handed_over_one_by_one(pattern):
     """with_tensors puts others in the place of each, at every depth, and leaves the pattern as it was."""

@@ -1,0 +1,58 @@
+"""Pieces: who reads whom where a few global tokens stand before a text, apart for each of the four directions."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.pattern import Index, Pattern
+from kinformer.patterns.band import Band
+from kinformer.patterns.full import Full
+from kinformer.patterns.tokens import Tokens
+
+PIECES = ("g2g", "g2l", "l2g", "l2l")  # reader to read: global or long
+
+
+@dataclass(frozen=True)
+class Pieces(Pattern):
+    """ETC's four masks: global tokens stand at positions 0 .. n - 1, the long ones of a text behind them.
+
+    As the limit of a batch, `Context(only=Pieces(n, l2l=Document(ids), g2l=...))`, `GlobalTokens` and `GlobalNodes`
+    take it as it is. Each piece counts its global tokens from 0 and its long tokens from 0, the text's own positions.
+
+    n: how many tokens are global.
+    g2g, g2l, l2g, l2l: which pairs of each piece may be read, all unless given. The paper adds -10000 to the scores of
+        the others; here they are not read, so a token that may read nothing reads zero and not the mean of all.
+
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.2.
+    """
+
+    n: int
+    g2g: Pattern = Full()
+    g2l: Pattern = Full()
+    l2g: Pattern = Full()
+    l2l: Pattern = Full()
+
+    def __post_init__(self) -> None:
+        at_least("Pieces.n", self.n, 0)
+        for name in PIECES:
+            a_pattern(f"Pieces.{name}", getattr(self, name))
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        q, k = torch.as_tensor(q), torch.as_tensor(k)
+        wide_q, wide_k = q < self.n, k < self.n
+        ends = {True: (q, k), False: ((q - self.n).clamp_min(0), (k - self.n).clamp_min(0))}
+        found = (wide_q & ~wide_q) & (wide_k & ~wide_k)
+        for name in PIECES:
+            wide = name[0] == "g", name[2] == "g"
+            inside = (wide_q == wide[0]) & (wide_k == wide[1])
+            found = found | (inside & getattr(self, name)(b, h, ends[wide[0]][0], ends[wide[1]][1]))
+        return found
+
+    def reach(self) -> tuple[float, float]:
+        back, ahead = self.l2l.reach()
+        return (back, ahead) if self.n == 0 else (torch.inf, torch.inf)
+
+
+EXAMPLES = (Pieces(2, g2l=Band(1, 3), l2l=Band(2)), Pieces(3, l2g=Tokens(1)))
