@@ -1,0 +1,74 @@
+"""Routing Transformer: which heads of which blocks route, what moves the centroids, and the published form."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.mechanisms.routing import Routing
+from kinformer.mechanisms.routing_published import PublishedRouting
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.split import SplitHeads
+from kinformer.mechanisms.support.centroids import Centroids
+from kinformer.members.routing_transformer import routing_transformer
+from kinformer.models.lm import LM
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.train.after_step import after_step
+from kinformer.train.peek import refuse_ahead
+
+TOKENS = torch.arange(60).remainder(11).view(3, 20)
+
+
+def tiny(depth: int = 3, **keywords: object) -> LM:
+    return routing_transformer(d=16, depth=depth, heads=4, local=4, length=64, vocab=11, **keywords)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("routed", "first"), [(None, 0), (2, 1), (0, 3), (9, 0)])
+def test_blocks_from_the_top_route_with_half_of_their_heads(routed: int | None, first: int) -> None:
+    mechanisms = [block.layers[0].mechanism for block in tiny(routed=routed).body.layers]
+    for mechanism in mechanisms[:first]:
+        assert isinstance(mechanism, Softmax) and mechanism.pattern == Causal() & Band(4)
+    for mechanism in mechanisms[first:]:
+        assert isinstance(mechanism, SplitHeads)
+        near, routing = mechanism.parts
+        assert isinstance(near, Softmax) and near.pattern == Causal() & Band(4)
+        assert isinstance(routing, Routing) and (routing.heads, routing.clusters) == (2, 8)
+
+
+def test_keys_of_heads_that_route_are_their_queries(float64: None) -> None:
+    projection = tiny().body.layers[0].layers[0].projection
+    queries, keys = projection.both(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
+    assert torch.equal(queries.q[:, 2:], keys.k[:, 2:]) and not torch.allclose(queries.q[:, :2], keys.k[:, :2])
+
+
+def test_a_step_of_training_moves_the_centroids_of_every_block_that_routes() -> None:
+    model = tiny(routed=2, clusters=2, decay=0.9).train()
+    before = [part.mu.clone() for part in model.modules() if isinstance(part, Centroids)]
+    after_step(model, 0.5, model(TOKENS).stats)
+    after = [part.mu for part in model.modules() if isinstance(part, Centroids)]
+    assert len(after) == 2 and all(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+def test_the_commitment_is_paid_for() -> None:
+    def parts(commitment: float) -> tuple[Tensor, dict[str, Tensor]]:
+        torch.manual_seed(3)
+        loss = tiny(commitment=commitment)(TOKENS)
+        return loss.total, loss.parts
+
+    total, found = parts(0.5)
+    assert torch.allclose(total, found["nll"] + 0.5 * found["commitment"]) and found["commitment"] > 0
+    total, found = parts(0.0)
+    assert torch.equal(total, found["nll"])
+
+
+def test_clusters_of_one_size_are_the_published_form_and_training_says_that_they_read_ahead() -> None:
+    model = tiny(window=5, clusters=3)
+    found = [part for part in model.modules() if isinstance(part, PublishedRouting)]
+    assert len(found) == 3 and all((part.clusters, part.window) == (3, 5) for part in found)
+    with pytest.warns(UserWarning, match="reads ahead, as its part declares"):
+        refuse_ahead(model, 20)
+
+
+def test_an_odd_number_of_heads_has_no_halves() -> None:
+    with pytest.raises(ValueError, match="heads=3 does not split into halves=2"):
+        routing_transformer(d=12, heads=3)
