@@ -82,9 +82,8 @@ class Attention(Layer):
             return self._with_memory(memory, x, state, ctx.but(remember=False) if ctx.remember else ctx)
         if not self.cross and not ctx.remember:
             queries, keys = project.both(x, ctx.pos)
-            return self._read(
-                self._dressed(queries, x, ctx.by_head, ctx), self._dressed(keys, x, ctx.by_head, ctx), state, ctx
-            )
+            pos = ctx.by_head
+            return self._read(self._dressed(queries, x, pos, ctx), self._dressed(keys, x, pos, ctx), state, ctx)
         if not self.cross:
             return self._read(
                 self._asking(x, ctx), self._dressed(project.keys(x, ctx.pos), x, ctx.by_head, ctx), state, ctx
@@ -97,7 +96,7 @@ class Attention(Layer):
 
     def _read(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
         out = self.mechanism(queries, keys, state, ctx)
-        return out._replace(y=None if ctx.remember else self.aggregation(out.y.y, ctx.pos))
+        return Out(None if ctx.remember else self.aggregation(out.y.y, ctx.pos), *out[1:])
 
     def _asking(self, x: Float[Tensor, "B T D"], ctx: Context) -> Queries:
         if not ctx.remember:
@@ -113,13 +112,14 @@ class Attention(Layer):
 
         By that object the memo knows positions in every layer.
         """
-        of_keys = isinstance(part, Keys)
-        matrix, sides = (self.key_side, self.key_sides) if of_keys else (self.side, self.sides)
-        numbers = (
-            {} if matrix is None else _split(matrix(x), sides, self.sizes.key_heads if of_keys else self.sizes.heads)
-        )
-        pos = pos if part.pos.shape[1] == 1 else part.pos
-        return part._replace(pos=pos, sides={**part.sides, **numbers}, labels={} if ctx is None else ctx.labels)
+        matrix, wanted, heads = self.side, self.sides, self.sizes.heads
+        if isinstance(part, Keys):
+            matrix, wanted, heads = self.key_side, self.key_sides, self.sizes.key_heads
+        sides = part.sides if matrix is None else {**part.sides, **_split(matrix(x), wanted, heads)}
+        pos, labels = pos if part.pos.shape[1] == 1 else part.pos, {} if ctx is None else ctx.labels
+        if isinstance(part, Keys):  # made anew: _replace is slow in a step of decoding
+            return Keys(part.k, part.v, pos, sides, labels, part.tags, part.own)
+        return Queries(part.q, pos, sides, labels, part.head, part.tags)
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
         new = room(self, len(x), x.shape[1], x.dtype, x.device)

@@ -21,12 +21,14 @@ class Text(NamedTuple):
     """Rows that are being written: their tokens, how many of the last ones the state has not read, and the state.
 
     `given` goes to the next call of the model: what a state has to be told once, and a call without one every time.
+    `full` says that a fresh state reads rows without padding: their tokens then stand where they lie.
     """
 
     rows: Int[Tensor, "B T"]
     unread: int
     state: State | None
     given: dict[str, Any]
+    full: bool = False
 
 
 def generate(
@@ -81,13 +83,12 @@ def generate(
     _warn_beyond(model, length)
     given: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     with _evaluating(model), torch.no_grad():
+        full = state is None and not recompute and not padded
         if state is not None:
             state = _longer(model, state, length)
         elif not recompute:
             state = model.start(len(prompt), length)
-            if not padded:
-                given["ctx"] = Context(_in_order(prompt), run=True, full=True)
-        text = Text(prompt, prompt.shape[1], state, given)
+        text = Text(prompt, prompt.shape[1], state, given, full)
         if beam > 1:
             rows = _search(model, text, steps, beam, -1 if stop is None else stop)
         else:
@@ -115,7 +116,7 @@ def _draw(
         new = choose(logits)
         if stop is not None:
             new = torch.where(done, -1, new)
-            done = done | (new == stop)
+            done, text = done | (new == stop), text._replace(full=False)
         if hear is not None:
             hear(new)
         text = _written(text, new)
@@ -215,8 +216,11 @@ def _continued(
 
 def _read(model: Any, text: Text) -> tuple[Float[Tensor, "B V"], Text]:
     """The logits after the last token of each row, and the text with everything read."""
-    unread = text.rows if text.state is None else text.rows[:, text.rows.shape[1] - text.unread :]
-    out = model.logits(unread, text.state, last=True, **text.given)
+    rows, length = text.rows, text.rows.shape[1]
+    first, ctx = 0 if text.state is None else length - text.unread, None
+    if text.full:
+        ctx = Context(torch.arange(first, length, device=rows.device).expand(len(rows), -1), run=True, full=True)
+    out = model.logits(rows[:, first:], text.state, ctx, last=True, **text.given)
     logits = out.y[:, -1].to(torch.promote_types(out.y.dtype, torch.float32))
     return logits, text._replace(state=out.state, unread=0, given=text.given if out.state is None else {})
 
@@ -228,7 +232,7 @@ def _written(text: Text, new: Int[Tensor, " B"]) -> Text:
 def _taken(text: Text, rows: Int[Tensor, " R"]) -> Text:
     state = None if text.state is None else select(text.state, rows)
     given = {name: value[rows] for name, value in text.given.items()}
-    return Text(text.rows[rows], text.unread, state, given)
+    return Text(text.rows[rows], text.unread, state, given, text.full)
 
 
 def _padded(rows: Int[Tensor, "B T"], width: int) -> Int[Tensor, "B N"]:
@@ -283,10 +287,6 @@ def _prompt(
         if rows not in (None, len(tokens)):
             raise ValueError(f"the prompt has {len(tokens)} rows and the {what} {rows}; give both the same number")
     return tokens, bool((tokens < 0).any())
-
-
-def _in_order(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    return torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
 
 
 def _longer(model: Any, state: State, length: int) -> State:

@@ -20,7 +20,7 @@ class NormFirst(Join):
 
     def forward(self, x: Tensor, f: Callable[[Tensor], Out], norm: nn.Module) -> Out:
         out = f(norm(x))
-        return out._replace(y=x + (F.dropout(out.y, self.dropout) if self.training else out.y))
+        return Out(x + (F.dropout(out.y, self.dropout) if self.training else out.y), *out[1:])
 
 
 class PreNorm(ResidualBlock):

@@ -37,7 +37,8 @@ class KV(NamedTuple):
         """A cache of empty slots. `tags` tells from keys that are none how wide its tags are."""
 
         def zeros(heads: int, width: int) -> Tensor:
-            return torch.zeros(room.batch, heads, slots, width, dtype=room.dtype, device=room.device)
+            # in memory the heads of one slot lie side by side, as a projection makes them: written and read faster so
+            return torch.zeros(room.batch, slots, heads, width, dtype=room.dtype, device=room.device).transpose(1, 2)
 
         k, v = zeros(sizes.key_heads, sizes.k_dim), zeros(sizes.value_heads, sizes.v_dim)
         pos = torch.full((room.batch, slots), -1, device=room.device)
@@ -66,8 +67,8 @@ class KV(NamedTuple):
         labels = {name: label[:, at] for name, label in self.labels.items()}
         return Keys(self.k[:, :, at], self.v[:, :, at], pos, sides, labels, tags, own)
 
-    def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys) -> "KV":
-        """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring; `pos` as it is."""
+    def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "Plan") -> "KV":
+        """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring."""
         if missing := self.labels.keys() - keys.labels.keys():
             raise ValueError(f"labels {min(missing)!r} came with earlier tokens of the row; give them with all")
         # what came without a label is of none: -1
@@ -75,8 +76,8 @@ class KV(NamedTuple):
         return KV(
             change(self.k, keys.k, 2),
             change(self.v, keys.v, 2),
-            self.pos,
-            self.now,
+            plan.pos,
+            plan.now,
             {name: change(side, keys.sides[name], 2) for name, side in self.sides.items()},
             {name: change(label, keys.labels[name], 1) for name, label in labels.items()},
             {name: change(tag, keys.tags[name], 2) for name, tag in self.tags.items()},
@@ -86,8 +87,8 @@ class KV(NamedTuple):
 class Plan(NamedTuple):
     """Where a chunk's new keys go: decided once per forward, for all layers whose caches hold the same positions.
 
-    New keys are written into `slots`, `lo` being the first where they are one run of slots, the same in every row;
-    `grow` adds empty slots before. Without slots they are put behind the old ones, and columns `order` of both survive.
+    New keys are written into `slots`, or from slot `lo` on in every row; `grow` adds empty slots before. Without either
+    they are put behind the old ones, and columns `order` of both survive.
     `used` slots are read, at `read_pos`; `alone` says that only the new keys are. `lost` marks rows in which a live key
     had to go, which happens only where positions may not be looked at.
     """
@@ -96,7 +97,7 @@ class Plan(NamedTuple):
     now: Int[Tensor, " B"]
     read_pos: Int[Tensor, "B 1 N"]
     slots: Int[Tensor, "B T"] | None = None
-    lo: int | None = None
+    lo: int = 0
     order: Int[Tensor, "B C"] | None = None
     used: int | None = None
     grow: int = 0
@@ -139,47 +140,47 @@ def survivors(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots: int) ->
 
 def _planned(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> Plan:
     pos, new = state.pos, ctx.pos.to(state.pos.dtype)
-    (_, size), length = pos.shape, new.shape[1]
-    first, after = torch.where(new >= 0, new, LAST).amin(1), torch.maximum(state.now, new.amax(1) + 1)
-    live = (pos >= 0) & pattern.live(pos, torch.where(first == LAST, state.now, first)[:, None])
+    size, length = pos.shape[1], new.shape[1]
+    after = torch.maximum(state.now, new.amax(1) + 1)
+    first = new.amin(1)
+    if not ctx.full:
+        first = torch.where(new >= 0, new, LAST).amin(1)
+        first = torch.where(first == LAST, state.now, first)
+    live = (pos >= 0) & pattern.live(pos, first[:, None])
     pos = torch.where(live, pos, -1)
     if torch.compiler.is_compiling():  # nothing may be looked at: a step takes a dead slot, a chunk is compacted
         step = length == 1 and size > 0
         return _placed(pos, live, new, after) if step else _compacted(pos, new, after, pattern)
-    both = torch.cat([pos, new], 1)
-    remain = ((both >= 0) & pattern.live(both, after[:, None])).sum(1).amax()
-    numbers, plan, mask = [live.sum(1).amax(), remain], None, None
-    heads = range(queries.head, queries.head + queries.q.shape[1])
-    if length <= size:
+    both, count = torch.cat([pos, new], 1), live.sum(1)
+    last = (live * torch.arange(1, size + 1, device=pos.device)).amax() if size else count.amax()
+    numbers = [count.amax(), count.amin(), last]
+    if length == 1:  # a step that may read every key needs no mask
+        heads = range(queries.head, queries.head + queries.q.shape[1])
+        numbers.append(pairs(pattern, queries.pos, both[:, None], heads).sum(-1).amin())
+    else:
+        numbers.append(_remaining(both, after, pattern))
+    alive, least, end, extra = ctx.memo.look(*numbers)
+    used = end + length
+    if least == end and used <= size:  # the same slots in every row, one after the other
+        filled = torch.cat([pos[:, :end], new, pos[:, used:]], 1)
+        plan = Plan(filled, after, filled[:, None, :used], lo=end, used=used, alone=not end)
+        if length == 1 and extra == used:
+            ctx.memo.put(None, "mask", pattern, queries.pos, plan.read_pos, heads, None)
+        return plan
+    if alive + length <= size:
         plan = _placed(pos, live, new, after)
-        ends = (plan.pos >= 0) * torch.arange(1, size + 1, device=pos.device)
-        slots = _slots(plan)
-        run = slots[:1, :1] + torch.arange(length, device=pos.device)
-        numbers += [ends.amax(), slots[0, 0], torch.eq(slots, run).all()]
-        if length == 1:
-            mask = pairs(pattern, queries.pos, plan.pos[:, None], heads)
-            numbers += [mask.sum(-1).amin()]
-    alive, most, *rest = ctx.memo.look(*numbers)
-    if plan is None or alive + length > size:
-        if most <= size:
-            return _compacted(pos, new, after, pattern)._replace(lost=None)
-        grow = alive + length - size + most // 2  # a row longer than `start` was told of; room for half of it more
-        return _placed(F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow)), new, after)._replace(
-            grow=grow, lost=None
-        )
-    used, lo, is_run, *seen = rest
-    plan = plan._replace(lo=lo if is_run else None, used=used, read_pos=plan.pos[:, None, :used], lost=None)
-    if not alive:
-        return plan._replace(alone=True)
-    if mask is not None:  # a step that may read every used slot needs no mask
-        found = None if seen[0] == used else mask[..., :used]
-        ctx.memo.put(found, "mask", pattern, queries.pos, plan.read_pos, heads, None)
-    return plan
+        return plan._replace(used=used, read_pos=plan.pos[:, None, :used], lost=None)
+    most = extra if length > 1 else ctx.memo.look(_remaining(both, after, pattern))[0]
+    if most <= size:
+        return _compacted(pos, new, after, pattern)._replace(lost=None)
+    grow = alive + length - size + most // 2  # a row longer than `start` was told of; room for half of it more
+    pos, live = F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow))
+    return _placed(pos, live, new, after)._replace(grow=grow, lost=None)
 
 
-def _slots(plan: Plan) -> Int[Tensor, "B T"]:
-    assert plan.slots is not None
-    return plan.slots
+def _remaining(both: Tensor, after: Tensor, pattern: Pattern) -> Tensor:
+    """How many keys of a row a later query may still read, at most."""
+    return ((both >= 0) & pattern.live(both, after[:, None])).sum(1).amax()
 
 
 def _placed(pos: Tensor, live: Tensor, new: Tensor, after: Tensor) -> Plan:
@@ -203,22 +204,22 @@ def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
     learning = torch.is_grad_enabled()
 
     def write(old: Tensor, new: Tensor, dim: int) -> Tensor:
+        if plan.order is not None:
+            return torch.cat([old, new.to(old.dtype)], dim)
+        if plan.slots is None:
+            if learning:
+                return old.slice_scatter(new.to(old.dtype), dim, plan.lo, plan.used)
+            old.narrow(dim, plan.lo, new.shape[dim]).copy_(new)
+            return old
         new = _spoiled(new.to(old.dtype), plan.lost)
         if plan.grow:
             old = F.pad(old, (0,) * (2 * (old.dim() - dim) - 1) + (plan.grow,))
-        if plan.lo is not None and not learning:
-            old.narrow(dim, plan.lo, new.shape[dim]).copy_(new)
-            return old
-        at = _slots(plan).view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
+        at = plan.slots.view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
         return old.scatter(dim, at, new) if learning else old.scatter_(dim, at, new)
 
-    if plan.order is None:
-        full = kept = state.over(write, keys)
-    else:
-        order = plan.order
-        full = state.over(lambda old, new, dim: torch.cat([old, new.to(old.dtype)], dim), keys)
-        kept = full.over(lambda old, new, dim: _spoiled(cut(old, order, dim), plan.lost), keys)
-    kept = kept._replace(pos=plan.pos, now=plan.now)
+    full = kept = state.over(write, keys, plan)
+    if (order := plan.order) is not None:
+        kept = full.over(lambda old, new, dim: _spoiled(cut(old, order, dim), plan.lost), keys, plan)
     if plan.alone:
         return keys, kept
     return _cast(full.keys(plan.read_pos, plan.used), keys.k), kept

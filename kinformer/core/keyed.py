@@ -76,8 +76,8 @@ class Keyed(Mechanism):
         if ctx.remember:
             return Out(Read(queries.q[..., :0], None), kept)
         out = self.read(request)
-        aux = {} if self.bias is None else self.bias.aux(request.queries.sides)
-        return out._replace(state=kept, aux={**aux, **out.aux})
+        aux = out.aux if self.bias is None else {**self.bias.aux(request.queries.sides), **out.aux}
+        return Out(out.y, kept, aux, *out[3:])
 
     def request(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
         """The read of new and kept keys, and the cache after it."""

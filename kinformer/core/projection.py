@@ -52,4 +52,4 @@ class Projection(nn.Module, ABC):
 
 def by_head(x: Float[Tensor, "B T HN"], heads: int) -> Float[Tensor, "B H T N"]:
     """Split the last axis into heads: head h takes columns h n .. (h + 1) n - 1."""
-    return x.unflatten(-1, (heads, x.shape[-1] // heads)).transpose(1, 2)
+    return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)

@@ -91,7 +91,8 @@ class LM(Writer):
         Without a ctx the model numbers tokens on from its state.
         """
         ctx = (numbered(tokens, state) if ctx is None else ctx).but(head=self.head)
-        x = self.scale * self.embedding(tokens.clamp_min(0))
+        x = self.embedding(tokens.clamp_min(0))
+        x = x if self.scale == 1 else self.scale * x
         if self.position is not None:
             x = x + self.position(ctx.pos)
         out = self.body(F.dropout(x, self.dropout, self.training), None if state is None else state.body, ctx)

@@ -26,7 +26,9 @@ class Learned(Position):
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)
-        return self.table(pos.clamp_min(0)) * (pos >= 0)[..., None]
+        rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos  # rows that are one row, expanded, are looked up once
+        found = self.table(rows.clamp_min(0)) * (rows >= 0)[..., None]
+        return found.expand(len(pos), -1, -1)
 
     def _check(self, pos: Int[Tensor, "B T"]) -> None:
         length = self.table.num_embeddings

@@ -62,7 +62,7 @@ class QKV(Projection):
         return self._keys(k, v, pos)
 
     def both(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> tuple[Queries, Keys]:
-        q, k, v = self.qkv(x).split(self.widths, -1)
+        q, k, v = self.qkv(x).split_with_sizes(self.widths, -1)
         return self._queries(q, pos), self._keys(k, v, pos)
 
     def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
