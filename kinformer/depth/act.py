@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, at_least, one_of, within
 from kinformer.core.choice import choice
-from kinformer.core.collected import Collected, idle
+from kinformer.core.collected import Collected
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
 from kinformer.core.loss import Penalty
+from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
 from kinformer.depth.universal import Universal
 
 Last = Literal["remainder", "probability"]
@@ -55,8 +56,8 @@ class Halting(nn.Module):
     epsilon: what may be missing from a sum of 1, so that a token can stop after one step.
     bias: b at first (large stops early), None for no b.
     last: what the last possible step of a token weighs that has not stopped: "remainder", so that all weights add up to
-        1 (Graves), or "probability", its h and no remainder (Tensor2Tensor).
-    strict: stop only once the sum exceeds 1 - epsilon, as Tensor2Tensor does; Graves says at least.
+        1 (Graves), or "probability", its h and no remainder (the Universal Transformer's appendix, Tensor2Tensor).
+    strict: stop only once the sum exceeds 1 - epsilon, as those two do; Graves says at least.
 
     Errors: ValueError for an epsilon outside [0, 1) and another `last`. Source: Graves, 2016, arXiv:1603.08983,
     equations 5 to 8.
@@ -98,17 +99,18 @@ class Halting(nn.Module):
 class ACT(Layer):
     """Adaptive computation over depth: a token takes steps of a `Universal` until its halting unit says stop.
 
-    Reports `ponder`, `steps` and `remainder` per token; weigh the first in the loss, or every token takes all steps.
-    Halted tokens stay visible as keys. All steps are computed in training and when compiled. In eager eval mode steps
-    that no token takes are not: with "copied" their states are brought up to date without being read, with "updated" a
-    call with a state cannot leave out any.
+    y = w s + (1 - w) y after each step, w its weight and s its state. Reports `ponder`, `steps` and `remainder` per
+    token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys. All steps
+    are computed in training and when compiled. In eager eval mode a step is computed for the rows in which a token
+    takes it: with "copied" the states of the others are brought up to date without being read, with "updated" a call
+    with a state cannot leave out any.
 
     universal: the block and its steps.
-    halting: when a token stops.
+    halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
     mix: how the states make y: `running` as in the Universal Transformer's appendix, `weighted` as in Graves.
-    halted: "copied": the state of a halted token is copied to later steps, as the paper says; "updated": it goes on
-        being transformed, as in the appendix and in Tensor2Tensor.
-    judged: what halting is read from: a step's "input" (both of these) or "output" (Graves).
+    halted: "updated": the state of a token that has halted goes on being transformed, and is read so, as in the
+        appendix and in Tensor2Tensor; "copied": it is copied to later steps, as the text of section 2.2 says.
+    judged: what halting is read from: a step's "input" (the appendix) or "output" (Graves).
 
     Errors: ValueError for another word. Source: Dehghani et al., 2018, arXiv:1807.03819, section 2.2 and appendix;
     Graves, 2016, arXiv:1603.08983.
@@ -120,7 +122,7 @@ class ACT(Layer):
         halting: Halting,
         *,
         mix: Mix = running,
-        halted: Halted = "copied",
+        halted: Halted = "updated",
         judged: Judged = "input",
     ):
         super().__init__()
@@ -128,6 +130,7 @@ class ACT(Layer):
         self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
         self.d, self.mix = universal.d, mix
         self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
+        self.divisible = divisible(universal.block)
 
     @property
     def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
@@ -139,17 +142,18 @@ class ACT(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         block, last = self.universal.block, self.universal.steps - 1
         found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
-        halt = self.halting.start(ctx.pos >= 0, x)
+        halt, rows = self.halting.start(ctx.pos >= 0, x), None
         s, y = x, torch.zeros_like(x)
         for n in range(last + 1):
             z = self.universal.timed(s, n, ctx)
-            nobody = n > 0 and idle(self, halt.alive) and (state is None or self.halted == "copied")
-            if nobody or (ctx.remember and n == last):
+            if n and (state is None or self.halted == "copied"):
+                rows = going_rows(self, halt.alive, rows)
+            if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:
                     found.remember(n, block, z)
                 continue
             moving = halt.alive
-            out = found.call(n, block, z, counts=moving)
+            out = found.call(n, on_rows(block, rows) if self.divisible else block, z, counts=moving)
             weight, halt = self.halting(z if self.judged == "input" else out.y, halt, n == last)
             y = self.mix(y, out.y, weight)
             s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
@@ -171,7 +175,7 @@ def _example(halting: Halting, timed: bool, **options: object) -> ACT:
 
 
 EXAMPLES = (
-    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), True),
+    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5, last="probability", strict=True), True),
+    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), True, halted="copied"),
     lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), False, mix=weighted, judged="output"),
-    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5, last="probability", strict=True), True, halted="updated"),
 )

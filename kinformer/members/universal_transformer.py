@@ -5,46 +5,77 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import one_of
-from kinformer.depth.act import ACT, Halted, Halting, Last, running, weighted
+from kinformer.core.layer import Layer
+from kinformer.depth.act import ACT, Halted, Halting, Judged, Last, running, weighted
 from kinformer.depth.universal import Universal
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.feedforward.separable_conv import SeparableConv
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.lm import LM
+from kinformer.models.seq2seq import Seq2Seq
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.positions.timing import Timing
 from kinformer.projections.qkv import QKV
 
+Form = Literal["decoder", "encoder_decoder"]
+Transition = Literal["mlp", "separable_conv"]
 Kind = Literal["act", "fixed"]
 Answer = Literal["running", "weighted"]
 
 
 @member
 def universal_transformer(
-    d: int = 288, depth: int = 4, heads: int = 6, head_dim: int | None = None, halting: Kind = "act",
-    mix: Answer = "running", halted: Halted = "copied", last: Last = "remainder", ponder: float = 0.01,
-    epsilon: float = 0.01, vocab: int = 256, dropout: float = 0.0
-) -> LM:
-    """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819), as a decoder: one block of up to `depth` steps.
+    d: int = 288, depth: int = 4, heads: int = 6, head_dim: int | None = None, form: Form = "decoder",
+    transition: Transition = "mlp", hidden: int | None = None, halting: Kind = "act", mix: Answer = "running",
+    halted: Halted = "updated", last: Last = "probability", judged: Judged = "input", strict: bool = True,
+    ponder: float = 0.01, epsilon: float = 0.01, first: Literal[0, 1] = 1, tie: bool = False, vocab: int = 256,
+    dropout: float = 0.0
+) -> LM | Seq2Seq:
+    """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819): one block of up to `depth` steps.
 
     Choose it for tasks whose tokens need unequal work. With `halting` "act" each token stops once its halting sum
-    exceeds 1 - `epsilon`, and pays `ponder` per step; "fixed" takes all steps. `mix` says how its states make the
-    answer: running as in the paper's appendix, weighted as in Graves. The paper's text copies `halted` states and its
-    appendix goes on with them ("updated"); the `last` possible step weighs the remainder as in Graves, or its
-    "probability" as in the appendix. Its block is wide where that of others is repeated.
+    exceeds 1 - `epsilon`, and pays `ponder` per step; "fixed" takes all steps. The defaults are the paper's appendix.
+    Its text says that the states of `halted` tokens are "copied". Graves (2016, arXiv:1603.08983) has the `mix`
+    "weighted", the `last` possible step weigh the "remainder", halting `judged` by a step's "output", and stops at
+    1 - `epsilon` already (`strict` False). `form` "encoder_decoder" is the paper's for pairs of sequences, the decoder
+    alone its language model. `transition` and its `hidden` width are those of the block's second half. Positions and
+    steps count from `first`, 0 in the authors' code. That also `tie`s the head to the embedding and starts two nats
+    above chance, where the paper's head has a matrix of its own. The block is wide where that of others is repeated.
     """
-    one_of("halting", halting, Kind), one_of("mix", mix, Answer)
-    attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(Causal(), dropout=dropout, lse=False))
-    block = PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
-    steps = Universal(block, depth, Timing(d))
-    if halting == "fixed":
-        return LM(vocab, d, steps, scale=d**0.5, dropout=dropout)
-    unit = Halting(d, epsilon=epsilon, last=last, strict=True)
-    body = ACT(steps, unit, mix=running if mix == "running" else weighted, halted=halted)
-    return LM(vocab, d, body, scale=d**0.5, dropout=dropout, penalties={"ponder": ponder})
+    one_of("form", form, Form), one_of("halting", halting, Kind), one_of("mix", mix, Answer)
+    one_of("transition", transition, Transition)
+
+    def body(causal: bool, cross: bool) -> Layer:
+        own = Softmax(Causal() if causal else Full(), dropout=dropout, lse=False)
+        layers: list[Layer] = [Attention(QKV(d, heads, head_dim=head_dim), own)]
+        if cross:
+            source = Softmax(Full(), dropout=dropout, lse=False)
+            layers.append(Attention(QKV(d, heads, head_dim=head_dim), source, cross=True))
+        if transition == "mlp":
+            layers.append(MLP(d, hidden, activation="relu", dropout=dropout))
+        else:
+            layers.append(SeparableConv(d, hidden, causal=causal, dropout=dropout))
+        steps = Universal(PostNorm(*layers, dropout=dropout), depth, Timing(d, first=first))
+        if halting == "fixed":
+            return steps
+        unit = Halting(d, epsilon=epsilon, last=last, strict=strict)
+        return ACT(steps, unit, mix=running if mix == "running" else weighted, halted=halted, judged=judged)
+
+    price = {} if halting == "fixed" else {"ponder": ponder}
+    if form == "decoder":
+        return LM(vocab, d, body(True, False), scale=d**0.5, tie=tie, dropout=dropout, penalties=price)
+    encoder, decoder = body(False, False), body(True, True)
+    return Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, tie=tie, dropout=dropout, penalties=price)
 
 
 EXAMPLES = (
     lambda: universal_transformer(d=16, depth=3, heads=2, vocab=11),
-    lambda: universal_transformer(d=16, depth=3, heads=2, vocab=11, halted="updated", last="probability"),
+    lambda: universal_transformer(
+        d=16, depth=2, heads=2, vocab=11, halted="copied", last="remainder", transition="separable_conv"
+    ),
+    lambda: universal_transformer(
+        d=16, depth=2, heads=2, vocab=11, form="encoder_decoder", transition="separable_conv", halting="fixed"
+    ),
 )

@@ -122,6 +122,29 @@ def test_stopping_early_changes_nothing(halted: Halted) -> None:
         assert torch.allclose(early, fixed, atol=1e-12)
 
 
+def test_a_step_is_computed_for_the_rows_that_take_it() -> None:
+    """Token after token, as in decoding: as many token-steps as are reported, and the result is that of all."""
+    layer, x = build(0.5, halted="copied"), 4 * torch.randn(3, 6, D).double()
+    pos, found, tokens = torch.arange(6).expand(3, 6), {}, []
+
+    def count(part: nn.Module, inputs: tuple) -> None:
+        tokens.append(inputs[0].shape[0] * inputs[0].shape[1])
+
+    layer.universal.block.layers[1].register_forward_pre_hook(count)
+    for training in (False, True):
+        layer.train(training)
+        tokens.clear()
+        ys, steps, state = [], 0.0, layer.start(3, 6)
+        for t in range(6):
+            with torch.no_grad():
+                out = layer(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
+            ys, steps, state = [*ys, out.y], steps + float(out.aux["steps"].sum()), out.state
+        assert sum(tokens) == (3 * 6 * STEPS if training else steps) and steps < 3 * 6 * STEPS
+        found[training] = [torch.cat(ys, 1), *(leaf for _, leaf in leaves(state))]
+    for ours, theirs in zip(found[False], found[True], strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
 def test_without_a_state_no_step_is_taken_for_nobody() -> None:
     layer, x = build(3.0, halted="updated", spread=0.5), torch.randn(2, 6, D).double()
     calls: list[int] = []

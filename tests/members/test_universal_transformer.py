@@ -1,10 +1,17 @@
 """The Universal Transformer: its weights do not grow with depth, and its ponder cost is part of the loss."""
 
+import math
+
 import pytest
 import torch
 
+from kinformer.core.layer import Context
+from kinformer.depth.act import running, weighted
+from kinformer.depth.universal import Universal
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
+from kinformer.models.seq2seq import Seq2Seq
+from kinformer.positions.timing import Timing
 
 
 def test_depth_costs_no_weights_and_fixed_has_only_no_halting_unit() -> None:
@@ -21,6 +28,18 @@ def test_what_is_embedded_is_scaled_to_stand_up_to_the_timing() -> None:
     tokens = torch.randint(0, 11, (2, 5))
     model.logits(tokens)
     assert torch.equal(seen[0], 4 * model.embedding.weight[tokens])
+
+
+@pytest.mark.parametrize("forms", [{}, {"mix": "weighted", "last": "remainder"}, {"transition": "separable_conv"}])
+def test_it_starts_at_chance(forms: dict) -> None:
+    """A head that is the embedding again begins by repeating what it reads, which is far off."""
+    torch.manual_seed(0)
+    model, tokens = universal_transformer(d=96, depth=3, heads=2, **forms), torch.randint(0, 256, (8, 33))
+    with torch.no_grad():
+        first = float(model(tokens).parts["nll"])
+        model.head.weight = model.embedding.weight
+        tied = float(model(tokens).parts["nll"])
+    assert abs(first / math.log(256) - 1) < 0.1 and tied > first + 0.3
 
 
 def test_pondering_is_paid_for() -> None:
@@ -49,11 +68,52 @@ def test_the_price_makes_tokens_stop_sooner() -> None:
     assert mean[1.0] < mean[0.0] - 0.5, mean
 
 
-@pytest.mark.parametrize("halted", ["copied", "updated"])
-@pytest.mark.parametrize("last", ["remainder", "probability"])
-def test_the_paper_s_two_forms_are_keywords(halted: str, last: str) -> None:
-    body = universal_transformer(d=16, depth=3, heads=2, vocab=11, halted=halted, last=last, epsilon=0.1).body
-    assert (body.halted, body.halting.last, body.halting.epsilon, body.halting.strict) == (halted, last, 0.1, True)
+def test_the_defaults_are_the_appendix_and_every_other_form_is_a_keyword() -> None:
+    body = universal_transformer(d=16, depth=3, heads=2, vocab=11).body
+    assert (body.mix, body.halted, body.judged) == (running, "updated", "input")
+    assert (body.halting.last, body.halting.strict, body.halting.epsilon) == ("probability", True, 0.01)
+    assert body.universal.timing.first == 1
+    graves = {"mix": "weighted", "halted": "copied", "judged": "output", "last": "remainder", "strict": False}
+    body = universal_transformer(d=16, depth=3, heads=2, vocab=11, epsilon=0.1, first=0, **graves).body
+    assert (body.mix, body.halted, body.judged) == (weighted, "copied", "output")
+    assert (body.halting.last, body.halting.strict, body.halting.epsilon) == ("remainder", False, 0.1)
+    assert body.universal.timing.first == 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("transition", ["mlp", "separable_conv"])
+def test_encoder_and_decoder_are_one_block_each(transition: str, float64: None) -> None:
+    """A = LN(H + P + own(H + P)), C = LN(A + source(A)), H = LN(C + Transition(C)); both halves from the equations."""
+    keywords = {"d": 16, "depth": 2, "heads": 2, "hidden": 24, "vocab": 11, "transition": transition}
+    model = universal_transformer(form="encoder_decoder", halting="fixed", **keywords)
+    assert isinstance(model, Seq2Seq)
+    source, target = torch.randint(0, 11, (2, 5)), torch.randint(0, 11, (2, 4))
+
+    def steps(universal: Universal, h: torch.Tensor, read: torch.Tensor | None) -> torch.Tensor:
+        block, at = universal.block, torch.arange(h.shape[1]).expand(2, -1)
+        for t in range(2):
+            waves = Timing(16, first=1)(at, t)
+            ctx = Context(at, True, source=read, source_pos=None if read is None else torch.arange(5).expand(2, 5))
+            a = h + waves
+            for layer, norm in zip(block.layers, block.norms, strict=True):
+                a = norm(a + layer(a, None, ctx).y)
+            h = a
+        return h
+
+    read = steps(model.encoder, 4 * model.embedding(source), None)
+    h = steps(model.decoder, 4 * model.embedding(target), read)
+    assert torch.allclose(model.logits(target, source=source).y, model.head(h)[..., :12], atol=1e-12)
+    assert (model.encoder.block is model.decoder.block) is False
+
+
+def test_both_halves_pay_for_their_steps() -> None:
+    model = universal_transformer(d=16, depth=3, heads=2, vocab=11, form="encoder_decoder", ponder=0.5)
+    batch = torch.randint(0, 11, (2, 6)), torch.randint(0, 11, (2, 4))
+    loss = model(batch)
+    assert 2 <= float(loss.parts["steps"]) <= 6
+    assert torch.allclose(loss.total, loss.parts["nll"] + 0.5 * loss.parts["ponder"])
+    units = [half.halting.unit.weight for half in (model.encoder, model.decoder)]
+    assert all(g.any() for g in torch.autograd.grad(loss.parts["ponder"], units))
 
 
 def test_a_price_that_nothing_reports_is_refused() -> None:

@@ -26,3 +26,11 @@ def test_base_is_that_of_its_waves() -> None:
 def _waves(pos: torch.Tensor) -> torch.Tensor:
     zero = Sinusoidal(6, base=100.0)(pos * 0)
     return Sinusoidal(6, base=100.0)(pos) + zero
+
+
+def test_the_paper_counts_from_one() -> None:
+    timing = Timing(6, first=1).double()
+    wanted = naive(torch.where(POS >= 0, POS + 1, -1), 6, "interleaved", None)
+    wanted = wanted + naive(torch.where(POS >= 0, 4, -1), 6, "interleaved", None)
+    assert torch.allclose(timing(POS, 3), wanted, atol=1e-10, rtol=0)
+    assert not timing(POS, 3)[POS < 0].any() and (POS < 0).any()

@@ -1,1 +1,1 @@
-"""What mechanisms stand on: groups of keys chosen by content, read sorted; how tokens enter linear attention's sums."""
+"""What layers over depth stand on: the rows of a batch that still go on."""
