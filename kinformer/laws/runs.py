@@ -133,7 +133,9 @@ def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:
     if not isinstance(out.y, Read):
         raise Broken(f"{name}.forward returns an Out of a {type(out.y).__name__}; return Out(Read(y, lse), state)")
     wide = out.y.y.shape[-1] if keys is None else keys.v.shape[-1]
-    _shape(out.y.y, (*q.shape[:3], wide), name, "y")
+    # talking heads end in the heads of the values
+    heads = q.shape[1] if keys is None or out.y.y.shape[1] != keys.v.shape[1] else keys.v.shape[1]
+    _shape(out.y.y, (q.shape[0], heads, q.shape[2], wide), name, "y")
     if out.y.lse is not None:
         _shape(out.y.lse, q.shape[:3], name, "lse")
 

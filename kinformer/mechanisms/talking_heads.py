@@ -14,9 +14,9 @@ class MixHeads(PairMap):
 
     Talking heads are `Explicit(pattern, before=MixHeads(h_k, h), after=MixHeads(h, h_v))`: better use of many narrow
     heads, for h (h_k + h_v) more multiplications per pair and the whole matrix in memory. h_k is the layer's heads, h
-    is free, h_v a multiple of the layer's key_heads; where h_v is not h_k, the layer wants
-    `aggregation=OutProjection(h_v, v_dim, d)`. A head from which an attention bias shut a pair out (-inf) adds nothing
-    to the pair's mix; a pair that is shut out of all heads stays out.
+    is free, h_v the layer's heads of values: where it is not h_k, `QKV(d, h_k, value_heads=h_v, v_dim=...)` makes them
+    and `aggregation=OutProjection(h_v, v_dim, d)` joins them. A head from which an attention bias shut a pair out
+    (-inf) adds nothing to the pair's mix; a pair that is shut out of all heads stays out.
 
     heads: those that come in.
     out: those that go out; as many unless given.

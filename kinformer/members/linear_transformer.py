@@ -1,12 +1,18 @@
 """The linear Transformer: attention as sums of features, whose past is a state of fixed size."""
 
+from collections.abc import Callable
+from typing import Literal
+
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.elu import ELU
-from kinformer.mechanisms.linear import LinearAttention
+from kinformer.maps.relu import ReLU
+from kinformer.mechanisms.delta import Delta
+from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.mechanisms.support.update import Update
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
@@ -17,22 +23,37 @@ from kinformer.projections.qkv import QKV
 @member
 def linear_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, lanes: bool = False, vocab: int = 256,
-    dropout: float = 0.0
+    dropout: float = 0.0, features: Literal["elu", "relu"] = "elu", update: Literal["sum", "gated", "delta"] = "sum"
 ) -> LM:
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 
     Choose it where decoding must be cheap: each token costs the same, however long the row. It remembers less sharply
-    than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open, and learned
-    positions; `length` is the longest row it can read. `lanes` trains on consecutive text with the sums carried on;
-    positions are then sinusoids, which do not end.
+    than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open.
+
+    d: the width of the model.
+    depth: blocks.
+    heads: heads of attention.
+    length: the longest row it can read.
+    lanes: train on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    features: "elu" is the paper's elu(x) + 1; "relu" leaves most numbers out.
+    update: "sum" is the paper's; "gated" sums fade (Peng et al., 2021, arXiv:2103.02143); "delta" rewrites what a key
+        held (Schlag et al., 2021, arXiv:2102.11174).
     """
 
+    updates: dict[str, Callable[[], Update]] = {"sum": Sum, "gated": GatedSum, "delta": Delta}
+
     def block() -> PreNorm:
-        return PreNorm(Attention(QKV(d, heads), LinearAttention(ELU())), MLP(d), dropout=dropout)
+        mechanism = LinearAttention(ELU() if features == "elu" else ReLU(), updates[update]())
+        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
     position = Sinusoidal(d) if lanes else Learned(d, length)
     return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
 
 
-EXAMPLES = (lambda: linear_transformer(d=16, depth=2, heads=2, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: linear_transformer(d=16, depth=2, heads=2, length=64, vocab=11),
+    lambda: linear_transformer(d=16, depth=1, heads=2, features="relu", update="delta", length=64, vocab=11),
+)

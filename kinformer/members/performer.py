@@ -1,39 +1,87 @@
-"""Performer: softmax attention estimated by positive random features."""
+"""Performer: softmax attention estimated by positive random features, and kernels of their own."""
+
+from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import multiple
+from kinformer.core.feature_map import FeatureMap
+from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.favor import FAVOR
+from kinformer.maps.generalised import GeneralisedKernel
+from kinformer.maps.support.drawn import Lengths
 from kinformer.mechanisms.linear import LinearAttention
+from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 
+Form = Literal["decoder", "encoder"]
+Kernel = Literal["softmax", "hyperbolic", "relu", "sigmoid", "abs", "softplus", "exp"]
+
 
 @member
 def performer(
     d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, redraw: int | None = 1000, length: int = 1024,
-    lanes: bool = False, vocab: int = 256, dropout: float = 0.0
-) -> LM:
+    lanes: bool = False, vocab: int = 256, dropout: float = 0.0, kernel: Kernel = "softmax", orthogonal: bool = True,
+    lengths: Lengths = "normal", eps: float | None = None, form: Form = "decoder"
+) -> LM | MLM:
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
-    Choose it over `linear_transformer` to stay near softmax: `features` orthogonal directions a head estimate its
-    kernel, the more the better, and each block draws its own, anew every `redraw` steps of training. The past is a
-    state of fixed size. Pre-norm blocks and learned positions; `length` is the longest row it can read. `lanes` trains
-    on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
-    """
+    Choose it over `linear_transformer` to stay near softmax: random features estimate its kernel, and the past is a
+    state of fixed size. Pre-norm blocks and learned positions, as in the authors' code.
 
-    def block(seed: int) -> PreNorm:
-        favor = FAVOR(d // heads, features, redraw=redraw, seed=seed)
-        return PreNorm(Attention(QKV(d, heads), LinearAttention(favor)), MLP(d), dropout=dropout)
+    d: the width of the model.
+    depth: blocks; each draws directions of its own.
+    heads: heads of attention.
+    features: directions, shared by the heads; the more, the better the estimate. The authors take 256.
+    redraw: directions are drawn anew every so many steps of training; None for never. With `lanes` they stay, because
+        the sums that are carried on are of theirs.
+    length: the longest row it can read.
+    lanes: train on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    kernel: "softmax" and "hyperbolic", each direction read both ways, estimate softmax's kernel; the others are
+        generalised attention with a kernel of that function ("relu" is the paper's Performer-ReLU).
+    orthogonal: directions at right angles; False draws each by itself.
+    lengths: of directions at right angles: as long as normal vectors, or all sqrt(d / heads) ("equal").
+    eps: added to features; 1e-6 for estimates of softmax and 1e-3 for other kernels unless given, as in authors' code.
+    form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper has both.
+    """
+    width = multiple("d", d, "heads", heads) // heads
+    anew = None if lanes else redraw
+
+    def features_of(n: int) -> FeatureMap:
+        if kernel == "softmax" or kernel == "hyperbolic":  # noqa: PLR1714  (mypy narrows by this alone)
+            return FAVOR(
+                width, features, eps=1e-6 if eps is None else eps, hyperbolic=kernel == "hyperbolic",
+                orthogonal=orthogonal, lengths=lengths, redraw=anew, seed=n,
+            )  # fmt: skip
+        return GeneralisedKernel(
+            width, features, f=kernel, eps=1e-3 if eps is None else eps, orthogonal=orthogonal, lengths=lengths,
+            redraw=anew, seed=n,
+        )  # fmt: skip
+
+    def block(n: int) -> PreNorm:
+        map = features_of(n)
+        mechanism: Mechanism = LinearAttention(map) if form == "decoder" else FullLinearAttention(map)
+        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(depth)], LayerNorm(d))
+    if form == "encoder":
+        return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
     position = Sinusoidal(d) if lanes else Learned(d, length)
     return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
 
 
-EXAMPLES = (lambda: performer(d=16, depth=2, heads=2, features=12, redraw=2, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: performer(d=16, depth=2, heads=2, features=12, redraw=2, length=64, vocab=11),
+    lambda: performer(d=16, depth=1, heads=2, features=12, kernel="relu", lengths="equal", length=64, vocab=11),
+    lambda: performer(d=16, depth=1, heads=2, features=6, kernel="hyperbolic", form="encoder", length=64, vocab=11),
+)

@@ -1,35 +1,64 @@
 """RealFormer: scores of attention that add up through the blocks."""
 
+from functools import partial
+from typing import Literal
+
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 from kinformer.scores.residual import ResidualScores
 
+Form = Literal["encoder", "decoder"]
+Sums = Literal["sum", "mean"]
+EPS = 1e-12
+
 
 @member
 def realformer(
-    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, vocab: int = 256, dropout: float = 0.0
-) -> LM:
+    d: int = 128, depth: int = 5, heads: int = 4, form: Form = "encoder", scores: Sums = "sum", length: int = 1024,
+    kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+) -> MLM | LM:
     """RealFormer (He et al., 2020, arXiv:2012.11747): each block's scores are added to those of the block beneath.
 
-    Choose it for deep stacks: the residual path through the scores lets blocks refine what the first ones attend to,
-    for no parameters. Post-norm blocks as in the paper, which has encoders; here it is a decoder. Every block has the
-    same pattern, because scores are handed up pair by pair. It holds each block's matrix of scores, so memory grows
-    with the square of a row. `length` is the longest row it can read.
+    Choose it over `bert` for deep stacks: the residual path through the scores lets blocks refine what the first ones
+    attend to, for no parameters. Every block has the same pattern, because scores are handed up pair by pair. It holds
+    each block's matrix of scores, so memory grows with the square of a row.
+
+    d: the width of the model.
+    depth: blocks, post-norm as in the paper.
+    heads: heads of attention.
+    form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try.
+    scores: "sum" of the scores of all blocks so far, or their "mean", with which the authors train 30 blocks and more.
+    length: the longest row it can read.
+    kinds: how many kinds of segments an encoder tells apart.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
     """
 
-    def block() -> PostNorm:
-        mechanism = Explicit(Causal(), score=ResidualScores(), up=True, dropout=dropout)
-        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
+    def block(n: int, pattern: Pattern, eps: float) -> PostNorm:
+        weights = (1 / (n + 1), n / (n + 1)) if scores == "mean" else (1.0, 1.0)
+        mechanism = Explicit(pattern, score=ResidualScores(*weights), up=True, dropout=dropout)
+        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), norm=partial(LayerNorm, eps=eps), dropout=dropout)
 
-    return LM(vocab, d, Stack(block() for _ in range(depth)), position=Learned(d, length), dropout=dropout)
+    if form == "decoder":
+        body = Stack([block(n, Causal(), 1e-5) for n in range(depth)])
+        return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    body = Stack([block(n, Full(), EPS) for n in range(depth)])
+    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
-EXAMPLES = (lambda: realformer(d=16, depth=2, heads=2, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: realformer(d=16, depth=2, heads=2, length=64, vocab=11),
+    lambda: realformer(d=16, depth=3, heads=2, form="decoder", scores="mean", length=64, vocab=11),
+)

@@ -17,6 +17,7 @@ class QKV(Projection):
     heads: query heads.
     key_heads: heads of keys and values, each shared by heads / key_heads query heads; `heads` unless given. One is
         multi-query attention: the cache shrinks by the number of heads, at little cost in quality.
+    value_heads: heads of values where they are others than those of keys, as talking heads want.
     head_dim: the width of a query and a key, d / heads unless given.
     v_dim: the width of a value, head_dim unless given.
     rotation: turns queries and keys by their position.
@@ -24,7 +25,7 @@ class QKV(Projection):
 
     Errors: ValueError for sizes that do not divide. Source: Vaswani et al., 2017, arXiv:1706.03762; multi-query:
     Shazeer, 2019, arXiv:1911.02150; groups: Ainslie et al., 2023, arXiv:2305.13245; free head_dim: Bhojanapalli et al.,
-    2020, arXiv:2002.07028.
+    2020, arXiv:2002.07028, by which a head_dim of at least the length of a row can make any attention matrix.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class QKV(Projection):
         heads: int,
         *,
         key_heads: int | None = None,
+        value_heads: int | None = None,
         head_dim: int | None = None,
         v_dim: int | None = None,
         rotation: Rotation | None = None,
@@ -42,6 +44,7 @@ class QKV(Projection):
         self.d, self.heads = at_least("d", d, 1), at_least("heads", heads, 1)
         self.key_heads = heads if key_heads is None else key_heads
         multiple("heads", heads, "key_heads", self.key_heads)
+        self.values = self.key_heads if value_heads is None else at_least("value_heads", value_heads, 1)
         head_dim = multiple("d", d, "heads", heads) // heads if head_dim is None else head_dim
         self.k_dim = at_least("head_dim", head_dim, 1)
         self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
@@ -49,8 +52,12 @@ class QKV(Projection):
         self.rotation = (
             None if rotation is None else a_part("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
         )
-        self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.key_heads * self.v_dim]
+        self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.values * self.v_dim]
         self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
+
+    @property
+    def value_heads(self) -> int:
+        return self.values
 
     def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
         return self._queries(F.linear(x, *self.matrix("q")), pos)
@@ -74,8 +81,8 @@ class QKV(Projection):
         found = by_head(q, self.heads)  # [B H T K]
         return Queries(found if self.rotation is None else self.rotation(found, pos), pos[:, None])
 
-    def _keys(self, k: Float[Tensor, "B S GK"], v: Float[Tensor, "B S GV"], pos: Int[Tensor, "B S"]) -> Keys:
-        key, value = by_head(k, self.key_heads), by_head(v, self.key_heads)  # [B G S K], [B G S V]
+    def _keys(self, k: Float[Tensor, "B S GK"], v: Float[Tensor, "B S UV"], pos: Int[Tensor, "B S"]) -> Keys:
+        key, value = by_head(k, self.key_heads), by_head(v, self.values)  # [B G S K], [B U S V]
         return Keys(key if self.rotation is None else self.rotation(key, pos), value, pos[:, None])
 
 

@@ -62,6 +62,25 @@ def test_it_is_its_equation(counts: tuple, pattern: Pattern, bias: bool) -> None
     torch.testing.assert_close(layer(x, None, Context(pos)).y, naive(layer, x, pos, pattern), rtol=0, atol=1e-12)
 
 
+def test_values_may_have_heads_of_their_own() -> None:
+    """The paper's h_v: four heads of queries, two of the softmax, three of values."""
+    layer = Attention(
+        QKV(16, 4, value_heads=3, v_dim=5),
+        Explicit(Causal(), before=MixHeads(4, 2), after=MixHeads(2, 3)),
+        aggregation=OutProjection(3, 5, 16),
+    )
+    x, pos = torch.randn(2, 7, 16), torch.arange(7).expand(2, -1)
+    assert layer.projection.keys(x, pos).v.shape == (2, 3, 7, 5)
+    whole = layer(x, None, Context(pos)).y
+    torch.testing.assert_close(whole, naive(layer, x, pos, Causal()), rtol=0, atol=1e-12)
+    state, done = layer.start(2, 7), []
+    for at in torch.arange(7).split([3, 1, 3]):
+        out = layer(x[:, at], state, Context(pos[:, at]))
+        state = out.state
+        done.append(out.y)
+    torch.testing.assert_close(torch.cat(done, 1), whole, rtol=0, atol=1e-12)
+
+
 def test_the_biases_give_a_forbidden_key_no_weight() -> None:
     layer = talking(Causal(), 2, 3, 2, bias=True)
     pos = torch.arange(6)[None]

@@ -5,7 +5,13 @@ import torch
 
 from kinformer.core.state import leaves
 from kinformer.discover import find_member
+from kinformer.maps.elu import ELU
+from kinformer.maps.favor import FAVOR
+from kinformer.maps.relu import ReLU
+from kinformer.mechanisms.delta import Delta
+from kinformer.mechanisms.linear import GatedSum, Sum
 from kinformer.members.performer import performer
+from kinformer.models.mlm import MLM
 from kinformer.train.after_step import after_step
 
 
@@ -45,3 +51,46 @@ def test_blocks_draw_their_own_directions_anew_while_they_train() -> None:
     assert torch.equal(first.directions, before)
     after_step(model, 0.2, {})
     assert not torch.equal(first.directions, before) and not torch.equal(first.directions, second.directions)
+
+
+def test_directions_stay_where_sums_are_carried_on() -> None:
+    """A state of old directions means nothing under new ones, so `lanes` keeps them."""
+    for name in ("performer", "rfa"):
+        for lanes in (False, True):
+            model = find_member(name)(d=16, depth=1, heads=2, features=12, redraw=1, lanes=lanes, vocab=11)
+            map = model.body.layers[0].layers[0].mechanism.map
+            before = map.directions.clone()
+            after_step(model, 0.1, {})
+            assert torch.equal(map.directions, before) is lanes
+
+
+KERNELS = ["softmax", "hyperbolic", "relu", "sigmoid", "abs", "softplus", "exp"]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_performers_published_choices_reach_its_map(kernel: str) -> None:
+    sizes = {"d": 16, "depth": 1, "heads": 2, "features": 12, "length": 16, "vocab": 11, "redraw": None}
+    map = performer(**sizes, kernel=kernel, lengths="equal", eps=0.25).body.layers[0].layers[0].mechanism.map
+    assert torch.allclose(map.directions.norm(dim=1), torch.full((12,), 8**0.5)) and map.eps == 0.25
+    assert isinstance(map, FAVOR) is (kernel in ("softmax", "hyperbolic"))
+    assert map.features(8) == (24 if kernel == "hyperbolic" else 12) and getattr(map, "f", kernel) == kernel
+    apart = performer(**sizes, kernel=kernel, orthogonal=False).body.layers[0].layers[0].mechanism.map
+    gram = apart.directions[:8] @ apart.directions[:8].T
+    assert (gram - gram.diagonal().diag()).abs().max() > 0.1
+
+
+def test_the_performer_as_an_encoder_reads_both_ways() -> None:
+    model = performer(d=16, depth=1, heads=2, features=12, form="encoder", length=16, vocab=11).eval()
+    tokens = torch.randint(0, 11, (1, 6))
+    other = torch.cat([tokens[:, :-1], (tokens[:, -1:] + 1) % 11], 1)
+    assert isinstance(model, MLM)
+    assert ((model.logits(tokens).y - model.logits(other).y)[0, :-1].abs().amax(-1) > 0).all()
+
+
+def test_the_linear_transformers_updates_and_features_reach_its_mechanism() -> None:
+    sizes = {"d": 16, "depth": 1, "heads": 2, "length": 16, "vocab": 11}
+    for name, kind in (("sum", Sum), ("gated", GatedSum), ("delta", Delta)):
+        for features, map in (("elu", ELU), ("relu", ReLU)):
+            model = find_member("linear_transformer")(**sizes, features=features, update=name)
+            mechanism = model.body.layers[0].layers[0].mechanism
+            assert type(mechanism.update) is kind and type(mechanism.map) is map

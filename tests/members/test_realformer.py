@@ -1,13 +1,19 @@
-"""RealFormer: scores add up through all blocks, and cost no parameters."""
+"""RealFormer: scores add up through all blocks, and cost no parameters; an encoder as in the paper, and a decoder."""
 
+import pytest
 import torch
 
+from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.realformer import realformer
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
 
 
-def test_scores_of_the_last_block_are_the_sum_of_all(float64: None) -> None:
-    model = realformer(d=16, depth=4, heads=2, length=16, vocab=11)
+@pytest.mark.parametrize("form", ["encoder", "decoder"])
+@pytest.mark.parametrize("scores", ["sum", "mean"])
+def test_scores_of_the_last_block_are_those_of_all(scores: str, form: str, float64: None) -> None:
+    model = realformer(d=16, depth=4, heads=2, form=form, scores=scores, length=16, vocab=11)
     tokens = torch.randint(0, 11, (2, 7))
     seen: list[torch.Tensor] = []
 
@@ -19,10 +25,25 @@ def test_scores_of_the_last_block_are_the_sum_of_all(float64: None) -> None:
     out = model.logits(tokens)
     for hook in hooks:
         hook.remove()
-    assert len(seen) == 4 and torch.allclose(out.up["0.scores"].scores, sum(seen), atol=1e-13)
+    wanted = sum(seen) if scores == "sum" else sum(seen) / 4
+    assert len(seen) == 4 and torch.allclose(out.up["0.scores"].scores, wanted, atol=1e-13)
 
 
 def test_it_has_the_parameters_of_its_plain_twin() -> None:
-    """All but those of GPT's last norm, which post-norm blocks do without."""
-    ours, plain = (sum(w.numel() for w in member().parameters()) for member in (realformer, gpt))
-    assert ours == plain - 2 * 128
+    """The encoder those of BERT; the decoder all but those of GPT's last norm, which post-norm blocks do without."""
+    encoder, decoder, plain, text = (
+        sum(w.numel() for w in model.parameters())
+        for model in (realformer(), realformer(form="decoder"), bert(), gpt())
+    )
+    assert encoder == plain and decoder == text - 2 * 128
+
+
+def test_the_encoder_reads_both_ways_and_the_decoder_writes() -> None:
+    encoder, decoder = (realformer(d=16, depth=2, heads=2, form=form, vocab=11) for form in ("encoder", "decoder"))
+    assert isinstance(encoder, MLM) and isinstance(decoder, LM)
+    tokens = torch.randint(0, 11, (1, 6))
+    other = tokens.clone()
+    other[0, -1] = (tokens[0, -1] + 1) % 11
+    for model, reads_on in ((encoder.eval(), True), (decoder.eval(), False)):
+        moved = (model.logits(tokens).y - model.logits(other).y)[0, :-1].abs().amax(-1)
+        assert bool((moved > 0).all()) is reads_on and bool((moved == 0).all()) is not reads_on

@@ -1,0 +1,47 @@
+"""Collaborative heads: a decoder whose heads share one query and one key matrix."""
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.positions.learned import Learned
+from kinformer.projections.collaborative import Collaborative, Mixing, Scale
+
+
+@member
+def collaborative(
+    d: int = 128, depth: int = 5, heads: int = 4, shared: int | None = None, mixing: Mixing = "normal",
+    scale: Scale = "shared", content: bool = True, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """Collaborative attention (Cordonnier et al., 2020, arXiv:2006.16362), as a decoder.
+
+    Choose it over `gpt` for fewer parameters and a smaller cache: heads weigh `shared` columns of queries and keys in
+    place of having their own. The paper replaces attention in BERT, in translation and in vision; the blocks here are
+    those of `gpt`. A trained gpt layer becomes one by `projections.collaborative.Collaborative.of`.
+
+    d: the width of the model.
+    depth: blocks.
+    heads: heads of attention.
+    shared: columns of queries and keys; d / 4 unless given, with which the paper loses nothing in translation.
+    mixing, scale, content: as in `projections.collaborative.Collaborative`.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    columns = max(d // 4, 1) if shared is None else shared
+
+    def block() -> PreNorm:
+        projection = Collaborative(d, heads, shared=columns, mixing=mixing, scale=scale, content=content)
+        attention = Attention(projection, Softmax(Causal(), dropout=dropout, lse=False))
+        return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
+
+    body = Stack([block() for _ in range(depth)], LayerNorm(d))
+    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+
+
+EXAMPLES = (lambda: collaborative(d=16, depth=2, heads=2, length=64, vocab=11),)

@@ -1,0 +1,53 @@
+"""Multi-query attention: a decoder with one head of keys and values, whose cache is small."""
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import multiple
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+
+@member
+def multi_query(
+    d: int = 128, depth: int = 5, heads: int = 4, key_heads: int = 1, head_dim: int | None = None,
+    hidden: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """Multi-query attention (Shazeer, 2019, arXiv:1911.02150), as a decoder: all heads read one head of keys.
+
+    Choose it over `gpt` where decoding must be cheap: its cache is `heads` times smaller. Otherwise it is `gpt`.
+
+    d: the width of the model.
+    depth: blocks.
+    heads: heads of queries.
+    key_heads: heads of keys and values; 1 is the paper, more are groups (Ainslie et al., 2023, arXiv:2305.13245).
+    head_dim: the width of a head, d / heads unless given.
+    hidden: units of the feed-forward. Unless given it has those that the saved keys and values pay for, as the paper
+        has, so that the model is as large as its twin with a head of keys for every head.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    width = head_dim or multiple("d", d, "heads", heads) // heads
+    # two matrices of d numbers a unit against two of d numbers a column of keys or values
+    units = 4 * d + (heads - key_heads) * width if hidden is None else hidden
+
+    def block() -> PreNorm:
+        projection = QKV(d, heads, key_heads=key_heads, head_dim=width)
+        attention = Attention(projection, Softmax(Causal(), dropout=dropout, lse=False))
+        return PreNorm(attention, MLP(d, units, activation="gelu_tanh"), dropout=dropout)
+
+    body = Stack([block() for _ in range(depth)], LayerNorm(d))
+    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: multi_query(d=16, depth=2, heads=2, length=64, vocab=11),
+    lambda: multi_query(d=16, depth=1, heads=4, key_heads=2, head_dim=6, hidden=20, length=64, vocab=11),
+)

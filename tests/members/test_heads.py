@@ -1,0 +1,60 @@
+"""Members that differ from GPT by their heads: talking heads, multi-query, collaborative heads."""
+
+import torch
+
+from kinformer.core.state import leaves
+from kinformer.members.collaborative import collaborative
+from kinformer.members.gpt import gpt
+from kinformer.members.multi_query import multi_query
+from kinformer.members.talking_heads import talking_heads
+
+SIZES = {"d": 16, "depth": 2, "heads": 4, "length": 32, "vocab": 11}
+
+
+def parameters(model: torch.nn.Module) -> int:
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def kept(model) -> int:
+    """Numbers of keys and values that a state of one row holds for each token."""
+    return sum(leaf.numel() for _, leaf in leaves(model.eval().start(1, 8)) if leaf.dim() == 4) // 8
+
+
+def test_multi_query_keeps_one_head_of_keys_and_is_as_large_as_its_twin() -> None:
+    """The paper widens the feed-forward by what the keys and values save; biases make the only difference."""
+    plain, one, two = gpt(**SIZES), multi_query(**SIZES), multi_query(**SIZES, key_heads=2)
+    assert (kept(one) * 4, kept(two) * 2) == (kept(plain), kept(plain))
+    matrices = [sum(w.numel() for w in m.body.parameters() if w.dim() == 2) for m in (plain, one, two)]
+    assert matrices[0] == matrices[1] == matrices[2]
+    assert parameters(multi_query(**SIZES, hidden=64)) < parameters(plain)
+    assert parameters(multi_query(**SIZES, key_heads=4)) == parameters(plain)
+
+
+def test_multi_querys_head_dim_is_free() -> None:
+    projection = multi_query(**SIZES, head_dim=6).body.layers[0].layers[0].projection
+    assert (projection.k_dim, projection.key_heads, projection.heads) == (6, 1, 4)
+
+
+def test_talking_heads_cost_their_mixes_alone(float64: None) -> None:
+    assert parameters(talking_heads(**SIZES)) == parameters(gpt(**SIZES)) + 2 * 2 * 16
+    # h_k = 4 heads of queries, h = 3 of the softmax, h_v = 2 of values: 4 * 3 + 3 * 2 a block
+    other = talking_heads(**SIZES, softmax_heads=3, value_heads=2)
+    assert parameters(other) == parameters(gpt(**SIZES)) + 2 * (12 + 6)
+
+
+def test_talking_heads_whose_mixes_do_nothing_are_gpt(float64: None) -> None:
+    model, plain = talking_heads(**SIZES).eval(), gpt(**SIZES).eval()
+    left = model.load_state_dict(plain.state_dict(), strict=False)
+    assert not left.unexpected_keys and all("mix" in name for name in left.missing_keys)
+    for block in model.body.layers:
+        for change in (block.layers[0].mechanism.before, block.layers[0].mechanism.after):
+            torch.nn.init.eye_(change.mix.weight)
+    tokens = torch.randint(0, 11, (2, 9))
+    torch.testing.assert_close(model.logits(tokens).y, plain.logits(tokens).y, rtol=0, atol=1e-12)
+
+
+def test_collaborative_heads_keep_a_quarter_of_the_keys() -> None:
+    small, plain = collaborative(**SIZES), gpt(**SIZES)
+    assert parameters(small) < parameters(plain)
+    assert kept(plain) == 2 * (16 + 16) and kept(small) == 2 * (4 + 4 + 16)  # shared columns, a score a head, values
+    assert kept(collaborative(**SIZES, shared=8, content=False)) == 2 * (8 + 16)
