@@ -9,9 +9,9 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
+from kinformer.members.support.windows import by_layer, growing, near
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.band import Band
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.learned import Learned
@@ -22,31 +22,43 @@ EPS = 1e-12
 
 @member
 def longformer(
-    d: int = 128, depth: int = 4, heads: int = 4, window: int | tuple[int, ...] = 64, marked: int = 1,
-    length: int = 1024, kinds: int = 1, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 4, heads: int = 4, window: int | tuple[int, ...] = 64, top: int | None = None,
+    dilation: int | tuple[int, ...] = 1, dilated: int = 2, marked: int = 1, length: int = 1024, kinds: int = 1,
+    vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """Longformer (Beltagy et al., 2020, arXiv:2004.05150): a window, and a few tokens that see and are seen by all.
 
-    Choose it over `bert` where a few tokens must see all of a text and the others little of it. `window` is how many
-    tokens each reads on either side: one number, or one for each layer, small ones first as in the paper. The first
-    `marked` tokens of a row are global, and any others of a batch are with `Context(also=Marked(mask))`; they read with
-    projections of their own, which start as copies of the local ones. `length` is the longest row.
+    Choose it over `bert` where a few tokens must see all of a text and the others little of it; `longformer_lm` writes.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention.
+    window: how many tokens each reads on either side (half of the paper's w): one number, or one for each layer from
+        the bottom, small ones first as in the paper.
+    top: the window of the highest layer; those between grow geometrically from `window`.
+    dilation: the distance between the tokens of a window, one number or one for each layer; 1 is none (the paper's
+        tables count the gaps, one less). The paper's encoder has none, its language model some in upper layers.
+    dilated: how many heads of a layer have it; the paper's two.
+    marked: the first tokens of a row, which are global; any others of a batch are by `Context(also=Marked(mask))`. They
+        read with projections of their own, which start as copies of the local ones.
+    length: the longest row.
+    kinds: how many kinds of segments are told apart.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
     """
     at_least("marked", marked, 0)
-    windows = (window,) * depth if isinstance(window, int) else window
-    if len(windows) != depth:
-        raise ValueError(f"window={window} has {len(windows)} numbers for depth={depth} layers; give one, or one each")
+    sizes, gaps = growing(window, top, depth, 0), by_layer("dilation", dilation, depth, 1)
 
-    def block(size: int) -> PostNorm:
-        mechanism = GlobalSoftmax(Band(size) | Tokens(marked), Rows(marked), dropout=dropout)
-        attention = Attention(QKV(d, heads), mechanism)
+    def block(size: int, gap: int) -> PostNorm:
+        pattern = near(size, gap, heads, dilated) | Tokens(marked)
+        attention = Attention(QKV(d, heads), GlobalSoftmax(pattern, Rows(marked), dropout=dropout))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
-    body = Stack([block(size) for size in windows])
+    body = Stack([block(size, gap) for size, gap in zip(sizes, gaps, strict=True)])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
 EXAMPLES = (
     lambda: longformer(d=16, depth=2, heads=2, window=3, marked=1, length=64, vocab=11),
-    lambda: longformer(d=16, depth=2, heads=2, window=2, marked=0, length=64, vocab=11),
+    lambda: longformer(d=16, depth=2, heads=2, window=2, dilation=2, dilated=1, marked=0, length=64, vocab=11),
 )

@@ -1,15 +1,29 @@
-"""Longformer: which tokens see which, windows by layer, and what it refuses."""
+"""Longformer and its language model: who sees whom, windows and gaps by layer and head, and what is refused."""
+
+from typing import Any
 
 import pytest
 import torch
 
 from kinformer.members.longformer import longformer
+from kinformer.members.longformer_lm import longformer_lm
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.dilated import Dilated
+
+SMALL: dict[str, Any] = {"vocab": 11}
 
 
-def seen(window: int | tuple[int, ...], marked: int, depth: int = 1, length: int = 12) -> torch.Tensor:
+def seen(
+    window: int | tuple[int, ...], marked: int, depth: int = 1, length: int = 12, **keywords: object
+) -> torch.Tensor:
     """Which outputs change with which token."""
-    model = longformer(d=16, depth=depth, heads=2, window=window, marked=marked, length=length, vocab=11).eval()
-    tokens = torch.randint(0, 11, (1, length))
+    return moves(
+        longformer(d=16, depth=depth, heads=2, window=window, marked=marked, length=length, **SMALL, **keywords)
+    )
+
+
+def moves(model: Any, length: int = 12) -> torch.Tensor:
+    model, tokens = model.eval(), torch.randint(0, 11, (1, length))
     before, rows = model.logits(tokens).y, []
     for place in range(length):
         changed = tokens.clone()
@@ -31,6 +45,74 @@ def test_windows_add_up_over_layers() -> None:
     assert torch.equal(seen((1, 3), 0, depth=2), (at[:, None] - at).abs() <= 4)
 
 
-def test_as_many_windows_as_layers() -> None:
-    with pytest.raises(ValueError, match=r"window=\(1, 2\) has 2 numbers for depth=3 layers; give one, or one each"):
-        longformer(d=16, depth=3, heads=2, window=(1, 2))
+def windows(model: Any) -> list[tuple[int, ...]]:
+    """How far back each head of each layer reads."""
+    at, found = torch.arange(200), []
+    for block in model.body.layers:
+        mechanism = block.layers[0].mechanism
+        masks = [(getattr(mechanism, "pattern", None) & Causal()).matrix(200, h=h) for h in range(4)]
+        found.append(tuple(int((at[:, None] - at)[mask].max()) for mask in masks))
+    return found
+
+
+@pytest.mark.parametrize("lm", [False, True])
+def test_windows_grow_from_the_bottom_to_the_top(lm: bool) -> None:
+    make, less = (longformer_lm, 1) if lm else (longformer, 0)
+    given = {} if lm else {"marked": 0}
+    sizes = [4, 8, 16, 32]
+    assert windows(make(d=16, depth=4, heads=4, window=4, top=32, **given)) == [(size - less,) * 4 for size in sizes]
+    falling = make(d=16, depth=2, heads=4, window=(9, 3), **given, **({"top": None} if lm else {}))
+    assert windows(falling) == [(9 - less,) * 4, (3 - less,) * 4]
+    assert windows(make(d=16, depth=1, heads=4, window=5, top=9, **given)) == [(5 - less,) * 4]
+
+
+@pytest.mark.parametrize("lm", [False, True])
+def test_some_heads_of_some_layers_leave_gaps(lm: bool) -> None:
+    make, less = (longformer_lm, 1) if lm else (longformer, 0)
+    given = {"top": None} if lm else {"marked": 0}
+    made: Any = make(d=16, depth=3, heads=4, window=5, dilation=(1, 1, 3), dilated=2, **given)
+    size = 5 - less
+    assert windows(made) == [(size,) * 4] * 2 + [(3 * size,) * 2 + (size,) * 2]
+    pattern = made.body.layers[2].layers[0].mechanism.pattern & Causal()
+    assert torch.equal(pattern.matrix(40, h=1), (Causal() & Dilated(size, 3)).matrix(40))
+
+
+def test_gaps_let_a_layer_see_further() -> None:
+    at = torch.arange(12)
+    distance = (at[:, None] - at).abs()
+    both = (distance <= 2) | ((distance <= 6) & (distance % 3 == 0))
+    assert torch.equal(seen(2, 0, dilation=3, dilated=1), both)
+
+
+def test_the_language_model_reads_its_window_and_nothing_ahead() -> None:
+    at = torch.arange(12)
+    back = at[:, None] - at
+    made = longformer_lm(d=16, depth=1, heads=2, window=4, top=None, vocab=11)
+    assert torch.equal(moves(made), (back >= 0) & (back < 4))
+
+
+REFUSED = [
+    ({"window": (1, 2)}, r"window=\(1, 2\) has 2 numbers for depth=3 layers; give one, or one each"),
+    ({"window": (1, 2, 3), "top": 4}, "names every layer's and top=4 the highest one's; give one of the two"),
+    ({"window": 2, "top": 0}, "top=0: give a whole number of at least 1"),
+    ({"dilation": (1, 2)}, r"dilation=\(1, 2\) has 2 numbers"),
+    ({"dilation": 0}, "dilation=0: give a whole number of at least 1"),
+    ({"dilation": 2, "dilated": 3}, "dilated=3: give a number from 0 to 2"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "says"), REFUSED, ids=str)
+@pytest.mark.parametrize("make", [longformer, longformer_lm])
+def test_what_does_not_fit_is_refused(make: Any, keywords: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make(**{"d": 16, "depth": 3, "heads": 2, "top": None, **keywords})
+
+
+def test_global_projections_start_as_copies_of_the_local_ones() -> None:
+    for block in longformer(d=16, depth=2, heads=2, window=2).body.layers:
+        layer = block.layers[0]
+        matrices = [layer.projection.matrix(name) for name in "qkv"]
+        for n, given in enumerate((layer.side.weight, layer.side.bias)):
+            assert torch.equal(given, matrices[0][n])
+        for n, given in enumerate((layer.key_side.weight, layer.key_side.bias)):
+            assert torch.equal(given, torch.cat([matrices[1][n], matrices[2][n]]))

@@ -1,0 +1,88 @@
+"""BigBird: an encoder of long texts with a window, global tokens and random blocks."""
+
+from functools import partial
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import at_least
+from kinformer.core.layer import Layer
+from kinformer.core.pattern import Pattern
+from kinformer.depth.global_ends import GlobalEnds
+from kinformer.depth.global_nodes import GlobalNodes
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.mlm import MLM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.block import Block
+from kinformer.patterns.published_random import PublishedRandom
+from kinformer.patterns.random import Random
+from kinformer.patterns.rows import Rows
+from kinformer.patterns.shifted import Shifted
+from kinformer.patterns.tokens import Tokens
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+EPS = 1e-12
+
+
+@member
+def bigbird(
+    d: int = 128, depth: int = 5, heads: int = 4, form: Literal["itc", "etc"] = "itc", block: int = 16, window: int = 1,
+    keys: int = 3, draw: Literal["past", "published"] = "past", nodes: int = 32, length: int = 1024, kinds: int = 1,
+    vocab: int = 256, dropout: float = 0.0
+) -> MLM:
+    """BigBird (Zaheer et al., 2020, arXiv:2007.14062): a window, a few global tokens, and random blocks for each block.
+
+    Choose it over `longformer` where far tokens should meet in few layers without many global ones: random blocks make
+    the paths between any two tokens short. Trained by hiding tokens.
+
+    d: width of a token.
+    depth: blocks of the stack.
+    heads: heads of attention, each with random blocks of its own.
+    form: "itc": the first and the last block of a text are global. "etc": `nodes` learned tokens outside the text are.
+    block: positions of a block; the paper's 64 for rows of 4,096, as many blocks as 16 make of 1,024.
+    window: blocks read on either side of the own one; the paper's three blocks are 1.
+    keys: random blocks that a block draws, none of them read anyway; 0 for none.
+    draw: "past": a block draws from those before it, and who is drawn reads back, so that the set is the same at every
+        length. "published": each block draws from the first 16 blocks, as the authors' code does. Both are made of
+        layer, head and block by arithmetic, so a checkpoint keeps them.
+    nodes: how many tokens stand outside the text (etc).
+    length: the longest row.
+    kinds: how many kinds of segments are told apart.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    for name, value, least in (("keys", keys, 0), ("window", window, 0), ("block", block, 1), ("nodes", nodes, 1)):
+        at_least(name, value, least)
+    itc = form == "itc"
+
+    def random(n: int) -> Pattern:
+        first = 1 if itc else 0  # the first block of a text is read anyway where it is global
+        if draw == "published":
+            return PublishedRandom(keys, block, n, first=first, window=window)
+        return Random(keys, block, n, symmetric=True, first=first, back=window + 1)
+
+    def pattern(n: int) -> Pattern:
+        near: Pattern = Block(block, window, window)
+        near = near | random(n) if keys else near
+        wide = block if itc else nodes
+        return (near if itc else Shifted(near, nodes)) | Tokens(wide) | Rows(wide)
+
+    def layer(n: int) -> PostNorm:
+        attention = Attention(QKV(d, heads), Softmax(pattern(n), dropout=dropout, lse=False))
+        return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+
+    stack = Stack([layer(n) for n in range(depth)])
+    body: Layer = GlobalEnds(stack, block) if itc else GlobalNodes(stack, nodes)
+    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: bigbird(d=16, depth=2, heads=2, block=2, keys=1, length=64, vocab=11),
+    lambda: bigbird(
+        d=16, depth=2, heads=2, form="etc", block=2, keys=1, draw="published", nodes=2, length=64, vocab=11
+    ),
+)

@@ -1,0 +1,57 @@
+"""Longformer's language model: windows that grow with the layers, some heads of the upper ones with gaps."""
+
+from kinformer.attention import Attention
+from kinformer.biases.transformer_xl import TransformerXL
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import multiple
+from kinformer.core.pattern import Pattern
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.windows import by_layer, growing, near
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+
+
+@member
+def longformer_lm(
+    d: int = 128, depth: int = 5, heads: int = 4, window: int | tuple[int, ...] = 16, top: int | None = 128,
+    dilation: int | tuple[int, ...] = 1, dilated: int = 2, vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """Longformer's language model (Beltagy et al., 2020, arXiv:2004.05150, section 4): causal windows, nothing global.
+
+    Choose it over `gpt` for long rows: each layer reads a window, small ones at the bottom, and the windows of all
+    layers add up. Pre-norm; relative positions of Transformer-XL, so any length. Decodes with a cache of its windows.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention.
+    window: how many tokens each reads, itself included, i - window < j <= i: one number, or one for each layer from the
+        bottom.
+    top: the window of the highest layer; those between grow geometrically from `window`. The paper's first phase goes
+        from 32 to 8,192, and a window that grows was best (none grows with top=none).
+    dilation: the distance between the tokens of a window, one number or one for each layer; 1 is none. The paper's
+        twelve layers count gaps of 0, 1, 2, 3 on layers 0-5, 6-7, 8-9, 10-11: 1, 2, 3, 4 here.
+    dilated: how many heads of a layer have it; the paper's two.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    width = multiple("d", d, "heads", heads) // heads
+    sizes, gaps = growing(window, top, depth, 1), by_layer("dilation", dilation, depth, 1)
+
+    def block(size: int, gap: int) -> PreNorm:
+        pattern: Pattern = Causal() & near(size - 1, gap, heads, dilated)
+        attention = Attention(QKV(d, heads), Softmax(pattern, TransformerXL(heads, width, d), dropout=dropout))
+        return PreNorm(attention, MLP(d), dropout=dropout)
+
+    body = Stack([block(size, gap) for size, gap in zip(sizes, gaps, strict=True)], LayerNorm(d))
+    return LM(vocab, d, body, dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: longformer_lm(d=16, depth=2, heads=2, window=3, top=5, vocab=11),
+    lambda: longformer_lm(d=16, depth=2, heads=2, window=3, top=None, dilation=2, dilated=1, vocab=11),
+)

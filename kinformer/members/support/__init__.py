@@ -1,0 +1,1 @@
+"""What several members stand on."""

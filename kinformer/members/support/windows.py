@@ -1,0 +1,35 @@
+"""Windows by layer and by head, as Longformer's models have them."""
+
+from kinformer.core.checks import at_least, within
+from kinformer.core.pattern import Heads, Pattern
+from kinformer.patterns.band import Band
+from kinformer.patterns.dilated import Dilated
+
+
+def by_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) -> tuple[int, ...]:
+    """One number for each layer: those given, or the given one for all. ValueError for another count of them."""
+    found = (value,) * depth if isinstance(value, int) else value
+    if len(found) != depth:
+        raise ValueError(f"{name}={value} has {len(found)} numbers for depth={depth} layers; give one, or one each")
+    for one in found:
+        at_least(name, one, least)
+    return found
+
+
+def growing(window: int | tuple[int, ...], top: int | None, depth: int, least: int) -> tuple[int, ...]:
+    """The window of each layer, geometrically from `window` at the bottom to `top` in the highest layer, if given."""
+    if top is None:
+        return by_layer("window", window, depth, least)
+    if isinstance(window, tuple):
+        raise ValueError(f"window={window} names every layer's and top={top} the highest one's; give one of the two")
+    at_least("window", window, max(least, 1))
+    ratio = at_least("top", top, max(least, 1)) / window
+    return tuple(round(window * ratio ** (n / max(depth - 1, 1))) for n in range(depth))
+
+
+def near(window: int, dilation: int, heads: int, dilated: int) -> Pattern:
+    """A window on either side; with a dilation, the first `dilated` heads see that much further with as many keys."""
+    if dilation == 1 or at_least("dilated", dilated, 0) == 0:
+        return Band(window)
+    within("dilated", dilated, 0, heads)
+    return Heads(*[Dilated(window, dilation)] * dilated, *[Band(window)] * (heads - dilated))

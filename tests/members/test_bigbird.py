@@ -1,0 +1,56 @@
+"""BigBird: which tokens see which in its two forms, and that its random blocks are its own and stay."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kinformer.members.bigbird import bigbird
+from kinformer.patterns.block import Block
+from kinformer.patterns.random import Random
+from kinformer.train.checkpoint import load, save
+
+SIZES = {"d": 16, "depth": 1, "heads": 1, "block": 2, "keys": 1, "length": 40, "vocab": 11}
+LENGTH = 21
+
+
+def seen(**keywords: object) -> torch.Tensor:
+    """Which outputs change with which token."""
+    model = bigbird(**{**SIZES, **keywords}).eval()
+    tokens = torch.randint(0, 11, (1, LENGTH)).repeat(LENGTH + 1, 1)
+    tokens[1:].diagonal().add_(1).remainder_(11)
+    y = model.logits(tokens).y
+    return ((y[1:] - y[:1]).abs().amax(-1) > 1e-7).T
+
+
+def near(first: int = 0) -> torch.Tensor:
+    return (Block(2, 1, 1) | Random(1, 2, 0, True, first, 2)).matrix(LENGTH)
+
+
+def test_the_first_and_the_last_block_of_a_text_are_global() -> None:
+    at = torch.arange(LENGTH)
+    ends = (at < 2) | (at == LENGTH - 1)  # 21 tokens: the last block is of one
+    assert torch.equal(seen(), near(first=1) | ends | ends[:, None])
+    assert torch.equal(seen(keys=0), Block(2, 1, 1).matrix(LENGTH) | ends | ends[:, None])
+
+
+def test_nodes_outside_the_text_are_seen_by_the_next_layer() -> None:
+    assert torch.equal(seen(form="etc", nodes=3), near())
+    assert seen(form="etc", nodes=3, depth=2).all()
+
+
+def test_draws_differ_by_layer_and_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    model, tokens = bigbird(**{**SIZES, "depth": 2}).eval(), torch.randint(0, 11, (2, LENGTH))
+    patterns = [block.layers[0].mechanism.pattern for block in model.body.layer.layers]
+    assert not torch.equal(patterns[0].matrix(40), patterns[1].matrix(40))
+    save(model, tmp_path)
+    torch.manual_seed(1)
+    again = load(tmp_path).eval()
+    assert torch.equal(again.logits(tokens).y, model.logits(tokens).y)
+    assert torch.equal(model.logits(tokens).y, model.logits(tokens).y)
+
+
+@pytest.mark.parametrize("name", ["keys", "window", "nodes", "block"])
+def test_arguments_are_checked(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}=-1: give a whole number of at least"):
+        bigbird(**{**SIZES, "form": "etc", name: -1})

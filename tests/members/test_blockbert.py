@@ -1,0 +1,47 @@
+"""BlockBERT: which head reads which block, and how heads are shared out."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.members.blockbert import blockbert
+
+
+def pattern(**keywords: Any) -> Any:
+    made: Any = blockbert(d=24, depth=1, vocab=11, **keywords)
+    return made.body.layers[0].layers[0].mechanism.pattern
+
+
+@pytest.mark.parametrize(
+    ("heads", "blocks", "shares", "expected"),
+    [
+        (12, 2, None, [0] * 10 + [1] * 2),
+        (12, 3, None, [0] * 8 + [1] * 2 + [2] * 2),
+        (4, 2, None, [0, 0, 1, 1]),
+        (3, 3, None, [0, 1, 2]),
+        (4, 2, (3, 1), [0, 0, 0, 1]),
+        (4, 3, (2, 0, 2), [0, 0, 2, 2]),
+    ],
+)
+def test_each_head_reads_the_block_of_its_shift(
+    heads: int, blocks: int, shares: tuple[int, ...] | None, expected: list[int]
+) -> None:
+    made, size = pattern(heads=heads, blocks=blocks, shares=shares, length=11), -(-11 // blocks)
+    at = torch.arange(11)
+    for h, shift in enumerate(expected):
+        assert torch.equal(made.matrix(11, h=h), at // size == ((at // size + shift) % blocks)[:, None])
+
+
+@pytest.mark.parametrize(("heads", "blocks", "shares"), [(4, 3, None), (4, 2, (4,)), (4, 2, (3, 2)), (4, 2, (5, -1))])
+def test_shares_that_do_not_fit_are_refused(heads: int, blocks: int, shares: tuple[int, ...] | None) -> None:
+    with pytest.raises(
+        ValueError, match=rf"4 heads and {blocks} blocks, shared .*give shares= of 4, one for each block"
+    ):
+        blockbert(d=16, heads=heads, blocks=blocks, shares=shares)
+
+
+def test_a_row_beyond_the_blocks_is_refused() -> None:
+    made = blockbert(d=16, depth=1, heads=2, length=8, vocab=11)
+    with pytest.raises(IndexError, match="position 8 is beyond the table of 8"):
+        made.logits(torch.zeros(1, 9, dtype=torch.long))

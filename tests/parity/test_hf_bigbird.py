@@ -1,0 +1,89 @@
+"""BigBird against Hugging Face's on equal weights and equal random blocks: logits, loss and gradients.
+
+Theirs draws no blocks outside training (it reads block 0 again in their place), so it is handed ours here.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import BigBirdConfig, BigBirdForMaskedLM
+from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
+
+from kinformer.members.bigbird import bigbird
+from kinformer.models.mlm import MLM
+from kinformer.patterns.published_random import PublishedRandom
+from tests.parity.peers import agree, gradient, put, shaken
+from tests.parity.test_hf_bert import put_encoder
+
+VOCAB, D, HEADS, DEPTH, BLOCK, KEYS, BLOCKS = 19, 24, 4, 2, 2, 2, 20
+LENGTH = BLOCK * BLOCKS
+
+
+@pytest.fixture(autouse=True)
+def our_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of their layer `seed`: for each head and query block but the first and the last, the blocks that ours reads."""
+
+    def draws(self: Any, **sizes: Any) -> list[Any]:
+        pattern = PublishedRandom(KEYS, seed=self.seed)
+        found = [pattern.matrix(BLOCKS, h=h)[1:-1].nonzero()[:, 1] for h in range(sizes["num_heads"])]
+        return [blocks.view(BLOCKS - 2, KEYS).numpy() for blocks in found]
+
+    monkeypatch.setattr(BigBirdBlockSparseAttention, "_bigbird_block_rand_mask_with_head", draws)
+
+
+def peer(dtype: torch.dtype) -> BigBirdForMaskedLM:
+    config = BigBirdConfig(
+        vocab_size=VOCAB + 1,
+        hidden_size=D,
+        num_hidden_layers=DEPTH,
+        num_attention_heads=HEADS,
+        intermediate_size=4 * D,
+        hidden_act="gelu",
+        max_position_embeddings=LENGTH,
+        attention_type="block_sparse",
+        block_size=BLOCK,
+        num_random_blocks=KEYS,
+        type_vocab_size=1,
+        initializer_range=0.3,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=None,
+    )
+    return shaken(BigBirdForMaskedLM(config).to(dtype).eval())  # type: ignore[return-value]
+
+
+def ours_like(theirs: BigBirdForMaskedLM) -> MLM:
+    made: Any = bigbird(
+        d=D, depth=DEPTH, heads=HEADS, block=BLOCK, keys=KEYS, draw="published", length=LENGTH, vocab=VOCAB
+    )
+    made = made.to(theirs.dtype).eval()
+    their, head = theirs.bert, theirs.cls.predictions
+    made.body.layers = made.body.layer.layers  # where the helper looks for blocks
+    put_encoder(made, their.embeddings, their.encoder.layer, head.transform.dense, head.transform.LayerNorm)
+    put(made.position.table, their.embeddings.position_embeddings.weight)
+    put(made.head, head.decoder.weight, head.decoder.bias)
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits(dtype: torch.dtype) -> None:
+    theirs, tokens = peer(dtype), torch.randint(0, VOCAB + 1, (3, LENGTH))
+    agree(ours_like(theirs).logits(tokens).y, theirs(input_ids=tokens).logits[..., :VOCAB])
+
+
+def test_loss_and_gradients() -> None:
+    theirs, tokens = peer(torch.float64), torch.randint(0, VOCAB, (3, LENGTH))
+    ours: Any = ours_like(theirs)
+    read, wanted = ours.hide(tokens, fixed=True)
+    loss = ours(tokens)
+    logits: Tensor = theirs(input_ids=read).logits[..., :VOCAB]
+    their_loss = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=-1)
+    agree(loss.total, their_loss)
+    loss.total.backward()
+    their_loss.backward()
+    block, their = ours.body.layer.layers[0], theirs.bert.encoder.layer[0]
+    agree(gradient(block.layers[0].projection, "k"), their.attention.self.key.weight.grad)
+    agree(block.layers[1].down.weight.grad, their.output.dense.weight.grad)
