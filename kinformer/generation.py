@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from kinformer.core.cache import widened
 from kinformer.core.layer import Context, State
 from kinformer.core.state import leaves, select
+from kinformer.models.support.sliding import Sliding, beyond
 
 FIRST = 64  # tokens that top-p looks at before it looks at more
 
@@ -68,6 +69,8 @@ def generate(
     recompute: keep no state, and read the whole row at each step: for models that have none.
     hear: told the new tokens [B] of each step; when drawing only.
 
+    A model whose learned positions are full reads their last half again from position 0, and goes on.
+
     Errors: ValueError for arguments without a meaning, NoState from a model that cannot decode; a UserWarning beyond
     the length that the model was trained on. Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et
     al., 2020, arXiv:1904.09751.
@@ -80,19 +83,21 @@ def generate(
     prompt = prompt.to(device, torch.long)
     stop = getattr(model, "end", None) if stop is None else stop
     length = prompt.shape[1] + steps
-    _warn_beyond(model, length)
+    most = _read_at_once(model, _told(state) + length)
+    reader = model if most is None else Sliding(model, most)
     given: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     with _evaluating(model), torch.no_grad():
-        full = state is None and not recompute and not padded
+        full = state is None and not recompute and not padded and most is None
         if state is not None:
-            state = _longer(model, state, length)
+            state = _longer(model, state, length if most is None else most)
+            state = state if most is None else reader.goes_on(state)
         elif not recompute:
-            state = model.start(len(prompt), length)
+            state = reader.start(len(prompt), length)
         text = Text(prompt, prompt.shape[1], state, given, full)
         if beam > 1:
-            rows = _search(model, text, steps, beam, -1 if stop is None else stop)
+            rows = _search(reader, text, steps, beam, -1 if stop is None else stop)
         else:
-            rows = _draw(model, text, steps, stop, _sampler(temperature, top_k, top_p, seed, device), hear)
+            rows = _draw(reader, text, steps, stop, _sampler(temperature, top_k, top_p, seed, device), hear)
     return rows if tokens is not None else rows[:, 1:]
 
 
@@ -291,8 +296,13 @@ def _prompt(
 
 def _longer(model: Any, state: State, length: int) -> State:
     """A state with room for `length` tokens more, so that no cache is full while they are written."""
-    read = max((int(leaf.max()) for name, leaf in leaves(state) if name == "now" and len(leaf)), default=0)
-    return widened(state, model.start(1, read + length))
+    return widened(state, model.start(1, _told(state) + length))
+
+
+def _told(state: State | None) -> int:
+    """How many tokens the longest row of a state has read."""
+    found = [] if state is None else [leaf for name, leaf in leaves(state) if name == "now" and len(leaf)]
+    return max((int(leaf.max()) for leaf in found), default=0)
 
 
 def _batch(state: State | None) -> int | None:
@@ -300,14 +310,19 @@ def _batch(state: State | None) -> int | None:
     return len(found[0][1]) if found else None
 
 
-def _warn_beyond(model: Any, length: int) -> None:
+def _read_at_once(model: Any, length: int) -> int | None:
+    """How many tokens a model reads before it slides, where it must; a warning beyond the length of its training."""
+    if beyond(model, length - 1):
+        return cast(int, model.window)
     trained = getattr(model, "trained_length", None)
-    if trained is not None and length > trained and not getattr(model, "lanes", False):
+    table = getattr(model, "window", None)
+    if trained is not None and table is None and length > trained and not getattr(model, "lanes", False):
         warnings.warn(
             f"{length} tokens are more than the {trained} of a row in training: what stands beyond may make no sense; "
             "generate fewer, or train with a larger length",
             stacklevel=3,
         )
+    return None
 
 
 @contextmanager

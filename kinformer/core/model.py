@@ -12,6 +12,7 @@ from kinformer.core.collected import met
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss
 from kinformer.core.mechanism import NoState
+from kinformer.core.position import Position
 
 Batch = Any  # what a file of data/ gives: a tensor of tokens, a pair of them, tokens and labels
 
@@ -38,7 +39,7 @@ class Model(nn.Module, ABC):
     `reads` names the file of `data/` whose batches it takes. `metric` is the first of what `judge` returns.
     `predicts_next` says that it learns what comes next: then it must have a state and must not read ahead. `lanes` asks
     for consecutive text, its state carried from batch to batch. `trained_length` is the longest row of its training,
-    None before any; it is kept in config.json.
+    None before any; it is kept in config.json. Beyond `window`, `generate` and every measurement slide.
     """
 
     reads: ClassVar[str]
@@ -46,6 +47,12 @@ class Model(nn.Module, ABC):
     predicts_next: ClassVar[bool] = False
     lanes: bool = False
     trained_length: int | None = None
+
+    @property
+    def window(self) -> int | None:
+        """How many learned positions there are, none that training has not reached; None where there is no table."""
+        ends = [part.length for part in self.modules() if isinstance(part, Position) and part.length is not None]
+        return min(*ends, self.trained_length or ends[0]) if ends else None
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, progress: float = 1.0) -> Loss:

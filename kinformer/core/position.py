@@ -7,7 +7,9 @@ from torch import Tensor, nn
 
 
 class Position(nn.Module, ABC):
-    """A vector for each absolute position; 0 at padding."""
+    """A vector for each absolute position; 0 at padding. `length` is where a table of them ends, None for no end."""
+
+    length: int | None = None
 
     @abstractmethod
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]: ...

@@ -1,39 +1,34 @@
 """BERT: the encoder that fills in hidden tokens."""
 
-from functools import partial
-
-from kinformer.attention import Attention
-from kinformer.blocks.post_norm import PostNorm
-from kinformer.depth.stack import Stack
+from kinformer.core.block import ResidualBlock
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.mlm import MLM
-from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.full import Full
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
 
 EPS = 1e-12
 
 
 @member
 def bert(
-    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, kinds: int = 2, vocab: int = 256,
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Full()",
+    position: Positions = "learned", norm: Norms = "post", length: int = 1024, kinds: int = 2, vocab: int = 256,
     dropout: float = 0.0
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): every token reads every token, post-norm, learned positions.
 
-    Choose it to understand text that is there as a whole. `length` is the longest row it can read; `kinds` is how many
-    kinds of segments it tells apart, the paper's first and second sentence. It is trained by hiding tokens alone.
+    Choose it to understand text that is there as a whole. `pattern` is the expression of who reads whom, such as
+    "Band(64)", in every block. `position` is how it knows order; learned ones have `length` rows. `norm` is "post" as
+    in the paper, or "pre". `kinds` is how many kinds of segments it tells apart, the paper's first and second sentence.
+    It is trained by hiding tokens alone.
     """
+    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
 
-    def block() -> PostNorm:
-        attention = Attention(QKV(d, heads), Softmax(Full(), dropout=dropout, lse=False))
-        return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+    def block() -> ResidualBlock:
+        return made.block(made.attention(pattern, dropout=dropout), MLP(d))
 
-    body = Stack([block() for _ in range(depth)])
-    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
+    body = made.stack(block() for _ in range(depth))
+    return MLM(vocab, d, body, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS, dropout=dropout)
 
 
 EXAMPLES = (lambda: bert(d=16, depth=2, heads=2, length=64, vocab=11),)

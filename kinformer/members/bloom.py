@@ -12,6 +12,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
@@ -34,14 +35,15 @@ def bloom(d: int = 128, depth: int = 5, heads: int = 4, vocab: int = 256, dropou
     """BLOOM (Le Scao et al., 2022, arXiv:2211.05100): causal attention with ALiBi, a norm on the embeddings, pre-norm.
 
     Choose it over `gpt` for rows longer than those it was trained on: it has no table of positions to run out of, and
-    ALiBi (Press et al., 2021, arXiv:2108.12409) lets what is far fade, in some heads faster than in others.
+    ALiBi (Press et al., 2021, arXiv:2108.12409) lets what is far fade, in some heads faster than in others. Embeddings
+    start at 0.02: the norm makes blocks blind to their size, and larger ones let the tied head repeat what it has read.
     """
 
     def block() -> PreNorm:
         attention = Attention(QKV(d, heads), Softmax(Causal(), ALiBi(heads), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
-    return LM(vocab, d, Stack([Normalised(d), *(block() for _ in range(depth))], LayerNorm(d)))
+    return LM(vocab, d, Stack([Normalised(d), *(block() for _ in range(depth))], LayerNorm(d)), std=START)
 
 
 NO_DISTANCE = (

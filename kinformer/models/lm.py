@@ -9,13 +9,14 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, a_probability, at_least
+from kinformer.core.checks import a_part, a_probability, at_least, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
 from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
 from kinformer.core.model import Judged, Metric, Writer, random_tokens, total
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
+from kinformer.models.support.sliding import beyond, in_windows, to_the_left
 
 
 class LM(Writer):
@@ -30,6 +31,8 @@ class LM(Writer):
     position: what is added to embedded tokens; None where the body knows positions itself.
     scale: the factor of embedded tokens.
     tie: the head is the embedding again; False gives it a matrix of its own.
+    std: of the embedding at the start; d**-0.5 unless given, with which a tied head's logits have unit variance. A body
+        that hands the embedded token itself to the head, as norms of the stream do, wants less.
     dropout: the share of embedded numbers that training drops.
     penalties: weights of the body's auxiliary losses, by the last part of their names.
     lanes: train on consecutive text with the state carried from batch to batch; for bodies with a memory, which random
@@ -51,6 +54,7 @@ class LM(Writer):
         position: Position | None = None,
         scale: float = 1.0,
         tie: bool = True,
+        std: float | None = None,
         dropout: float = 0.0,
         penalties: Mapping[str, float] | None = None,
         lanes: bool = False,
@@ -59,7 +63,7 @@ class LM(Writer):
         self.vocab, self.d, self.scale = at_least("vocab", vocab, 1), at_least("d", d, 1), scale
         self.dropout, self.lanes = a_probability("dropout", dropout), lanes
         self.embedding = nn.Embedding(vocab, d)
-        nn.init.normal_(self.embedding.weight, std=d**-0.5)  # logits of a tied head then start at unit variance
+        nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else within("std", std, 0, math.inf))
         self.position = (
             None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
         )
@@ -115,10 +119,14 @@ class LM(Writer):
 
     def judge(self, batch: Int[Tensor, "B T"], state: Numbered | None = None) -> Judged:
         """The bits that each token costs but the first of a row, which nothing predicts."""
-        out = self.logits(batch[:, :-1], state)
+        after = None
+        if state is None and beyond(self, batch.shape[1] - 1):
+            batch = to_the_left(batch)
+            y = in_windows(lambda some: self.logits(some).y, batch[:, :-1], self.window)
+        else:
+            y, after, *_ = self.logits(batch[:, :-1], state)
         wanted = _wanted(batch)
-        bits = surprise(out.y, wanted) / math.log(2)
-        return Judged({self.metric.name: total(bits, wanted >= 0)}, out.state)
+        return Judged({self.metric.name: total(surprise(y, wanted) / math.log(2), wanted >= 0)}, after)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""

@@ -16,9 +16,11 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import Judged, Metric, Model, random_tokens, total
 from kinformer.core.numbering import numbered
 from kinformer.core.position import Position
+from kinformer.models.support.sliding import beyond, in_windows, to_the_left
 from kinformer.norms.layer import LayerNorm
 
 CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1
+START = 0.02  # the standard deviation of embeddings at the start, BERT's
 
 
 class MLM(Model):
@@ -34,6 +36,7 @@ class MLM(Model):
     d: the width of the body.
     body: layers that read both ways.
     position: what is added to embedded tokens; None where the body knows positions itself.
+    scale: the factor of embedded tokens.
     kinds: how many vectors there are to add, picked by the label "segment" [B T], 0 without it (BERT's two sentences).
     segment: makes that label of the tokens, for a body that reads it, where the ctx has none.
     eps: of the norms of embeddings and head.
@@ -54,6 +57,7 @@ class MLM(Model):
         body: Layer,
         *,
         position: Position | None = None,
+        scale: float = 1.0,
         kinds: int = 0,
         segment: Callable[[Tensor], Tensor] | None = None,
         eps: float = 1e-12,
@@ -62,14 +66,17 @@ class MLM(Model):
     ):
         super().__init__()
         self.vocab, self.mask, self.d = at_least("vocab", vocab, 1), vocab, at_least("d", d, 1)
+        self.scale = scale
         self.dropout = a_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 1, d)
-        nn.init.normal_(self.embedding.weight, std=d**-0.5)
+        nn.init.normal_(self.embedding.weight, std=START)
         self.position = (
             None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
         )
         self.segment, self.body = segment, a_part("body", body, Layer, "a layer, such as Stack([...])")
         self.kind = nn.Embedding(kinds, d) if kinds else None
+        if self.kind is not None:
+            nn.init.normal_(self.kind.weight, std=START)
         self.norm = LayerNorm(d, eps=eps)
         self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=eps))
         self.head = nn.Linear(d, vocab + 1)
@@ -114,8 +121,10 @@ class MLM(Model):
 
     def judge(self, batch: Int[Tensor, "B T"], state: State | None = None) -> Judged:
         """The bits that each chosen token costs, all around it known."""
-        read, wanted = self.hide(batch, fixed=True)
-        bits = surprise(self.logits(read).y, wanted) / math.log(2)
+        slides = beyond(self, batch.shape[1])
+        read, wanted = self.hide(to_the_left(batch) if slides else batch, fixed=True)
+        y = in_windows(lambda some: self.logits(some).y, read, self.window) if slides else self.logits(read).y
+        bits = surprise(y, wanted) / math.log(2)
         return Judged({self.metric.name: total(bits, wanted >= 0)})
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
@@ -123,7 +132,7 @@ class MLM(Model):
         return random_tokens(self.vocab, rows, length, seed)
 
     def _embedded(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
-        x = self.embedding(tokens.clamp_min(0))
+        x = self.embedding(tokens.clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(ctx.pos)
         if self.kind is not None:

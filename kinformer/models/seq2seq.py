@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, a_probability, at_least
+from kinformer.core.checks import a_part, a_probability, at_least, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
 from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
 from kinformer.core.memo import Memo
@@ -17,6 +17,7 @@ from kinformer.core.model import Judged, Metric, Writer, random_tokens, total
 from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
+from kinformer.models.support.sliding import beyond, in_windows, to_the_left
 
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]
 
@@ -36,6 +37,7 @@ class Seq2Seq(Writer):
     position: what is added to embedded tokens; None where the layers know positions themselves.
     scale: the factor of embedded tokens.
     tie: the head is the embedding again; False gives it a matrix of its own.
+    std: of the embedding at the start; d**-0.5 unless given, as in the authors' code.
     smoothing: the share of a target's probability that the loss spreads evenly over all entries; parts["nll"] is
         without it.
     dropout: the share of embedded numbers that training drops.
@@ -58,6 +60,7 @@ class Seq2Seq(Writer):
         position: Position | None = None,
         scale: float = 1.0,
         tie: bool = True,
+        std: float | None = None,
         smoothing: float = 0.0,
         dropout: float = 0.0,
         penalties: Mapping[str, float] | None = None,
@@ -67,7 +70,7 @@ class Seq2Seq(Writer):
         self.d, self.scale = at_least("d", d, 1), scale
         self.smoothing, self.dropout = a_probability("smoothing", smoothing), a_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 2, d)
-        nn.init.normal_(self.embedding.weight, std=d**-0.5)
+        nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else within("std", std, 0, math.inf))
         self.position = (
             None if position is None else a_part("position", position, Position, "a position, such as Sinusoidal(d)")
         )
@@ -128,9 +131,13 @@ class Seq2Seq(Writer):
     def judge(self, batch: Pair, state: Numbered | None = None) -> Judged:
         """The bits that each token of the targets, and each end, costs."""
         source, target = batch
-        read, wanted = framed(target, self.begin, self.end)
-        out = self.logits(read, state, source=source)
-        return Judged({self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}, out.state)
+        slides, after = state is None and beyond(self, target.shape[1] + 1), None
+        read, wanted = framed(to_the_left(target) if slides else target, self.begin, self.end)
+        if slides:
+            y = in_windows(lambda some: self.logits(some, source=source).y, read, self.window)
+        else:
+            y, after, *_ = self.logits(read, state, source=source)
+        return Judged({self.metric.name: total(surprise(y, wanted) / math.log(2), wanted >= 0)}, after)
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
         """Random sources and targets of `length` tokens."""

@@ -9,7 +9,10 @@ from kinformer.core.position import Position
 
 
 class Learned(Position):
-    """A vector per position from a trained table, 0 at padding: BERT's and GPT-2's choice. Cannot go beyond its length.
+    """A vector per position from a trained table, 0 at padding: BERT's and GPT-2's choice. It ends with its length.
+
+    Beyond the length of training its rows are noise. `generate` and evaluation therefore read a full table's last half
+    again from position 0 (kinformer.models.support.sliding); a forward of a longer row is an error.
 
     d: the width of a vector.
     length: rows of the table.
@@ -20,13 +23,15 @@ class Learned(Position):
 
     def __init__(self, d: int, length: int = 1024):
         super().__init__()
-        self.table = nn.Embedding(at_least("length", length, 1), at_least("d", d, 1))
+        self.length = at_least("length", length, 1)
+        self.table = nn.Embedding(length, at_least("d", d, 1))
         nn.init.normal_(self.table.weight, std=0.02)
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         if not torch.compiler.is_compiling() and pos.numel():
             self._check(pos)
-        rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos  # rows that are one row, expanded, are looked up once
+        # rows that are one row, expanded, are looked up once
+        rows = pos[:1] if len(pos) and pos.stride(0) == 0 else pos
         found = self.table(rows.clamp_min(0)) * (rows >= 0)[..., None]
         return found.expand(len(pos), -1, -1)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int, UInt8
@@ -12,6 +12,7 @@ from torch.nn.functional import pad
 
 from kinformer.core.model import Judged, Metric, Model
 from kinformer.data.batches import on
+from kinformer.models.support.sliding import beyond
 
 BATCH = 16
 LANE = 4096  # bytes of a lane; what a model carries is worth less than a thousandth of it at the lane's begin
@@ -32,11 +33,14 @@ def evaluate(model: Model, text: UInt8[Tensor, "N"], length: int, limit: int | N
     Where the model predicts what comes next, every byte but the first, which nothing predicts, is scored exactly once.
     One that is trained on lanes reads up to 16 of them side by side, `length` tokens at a time, and forgets nothing
     within a lane. Another reads windows of `length` tokens, each half a window after the one before, and is scored on
-    the half that is new: every byte but those of the first window has at least half a window before it. One that
+    the half that is new: every byte but those of the first window has at least half a window before it. They are no
+    longer than the learned positions that a model has, which a warning says. One that
     predicts no next token reads windows side by side: its score compares with its like alone.
     Raises ValueError where there are fewer than two bytes, or none is scored.
     """
     text = text[:limit]
+    if not model.lanes and beyond(model, min(length, len(text) - 1)):
+        length = cast(int, model.window)
     if len(text) < 2:
         raise ValueError(f"the text to evaluate on is too short: {len(text)} bytes are there, and 2 are needed")
     if model.lanes:

@@ -1,1 +1,1 @@
-"""What several members stand on."""
+"""What members stand on: keywords that several of them take, turned into parts in one place."""

@@ -1,0 +1,27 @@
+"""The two stacks of the 2017 Transformer, which its descendants change in one place."""
+
+from kinformer.core.block import ResidualBlock
+from kinformer.core.expression import parse
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
+from kinformer.members.support.wiring import Wiring
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+
+
+def encoder_decoder(made: Wiring, depth: int, hidden: int, pattern: str = "Full()") -> tuple[Stack, Stack]:
+    """`depth` blocks that read the source under a pattern, and as many that write under the same, the past alone.
+
+    Every written token reads all of the source.
+    """
+    reads = parse(pattern)
+    past = Causal() if reads == Full() else Causal() & reads
+
+    def encoder() -> ResidualBlock:
+        return made.block(made.attention(reads), MLP(made.d, hidden, activation="relu"))
+
+    def decoder() -> ResidualBlock:
+        source = made.attention(Full(), cross=True)
+        return made.block(made.attention(past), source, MLP(made.d, hidden, activation="relu"))
+
+    return made.stack(encoder() for _ in range(depth)), made.stack(decoder() for _ in range(depth))

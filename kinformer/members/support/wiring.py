@@ -1,0 +1,108 @@
+"""Wiring: the keywords that gpt, bert and transformer share, as parts: positions, patterns, heads and norms."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from torch import nn
+
+from kinformer.attention import Attention
+from kinformer.biases.alibi import ALiBi
+from kinformer.biases.relative import Relative
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.block import ResidualBlock
+from kinformer.core.checks import a_probability, at_least, multiple, one_of
+from kinformer.core.expression import parse
+from kinformer.core.layer import Layer
+from kinformer.core.pattern import Pattern
+from kinformer.core.position import Position
+from kinformer.depth.stack import Stack
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+from kinformer.positions.rotary import Rotary
+from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.projections.qkv import QKV
+
+Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "relative", "none"]
+Norms = Literal["pre", "post"]
+START = 0.02  # embeddings' standard deviation at the start, GPT's and BERT's: the first loss is then near ln(vocab)
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """How a Transformer knows positions, how wide its heads are and where its norms stand.
+
+    d, heads: the width, and query heads.
+    head_dim: the width of a head, d / heads unless given.
+    position: "learned" and "sinusoidal" are added to what is embedded, "rotary" turns queries and keys, "alibi" slopes
+        scores, "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to tell order.
+    length: rows of the learned table.
+    clip: the furthest distance with a relative vector of its own.
+    norm: "pre" is x + f(norm(x)) with one more norm at the end, "post" is norm(x + f(x)).
+    dropout: of the embedded and of each sublayer's output.
+    eps: of the norms.
+
+    Errors: ValueError for sizes that do not divide, and for options that are none.
+    """
+
+    d: int
+    heads: int
+    head_dim: int | None = None
+    position: Positions = "none"
+    length: int = 1024
+    clip: int = 16
+    norm: Norms = "pre"
+    dropout: float = 0.0
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        one_of("position", self.position, Positions)
+        one_of("norm", self.norm, Norms)
+        at_least("length", self.length, 1)
+        a_probability("dropout", self.dropout)
+
+    @property
+    def width(self) -> int:
+        """The width of a head."""
+        if self.head_dim is not None:
+            return at_least("head_dim", self.head_dim, 1)
+        return multiple("d", self.d, "heads", self.heads) // self.heads
+
+    def added(self) -> Position | None:
+        """What is added to the embedded tokens."""
+        if self.position == "learned":
+            return Learned(self.d, self.length)
+        return Sinusoidal(self.d) if self.position == "sinusoidal" else None
+
+    @property
+    def scale(self) -> float:
+        """The factor of embedded tokens: the 2017 Transformer's sqrt(d) beside sinusoids, which would drown them."""
+        return self.d**0.5 if self.position == "sinusoidal" else 1.0
+
+    def attention(self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0) -> Attention:
+        """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing."""
+        pattern = parse(pattern) if isinstance(pattern, str) else pattern
+        rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
+        mechanism = Softmax(pattern, None if cross else self._bias(), dropout=dropout, lse=False)
+        return Attention(QKV(self.d, self.heads, head_dim=self.width, rotation=rotation), mechanism, cross=cross)
+
+    def _bias(self) -> ALiBi | Relative | None:
+        if self.position == "alibi":
+            return ALiBi(self.heads)
+        return Relative(self.width, self.clip) if self.position == "relative" else None
+
+    def block(self, *layers: Layer) -> ResidualBlock:
+        """The sublayers, each with its norm and the stream around it."""
+        kind = PreNorm if self.norm == "pre" else PostNorm
+        return kind(*layers, norm=self._norm, dropout=self.dropout)
+
+    def stack(self, blocks: Iterable[Layer]) -> Stack:
+        """The blocks, with the last norm that pre-norm blocks want."""
+        return Stack(blocks, self._norm(self.d) if self.norm == "pre" else None)
+
+    @property
+    def _norm(self) -> Callable[[int], nn.Module]:
+        return partial(LayerNorm, eps=self.eps)

@@ -1,0 +1,126 @@
+"""Sliding: how a model whose learned positions end reads on: the full table's last half again, from position 0."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.layer import Device, Dtype, Out, State
+from kinformer.core.state import reset
+
+
+class Slid(NamedTuple):
+    """The state of a Sliding: the last tokens that were read, at most a window, a source or (), the model's own."""
+
+    read: Int[Tensor, "B W"]
+    source: Int[Tensor, "B S"] | tuple[()]
+    own: Any
+
+
+class Sliding:
+    """A writer beyond its table of positions: when `most` tokens stand in it, its last half is read again from 0.
+
+    It has the writer's `start` and `logits`, so that whoever writes with one writes with the other. A row slides by the
+    number of its own tokens, whatever padding and batch mates it has; what it reads of a token depends on the tokens
+    before it alone, not on how the row was cut.
+
+    model: the writer.
+    most: how many positions it has, of which the half that is kept is rounded down.
+    """
+
+    def __init__(self, model: Any, most: int):
+        self.model, self.most = model, most
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Slid:
+        own = self.model.start(batch, min(length, self.most), dtype=dtype, device=device)
+        return self.goes_on(own)
+
+    def goes_on(self, own: State) -> Slid:
+        """The state of a model that has read before: what it read is not known, so it is not read again."""
+        width = min(self.most, int(own.now.max()) if len(own.now) else 0)
+        return Slid(torch.full((len(own.now), width), -1, device=own.now.device), (), own)
+
+    def logits(
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: Slid | None = None,
+        ctx: None = None,
+        *,
+        last: bool = False,
+        **given: Any,
+    ) -> Out:
+        """The model's, of the tokens or with `last` of the last one; where a row slides, of what it reads again too.
+
+        It numbers the tokens itself, so it takes no ctx.
+        """
+        if state is None:
+            return self.model.logits(_last(tokens, self._stands(tokens), self.most), None, last=last, **given)
+        source = given.get("source", state.source)
+        known = torch.cat([state.read, tokens], 1)
+        if known.shape[1] <= self.most:
+            out = self.model.logits(tokens, state.own, last=last, **given)
+            return out._replace(state=Slid(known, source, out.state))
+        new = (tokens >= 0).sum(1)
+        over = state.own.now + new > self.most
+        if not bool(over.any()):
+            out = self.model.logits(tokens, state.own, last=last, **given)
+            return out._replace(state=Slid(known[:, -self.most :], source, out.state))
+        counts = torch.where(over, self._of(state.own.now + new), new)
+        rows = _last(known, counts, max(int(counts.max()), 1))
+        again = {"source": source} if isinstance(source, Tensor) else {}
+        if not again and self.model.reads == "pairs":
+            raise ValueError(
+                "the table of positions is full, and to read its last half again takes the source; give it"
+            )
+        out = self.model.logits(rows, reset(state.own, over), last=last, **again)
+        read = rows if bool(over.all()) else known[:, -self.most :]
+        return out._replace(state=Slid(read, source, out.state))
+
+    def _stands(self, tokens: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+        return self._of((tokens >= 0).sum(1))
+
+    def _of(self, count: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+        """How many of so many tokens stand in the table: all, or a half and those that came since it was full."""
+        half = self.most // 2
+        return torch.where(count <= self.most, count, half + 1 + (count - self.most - 1) % (self.most - half))
+
+
+def _last(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:
+    """The last tokens of each row, so many of them, in the last columns; -1 before them."""
+    after = (tokens >= 0).flip(1).cumsum(1).flip(1)  # of each token, how many stand from it on
+    return torch.where(after <= counts[:, None], tokens, -1)[:, -width:]
+
+
+def beyond(model: Any, length: int) -> bool:
+    """Has the model a table of positions that holds less than so many tokens? A warning then says that it slides."""
+    most = getattr(model, "window", None)
+    if most is None or length <= most:
+        return False
+    warnings.warn(
+        f"{length:,} tokens are more than the {most:,} positions that this model has learned: each time they are full, "
+        "the last half is read again from position 0; train with a larger length to read further at once",
+        stacklevel=3,
+    )
+    return True
+
+
+def in_windows(
+    read: Callable[[Int[Tensor, "B W"]], Float[Tensor, "B W V"]], tokens: Int[Tensor, "B T"], most: int | None
+) -> Float[Tensor, "B T V"]:
+    """Logits of rows that begin in their first column: the last half of each full table is read again from 0."""
+    length = tokens.shape[1]
+    if most is None or length <= most:
+        return read(tokens)
+    half = most // 2
+    found = [read(tokens[:, :most])]
+    for first in range(most - half, length - half, most - half):
+        found.append(read(tokens[:, first : first + most])[:, half:])
+    return torch.cat(found, 1)
+
+
+def to_the_left(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """The same rows, their tokens in the first columns and padding behind."""
+    return tokens.take_along_dim((tokens < 0).to(torch.uint8).argsort(dim=1, stable=True), 1)

@@ -1,0 +1,138 @@
+"""The keywords that gpt, bert and transformer share: each means the same in all three, and starts near ln(vocab)."""
+
+import math
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.biases.alibi import ALiBi
+from kinformer.biases.relative import Relative
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.layer import Context
+from kinformer.keywords import signature
+from kinformer.members.bert import bert
+from kinformer.members.bloom import bloom
+from kinformer.members.gpt import gpt
+from kinformer.members.llama import llama
+from kinformer.members.support.wiring import Norms, Positions
+from kinformer.members.transformer import transformer
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.positions.learned import Learned
+from kinformer.positions.sinusoidal import Sinusoidal
+
+MEMBERS: tuple[Callable[..., Any], ...] = (gpt, bert, transformer)
+SMALL: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "vocab": 11, "dropout": 0.0}
+
+
+def attentions(model: Any) -> list[Any]:
+    return [part for part in model.modules() if isinstance(part, Attention)]
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_the_keywords_are_the_same(member: Callable[..., Any]) -> None:
+    found = signature(member).parameters
+    assert get_args(Positions) == ("learned", "sinusoidal", "rotary", "alibi", "relative", "none")
+    assert found["position"].annotation == Positions and found["norm"].annotation == Norms
+    assert found["pattern"].annotation is str and found["head_dim"].default is None
+
+
+@pytest.mark.parametrize("position", get_args(Positions))
+@pytest.mark.parametrize("member", MEMBERS)
+def test_a_position_is_added_turns_or_changes_scores(member: Callable[..., Any], position: str) -> None:
+    model = member(**SMALL, position=position)
+    added = {"learned": Learned, "sinusoidal": Sinusoidal}.get(position, type(None))
+    assert isinstance(model.position, added)
+    own = [part for part in attentions(model) if not part.cross]
+    for part in own:
+        assert (part.projection.rotation is not None) == (position == "rotary")
+        bias = {"alibi": ALiBi, "relative": Relative}.get(position, type(None))
+        assert isinstance(part.mechanism.bias, bias)
+    for part in set(attentions(model)) - set(own):
+        assert part.projection.rotation is None and part.mechanism.bias is None
+
+
+@pytest.mark.parametrize("position", get_args(Positions))
+def test_distances_know_no_origin_and_what_is_added_does(position: str, float64: None) -> None:
+    model = gpt(**SMALL, position=position, length=64).eval()
+    tokens, pos = torch.randint(0, 11, (2, 9)), torch.arange(9).expand(2, 9)
+    here, there = (model.logits(tokens, None, Context(pos + n, run=True)).y for n in (0, 40))
+    assert torch.allclose(here, there, atol=1e-10) == (position not in ("learned", "sinusoidal"))
+    apart = model.logits(tokens, None, Context(pos * 2, run=True)).y
+    assert torch.allclose(here, apart, atol=1e-10) == (position == "none")
+
+
+@pytest.mark.parametrize("norm", get_args(Norms))
+@pytest.mark.parametrize("member", MEMBERS)
+def test_norm_says_where_norms_stand(member: Callable[..., Any], norm: str) -> None:
+    model = member(**SMALL, norm=norm)
+    kinds = {type(part) for part in model.modules() if isinstance(part, PreNorm | PostNorm)}
+    assert kinds == {PreNorm if norm == "pre" else PostNorm}
+    stacks = [model.encoder, model.decoder] if member is transformer else [model.body]
+    assert [stack.norm is not None for stack in stacks] == [norm == "pre"] * len(stacks)
+
+
+def test_the_pattern_is_that_of_every_block_and_the_decoder_never_reads_ahead() -> None:
+    patterns: Callable[[Any], list[Any]] = lambda model: [part.mechanism.pattern for part in attentions(model)]  # noqa: E731
+    assert patterns(gpt(**SMALL, pattern="Causal() & Band(4)")) == [Causal() & Band(4)]
+    assert patterns(bert(**SMALL, pattern="Band(4)")) == [Band(4)]
+    assert patterns(transformer(**SMALL, pattern="Band(4)")) == [Band(4), Causal() & Band(4), Full()]
+    assert patterns(transformer(**SMALL)) == [Full(), Causal(), Full()]
+
+
+@pytest.mark.parametrize("member", MEMBERS)
+def test_head_dim_is_free_of_the_width(member: Callable[..., Any]) -> None:
+    """Row 118: W^q of d x heads * head_dim, and back by as many columns; also where heads do not divide d."""
+    for part in attentions(member(**{**SMALL, "heads": 3}, head_dim=10)):
+        assert part.projection.matrix("q")[0].shape == (30, 16)
+        assert part.aggregation.linear.weight.shape == (16, 30)
+
+
+WRONG = [
+    ({"position": "rotary", "head_dim": 5}, "5 must be even"),
+    ({"heads": 3}, "d=16 does not split into heads=3"),
+    ({"head_dim": 0}, "head_dim=0"),
+    ({"pattern": "Bnd(4)"}, "Bnd in 'Bnd\\(4\\)' is not a pattern; the nearest is 'Band'"),
+    ({"length": 0}, "length=0"),
+]
+
+
+@pytest.mark.parametrize(("given", "says"), WRONG)
+@pytest.mark.parametrize("member", MEMBERS)
+def test_what_makes_no_sense_is_refused_in_one_line(
+    member: Callable[..., Any], given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says) as caught:
+        member(**{**SMALL, **given})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(TypeError, match="'rotery' came"):
+        member(position="rotery")
+
+
+def first_loss(model: Any) -> float:
+    tokens = torch.randint(0, 256, (1, 65))
+    batch: Tensor | tuple[Tensor, Tensor] = (tokens, tokens.flip(1)) if model.reads == "pairs" else tokens
+    with torch.no_grad():
+        return float(model.eval()(batch).parts["nll"])
+
+
+STARTS: list[Any] = [*(lambda p=p, n=n: gpt(position=p, norm=n) for p in get_args(Positions) for n in get_args(Norms))]
+STARTS += [
+    bert,
+    lambda: bert(position="sinusoidal", norm="pre"),
+    transformer,
+    lambda: transformer(d=256, depth=2, norm="pre"),
+]
+STARTS += [bloom, llama]
+
+
+@pytest.mark.parametrize("make", STARTS)
+def test_the_first_loss_is_within_a_tenth_of_the_log_of_the_vocabulary(make: Callable[[], Any]) -> None:
+    """A25: a tied head that favours the token just read started bloom at 10.0 and the base transformer at 13."""
+    assert abs(first_loss(make()) / math.log(256) - 1) < 0.1
