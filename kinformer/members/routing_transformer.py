@@ -75,6 +75,7 @@ def routing_transformer(
 
 
 EXAMPLES = (
-    lambda: routing_transformer(d=16, depth=2, heads=4, local=4, clusters=2, length=64, vocab=11, commitment=0.01),
-    lambda: routing_transformer(d=16, depth=2, heads=2, local=4, routed=1, length=64, vocab=11),
+    lambda: routing_transformer(
+        d=16, depth=2, heads=4, local=4, routed=1, clusters=2, length=64, vocab=11, commitment=0.01
+    ),
 )

@@ -4,6 +4,8 @@ The numbers are tags of queries and keys: a bucket in each of several rounds of 
 is read; `mechanisms/support/sorted_groups.py` reads it at the cost of the groups where that is less.
 """
 
+from functools import reduce
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -31,12 +33,12 @@ class Grouped(Score):
         score, itself = self.product(request), own_pairs(request)
         found = self.found(request, itself)
         if self.lonely:
-            score = torch.where(itself, score - LAST_RESORT, score)
-        return score.masked_fill(~found, -torch.inf)
+            score = score - LAST_RESORT * itself.to(score.dtype)
+        return score.where(found, -torch.inf)
 
     def found(self, request: Request, itself: Bool[Tensor, "B #H T S"]) -> Bool[Tensor, "B H T S"]:
         """Which pairs are read."""
-        found = torch.stack(list(_shared(request, self.tag))).any(0)
+        found = reduce(torch.Tensor.logical_or, _shared(request, self.tag))
         return found | itself if self.lonely else found
 
 

@@ -93,8 +93,7 @@ class Rotations(nn.Module):
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new rotations where it is time."""
         self.steps += 1
-        step = int(self.steps)
-        if self.redraw and step % self.redraw == 0:
+        if self.redraw and (step := int(self.steps)) % self.redraw == 0:
             # torch's generator looks at 32 bits of a seed, so seed and step are mixed into as many
             self.r.copy_(drawn(self.r.shape, random.Random(f"{self.seed} {step}").getrandbits(32)))
 
