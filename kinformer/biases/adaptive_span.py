@@ -3,68 +3,60 @@
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.biases.masked import Masking, Nearest
+from kinformer.core.bias import of_heads
+from kinformer.core.checks import at_least, within
 from kinformer.core.heads import Side, Sizes
 from kinformer.core.loss import Penalty
 from kinformer.core.read import precise
 from kinformer.core.request import Request
 
-Nearest = Literal[0, 1]
 
+class Ramp(Masking):
+    """A soft window: m(x) = clamp((ramp + z - x) / ramp, 0, 1); subclasses give the span z.
 
-class Ramp(Bias):
-    """A soft window: weights times m(x) = clamp((ramp + z - x) / ramp, 0, 1), renormalised; subclasses give the span z.
-
-    longest: the largest span, in positions.
+    longest: the largest span, in positions. `Restricted` reads no further; other mechanisms want `Band(longest)`.
     ramp: the width of the soft edge, in positions; 32 in the paper.
-    nearest: x of the nearest key: 0 makes x = |i - j|, 1 makes it |i - j| - 1.
-    itself: False keeps a query from reading its own position.
+    nearest, itself: see `Masking`.
     """
 
     def __init__(self, longest: int, *, ramp: float = 32.0, nearest: Nearest = 0, itself: bool = True):
-        super().__init__()
+        super().__init__(nearest=nearest, itself=itself)
         self.longest, self.ramp = at_least("longest", longest, 1), within("ramp", ramp, 1, math.inf)
-        self.nearest, self.itself = one_of("nearest", nearest, Nearest), itself
+
+    @property
+    def reach(self) -> float:
+        return self.longest
 
     @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         """z, in positions, for each query; in float32 or better, as bfloat16 cannot tell span 256 from 257."""
 
-    def bind(self, piece: Request) -> ScoreFn:
-        q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
+    def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
         z = self.spans(piece.queries.sides)
         of_heads(f"spans of {z.shape[1]} heads", z.shape[1], piece)
-        z = z.expand(q.shape[:3])
-
-        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            distance = (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
-            m = ((self.ramp + z[b, h, i] - (distance - self.nearest)) / self.ramp).clamp(0, 1)
-            inside = m > 0 if self.itself else (m > 0) & (distance > 0)
-            # a plain log would have a NaN gradient where the ramp ends
-            return s + torch.where(inside, torch.log(torch.where(inside, m, 1.0)), -torch.inf).to(s.dtype)
-
-        return score
+        return ((self.ramp + z.expand(piece.queries.q.shape[:3])[b, h, i] - x) / self.ramp).clamp(0, 1)
 
 
 class AdaptiveSpan(Ramp):
-    """A learned span z_h in [0, longest] for each head: long rows at the price of the few heads that look far.
+    """A learned span z_h = longest * span_h for each head: long rows at the price of the few heads that look far.
 
-    Use it under `Causal() & Band(longest)`, with `penalties={"span": 2e-6}` in the model (the authors' scripts have
-    5e-7 to 2e-6): aux "span" is the mean of z over heads, in positions. z is clamped after each step. The paper and its
-    code read positions before the query only: `itself=False`, or the pattern `Band(longest, -1)`, which says the same.
-    The paper's x is i - j; the published code's is i - j - 1, `nearest=1`, and it adds 1e-8 to the normaliser, which is
-    left out here.
+    `span` is learned in [0, 1], as in the published code: a step of the optimiser moves z by its rate times `longest`,
+    where a span in positions would hardly move. It is clamped after each step. Give it to `Restricted`, which reads and
+    keeps no key beyond what the longest span of the layer still needs, with `penalties={"span": 2e-6}` in the model
+    (the authors' scripts have 5e-7 to 2e-6): aux "span" is the mean of z over heads, in positions. The paper and its
+    code read positions before the query only: `itself=False`. The paper's x is i - j; the code's is i - j - 1,
+    `nearest=1`, and it adds 1e-8 to the normaliser, which is left out here.
 
     heads: those of the layer.
     longest, ramp, nearest, itself: see `Ramp`.
     start: where every z begins, in positions.
+    step: `reach` is rounded up to a multiple of it, so that what is compiled for one serves longer; 64 in the code.
 
     Errors: ValueError where the layer has another number of heads. Source: Sukhbaatar et al., 2019, arXiv:1905.07799,
     section 2.2.
@@ -79,29 +71,51 @@ class AdaptiveSpan(Ramp):
         nearest: Nearest = 0,
         itself: bool = True,
         start: float = 0.0,
+        step: int = 64,
     ):
         super().__init__(longest, ramp=ramp, nearest=nearest, itself=itself)
-        self.span = nn.Parameter(torch.full((at_least("heads", heads, 1),), float(within("start", start, 0, longest))))
+        z = float(within("start", start, 0, longest))
+        self.span = nn.Parameter(torch.full((at_least("heads", heads, 1),), z / longest))
+        self.step = at_least("step", step, 1)
+        self._reach = self._reached(z)
+        self.register_load_state_dict_post_hook(_look)
+
+    @property
+    def reach(self) -> float:
+        return self._reach
 
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
-        return precise(self.span)[None, :, None]
+        return self.longest * precise(self.span)[None, :, None]
 
     def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
-        return {"span": precise(self.span).mean()}
+        return {"span": self.longest * precise(self.span).mean()}
 
     def penalties(self) -> Mapping[str, Penalty]:
         return {"span": Penalty((self.span,))}
 
     @torch.no_grad()
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        self.span.clamp_(0, self.longest)
+        self.span.clamp_(0, 1)
+        self.look()
+
+    def look(self) -> None:
+        """Find `reach` anew: after a step and after loading it is done; do it where `span` was written otherwise."""
+        if not self.span.is_meta:
+            self._reach = self._reached(float(self.spans({}).detach().max()))
+
+    def _reached(self, z: float) -> int:
+        last = math.ceil(self.ramp + z) - 1 + self.nearest  # m is above 0 where x < ramp + z
+        return min(self.longest, -(-last // self.step) * self.step)
 
 
 class DynamicSpan(Ramp):
     """A span for each head and token, z_t = longest * sigmoid(v_h.x_t + b_h): the same window, decided as it reads.
 
     Attention projects v_h.x_t + b_h from its input: the penalty "span", the mean of z over heads for each token, trains
-    that matrix and what lies beneath it. `longest`, `ramp`, `nearest`, `itself`: see `Ramp`.
+    that matrix and what lies beneath it. No key can be forgotten before `longest`, since the next token may ask for it.
+
+    longest, ramp, nearest, itself: see `Ramp`.
+
     Source: Sukhbaatar et al., 2019, arXiv:1905.07799, section 2.2.
     """
 
@@ -116,6 +130,11 @@ class DynamicSpan(Ramp):
 
     def penalties(self) -> Mapping[str, Penalty]:
         return {"span": Penalty((), reaches_x=True)}
+
+
+def _look(bias: nn.Module, keys: object) -> None:
+    assert isinstance(bias, AdaptiveSpan)
+    bias.look()
 
 
 EXAMPLES = (

@@ -90,7 +90,8 @@ class Plus(Bias):
     def values(
         self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
     ) -> tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]] | None:
-        tables = [found for bias in self.biases if (found := bias.values(q_pos, k_pos)) is not None]
+        found = [bias.values(q_pos, k_pos) for bias in self.biases]  # an assignment inside would not compile
+        tables = [table for table in found if table is not None]
         if len(tables) > 1:
             raise ValueError(
                 f"{len(tables)} biases of a Plus add to the values; keep one, or write a bias that joins their tables"

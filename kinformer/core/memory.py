@@ -114,7 +114,7 @@ def moved(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: 
     """Old slots and new tokens, and those of them that a later query may read under `reads` and the batch's limits.
 
     Found out once for all layers whose memories hold the same positions. Slots are added where a row grows longer than
-    `start` was told of.
+    `start` was told of, and given back where a memory has been made shorter.
     """
     return ctx.memo.get(lambda: _moved(pos, now, ctx, reads), "moved", reads, pos, now, ctx.pos)
 
@@ -123,7 +123,7 @@ def _moved(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Moved:
     both, then = torch.cat([pos, ctx.pos.to(pos.dtype)], 1), after(now, ctx.pos)
     live = (both >= 0) & narrowed(reads, ctx.only, ctx.also).live(both, then[:, None])
     if ctx.also is None:
-        slots = max(pos.shape[1], reads.capacity(both.shape[1]))
+        slots = reads.capacity(both.shape[1])  # fewer than before where less is read than before
     elif torch.compiler.is_compiling():
         slots = both.shape[1]
     else:  # how much more a batch wants to be kept only it can tell

@@ -56,7 +56,8 @@ def compressive_transformer(
 
     name = AttentionReconstruction.key if loss == "attention" else AutoEncoding.key
     penalties = {name: reconstruction} if learned else {}
-    return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout, penalties=penalties, lanes=True)
+    body = Stack(block(bias) for bias in biases)
+    return LM(vocab, d, body, scale=d**0.5, std=0.02, dropout=dropout, penalties=penalties, lanes=True)
 
 
 EXAMPLES = (

@@ -37,7 +37,7 @@ def memorizing_transformer(
         return Attention(QKV(d, heads), mechanism, memory=Hidden(segment, segment))
 
     blocks = [PreNorm(attention(n), MLP(d), dropout=dropout) for n in range(depth)]
-    return LM(vocab, d, Stack(blocks, LayerNorm(d)), dropout=dropout, lanes=True)
+    return LM(vocab, d, Stack(blocks, LayerNorm(d)), std=0.02, dropout=dropout, lanes=True)
 
 
 EXAMPLES = (lambda: memorizing_transformer(d=16, depth=2, heads=2, segment=5, memory=7, k=2, vocab=11),)

@@ -23,6 +23,8 @@ def transformer_xl(
 
     Choose it for text longer than what attention can hold: each layer reads its `segment` and `memory` tokens before
     it, so `depth` layers see depth times as far. It trains on consecutive text, its memory carried from batch to batch.
+    Embeddings start as in the authors' code, with a deviation of 0.02, and are read times sqrt(d): in a post-norm stack
+    a token's own logit starts at about d times that deviation.
     """
     width = d // heads if head_dim is None else head_dim
     first = TransformerXL(heads, width, d)
@@ -34,7 +36,7 @@ def transformer_xl(
         attention = Attention(projection, mechanism, memory=Hidden(segment, memory))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
-    return LM(vocab, d, Stack(block(bias) for bias in biases), dropout=dropout, lanes=True)
+    return LM(vocab, d, Stack(block(bias) for bias in biases), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)
 
 
 EXAMPLES = (lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.checks import at_least
 from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
 from kinformer.core.memory import Memory, moved
@@ -30,16 +31,24 @@ class Hidden(Memory):
     cut, whoever else is in the batch. `Causal() & Band(n)` with n <= memory reads equally many keys everywhere instead.
 
     length: tokens of a segment.
-    memory: tokens before it that are kept.
+    memory: tokens before it that are kept. It is no weight: set it to another number at any time. A function of none
+        where the number changes by itself, as the reach of a learned span does.
 
-    Source: Dai et al., 2019, arXiv:1901.02860, section 3.2.
+    Errors: ValueError for a segment without a token and for a memory below 0. Source: Dai et al., 2019,
+    arXiv:1901.02860, section 3.2.
     """
 
     kind = HiddenStates
 
-    def __init__(self, length: int, memory: int):
+    def __init__(self, length: int, memory: int | Callable[[], int]):
         super().__init__()
-        self.length, self.reads = length, Segment(length, memory)
+        self.length, self.memory = at_least("length", length, 1), memory
+        self.reads  # noqa: B018  (a memory below 0 is refused here)
+
+    @property  # derived, because a memory may be set to another number
+    def reads(self) -> Segment:  # type: ignore[override]
+        """The own segment and what is kept before it."""
+        return Segment(self.length, self.memory() if callable(self.memory) else self.memory)
 
     def start(self, room: Room, width: int) -> HiddenStates:
         slots = self.reads.capacity(room.length)

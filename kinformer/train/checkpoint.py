@@ -237,3 +237,4 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
             )
     for name, tensor in own.items():
         tensor.data = tensors[name]
+    model.load_state_dict(model.state_dict())  # for the hooks of parts that keep a number of their weights

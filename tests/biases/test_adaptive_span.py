@@ -12,6 +12,7 @@ from torch import Tensor
 from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan, Ramp
+from kinformer.biases.masked import Masking
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
@@ -30,7 +31,7 @@ POS = torch.tensor([[[0, 1, 2, 3, 4, 5, 6, 7, 8]], [[-1, -1, 0, 1, 2, 3, 4, 5, 6
 def spans(*z: float, longest: int = 6, ramp: float = 3.0, nearest: int = 0, itself: bool = True) -> AdaptiveSpan:
     made = AdaptiveSpan(len(z), longest, ramp=ramp, nearest=nearest, itself=itself)
     with torch.no_grad():
-        made.span.copy_(torch.tensor(z))
+        made.span.copy_(torch.tensor(z) / longest)
     return made
 
 
@@ -57,7 +58,7 @@ def test_static_equals_a_loop_over_the_equation(nearest: int, itself: bool, floa
     bias = spans(0.0, 1.3, 6.0, nearest=nearest, itself=itself)
     q, k, v = torch.randn(3, 2, 3, 9, 4)
     y = attend(q, k, v, q_pos=POS, k_pos=POS, pattern=Causal() & Band(6), bias=bias).y
-    assert torch.allclose(y, naive(q, k, v, bias.span.detach()[None, :, None].expand(2, 3, 9), bias), atol=1e-12)
+    assert torch.allclose(y, naive(q, k, v, bias.spans({}).detach().expand(2, 3, 9), bias), atol=1e-12)
 
 
 @pytest.mark.parametrize("itself", [True, False])
@@ -158,10 +159,10 @@ def test_chunks_equal_the_whole_with_a_cache_of_the_longest_span(itself: bool, f
 
 
 def test_after_a_step_spans_lie_between_0_and_the_longest() -> None:
-    bias = spans(-2.0, 3.5, 9.0)
+    bias = spans(-2.0, 3.0, 9.0)
     parameter = bias.span
     bias.after_step(0.5, {})
-    assert bias.span is parameter and bias.span.tolist() == [0.0, 3.5, 6.0]
+    assert bias.span is parameter and bias.span.tolist() == [0.0, 0.5, 1.0]
     assert bias.span.requires_grad and AdaptiveSpan(3, 6).span.tolist() == [0.0, 0.0, 0.0]
 
 
@@ -172,7 +173,7 @@ def test_the_penalty_is_the_mean_span_and_moves_what_it_declares(bias: Ramp) -> 
     x = torch.randn(2, 9, 8, requires_grad=True)
     out = layer(x, None, Context(POS[:, 0], run=True))
     (penalty,) = penalties_of(layer)["span"]
-    assert isinstance(bias, DynamicSpan) or out.aux["span"] == 2.5
+    assert isinstance(bias, DynamicSpan) or float(out.aux["span"].detach()) == pytest.approx(2.5)
     gathered(out.aux, POS[:, 0] >= 0)["span"].backward()
     moved = {id(p) for p in layer.parameters() if p.grad is not None and (p.grad != 0).any()}
     beneath = () if layer.side is None else tuple(layer.side.parameters())
@@ -186,7 +187,7 @@ def test_in_a_stack_the_penalty_of_dynamic_spans_moves_the_blocks_beneath() -> N
     stack = Stack(blocks)
     aux = stack(torch.randn(2, 9, 8), None, Context(POS[:, 0], run=True)).aux
     (static,) = torch.autograd.grad(aux["0.0.span"], [blocks[0].layers[0].mechanism.bias.span], retain_graph=True)
-    assert torch.equal(static, torch.full((2,), 0.5))
+    assert torch.equal(static, torch.full((2,), 6 * 0.5))
     aux["1.0.span"].sum().backward()
     moved = {name for name, p in stack.named_parameters() if p.grad is not None and (p.grad != 0).any()}
     upper = {name for name in moved if name.startswith("layers.1.")}
@@ -238,14 +239,14 @@ def test_spans_are_float32_in_a_half_precision_layer(dtype: torch.dtype) -> None
 
 
 def unchecked(kind: type[Ramp], *args: object, **keywords: object) -> None:
-    """A Ramp made as outside of the tests, where nothing checks annotations."""
-    inspect.unwrap(Ramp.__init__)(kind.__new__(kind), *args, **keywords)
+    """A mask made as outside of the tests, where nothing checks annotations."""
+    inspect.unwrap(Masking.__init__)(kind.__new__(kind), *args, **keywords)
 
 
 def test_what_is_no_option_is_refused() -> None:
     for make, words in (
-        (lambda: unchecked(AdaptiveSpan, 8, nearest=2), "nearest=2 is not known; choose 0 or 1"),
-        (lambda: unchecked(DynamicSpan, 8, nearest="0"), "nearest='0' is not known; choose 0 or 1"),
+        (lambda: unchecked(AdaptiveSpan, nearest=2), "nearest=2 is not known; choose 0 or 1"),
+        (lambda: unchecked(DynamicSpan, nearest="0"), "nearest='0' is not known; choose 0 or 1"),
         (lambda: AdaptiveSpan(0, 8), "heads=0: give a whole number of at least 1"),
         (lambda: DynamicSpan(0), "longest=0: give a whole number of at least 1"),
         (lambda: AdaptiveSpan(2, 8, ramp=0.0), "ramp=0.0: give a number from 1 up"),
@@ -265,3 +266,37 @@ def test_without_a_short_span_nothing_is_changed(float64: None) -> None:
     q, k, v = torch.randn(3, 2, 2, 9, 4)
     pair = {"q_pos": POS, "k_pos": POS, "pattern": Causal()}
     assert torch.equal(attend(q, k, v, **pair, bias=spans(9.0, 9.0)).y, attend(q, k, v, **pair).y)
+
+
+def test_a_step_moves_a_span_by_a_part_of_the_longest(float64: None) -> None:
+    """A23: a span in positions moved by the learning rate a step, whatever there was to gain: 1024 to 1020 in 2,000."""
+    bias = AdaptiveSpan(2, 1024, start=1000.0)
+    optimiser = torch.optim.Adam([bias.span], lr=2e-3)
+    for _ in range(100):
+        optimiser.zero_grad()
+        bias.aux({})["span"].backward()
+        optimiser.step()
+        bias.after_step(0.5, {})
+    assert bias.spans({}).flatten().tolist() == pytest.approx([1000 - 100 * 2e-3 * 1024] * 2, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "z", "reach"),
+    [({}, 5.0, 37), ({"nearest": 1}, 5.0, 38), ({}, 4.2, 37), ({"step": 16}, 5.0, 48), ({}, 90.0, 100), ({}, 0.0, 32)],
+)
+def test_its_reach_is_the_furthest_key_that_counts(keywords: dict, z: float, reach: int, float64: None) -> None:
+    bias = AdaptiveSpan(2, 100, **{"step": 1, "ramp": 33.0, **keywords})
+    with torch.no_grad():
+        bias.span.copy_(torch.tensor([0.0, z / 100]))
+    bias.look()
+    assert bias.reach == reach
+    x = torch.arange(130.0) - bias.nearest
+    m = ((33 + bias.spans({}).detach()[0, :, 0, None] - x) / 33).clamp(0, 1)
+    last = int((m > 0).any(0).nonzero().max())
+    assert reach == min(100, last) or (keywords.get("step") == 16 and last <= reach < last + 16)
+
+
+def test_weights_that_are_loaded_bring_their_reach() -> None:
+    short, other = AdaptiveSpan(2, 100, step=1, start=3.0), AdaptiveSpan(2, 100, step=1, start=60.0)
+    other.load_state_dict(short.state_dict())
+    assert other.reach == short.reach == 34

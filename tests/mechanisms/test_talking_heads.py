@@ -119,7 +119,7 @@ def test_with_patterns_by_head_a_value_head_hears_of_what_any_head_reads() -> No
 def test_pairs_that_a_bias_shuts_out_stay_out_and_leave_gradients_finite() -> None:
     """One head shuts out distances of 2 and more, the other of 4 and more; neither reads the query's own key."""
     span = AdaptiveSpan(2, 8, ramp=1.0, itself=False)
-    span.span.data.copy_(torch.tensor([1.0, 3.0]))
+    span.span.data.copy_(torch.tensor([1.0, 3.0]) / 8)
     before, after = MixHeads(2, 3, bias=True), MixHeads(3, 2, bias=True)
     torch.nn.init.normal_(after.mix.bias)
     layer = Attention(QKV(16, 2), Explicit(Causal(), span, before=before, after=after), aggregation=Concat())

@@ -1,5 +1,6 @@
 """Compressive Transformer, the member: which loss trains what, its chunks, how it decodes, what its keywords make."""
 
+import math
 from typing import Any
 
 import pytest
@@ -86,3 +87,11 @@ def test_a_compression_that_could_not_be_trained_is_refused() -> None:
     with pytest.raises(ValueError, match="memory at least length"):
         small(memory=3)
     assert small(memory=3, compression="max")
+
+
+@torch.no_grad()
+def test_its_first_loss_is_that_of_knowing_nothing() -> None:
+    """A25: a post-norm stack hands a token its own logit of sqrt(d) times its embedding's length: 9.5 nats of 5.5."""
+    torch.manual_seed(0)
+    nll = compressive_transformer().train()(torch.randint(0, 256, (2, 129))).parts["nll"]
+    assert float(nll) == pytest.approx(math.log(256), rel=0.1)

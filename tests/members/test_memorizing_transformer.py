@@ -1,5 +1,7 @@
 """The Memorizing Transformer: which layer retrieves, what training by chunks reads, and a memory that grows."""
 
+import math
+
 import pytest
 import torch
 
@@ -51,3 +53,10 @@ def test_it_wants_consecutive_text() -> None:
     """A7: also where Retrieval is its only memory, which used to train on random windows without it."""
     for depth in (1, 2, 4):
         assert memorizing_transformer(d=16, depth=depth, heads=2, vocab=11).lanes
+
+
+@torch.no_grad()
+def test_its_first_loss_is_that_of_knowing_nothing() -> None:
+    torch.manual_seed(0)
+    nll = memorizing_transformer().train()(torch.randint(0, 256, (2, 129))).parts["nll"]
+    assert float(nll) == pytest.approx(math.log(256), rel=0.1)

@@ -1,5 +1,6 @@
 """Transformer-XL, the member: what its layers share, how it decodes, and its checkpoint."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,11 @@ def test_it_reads_further_than_a_layer_does() -> None:
 
 def test_it_wants_consecutive_text() -> None:
     assert small().lanes
+
+
+@torch.no_grad()
+def test_its_first_loss_is_that_of_knowing_nothing() -> None:
+    """A25: a post-norm stack hands a token its own logit of sqrt(d) times its embedding's length: 9.5 nats of 5.5."""
+    torch.manual_seed(0)
+    nll = transformer_xl().train()(torch.randint(0, 256, (2, 129))).parts["nll"]
+    assert float(nll) == pytest.approx(math.log(256), rel=0.1)

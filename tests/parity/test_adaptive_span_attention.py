@@ -5,13 +5,11 @@ import torch
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.biases.relative import Relative
-from kinformer.core.bias import Plus
 from kinformer.core.layer import Context
 from kinformer.core.loss import gathered
 from kinformer.core.read import Read, merge
 from kinformer.execute import attend
-from kinformer.mechanisms.softmax import Softmax
-from kinformer.patterns.band import Band
+from kinformer.mechanisms.restricted import Restricted
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens
@@ -49,13 +47,14 @@ def built(golden: Golden) -> tuple[Attention, Attention]:
     key_pe = Relative(head_dim, longest, values=False)
     span = AdaptiveSpan(sizes["heads"], longest, ramp=sizes["R"], nearest=1, itself=False)
     everything = AdaptiveSpan(sizes["heads"], longest, nearest=1, itself=False, start=longest)
-    pattern, d = Causal() & Band(longest), sizes["d"]
+    d = sizes["d"]
     near, far = (
-        Attention(QKV(d, sizes["heads"], bias=False), Softmax(pattern, Plus(key_pe, z))).double()
+        Attention(QKV(d, sizes["heads"], bias=False), Restricted(Causal(), z, key_pe)).double()
         for z in (span, everything)
     )
     with torch.no_grad():
-        span.span.copy_(tensors["z"])
+        span.span.copy_(tensors["z"] / longest)  # as the code stores it
+        span.look()
         key_pe.keys.zero_()[:longest] = tensors["key_pe"]  # row longest - D is distance D, as in Relative
         for layer in (near, far):
             layer.projection.qkv.weight.copy_(torch.cat([tensors[f"W_{name}"].T for name in "qkv"]))

@@ -1,0 +1,66 @@
+"""Adaptive span: a Transformer-XL's segments, and heads that learn how far they look."""
+
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
+from kinformer.biases.relative import Relative
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import one_of
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.restricted import Restricted
+from kinformer.memories.hidden import Hidden
+from kinformer.models.lm import LM
+from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+
+Spans = Literal["static", "dynamic"]
+
+
+@member
+def adaptive_span(
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    segment: int = 64,
+    longest: int = 256,
+    spans: Spans = "static",
+    ramp: int = 32,
+    itself: bool = False,
+    penalty: float = 2e-6,
+    vocab: int = 256,
+    dropout: float = 0.0,
+) -> LM:
+    """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns how far back it looks.
+
+    Choose it for long contexts that few heads need: with "static" `spans`, learned by head and drawn together by
+    `penalty`, a layer computes and keeps only what its longest span still reaches; "dynamic" ones are decided by head
+    and token and keep all `longest`. As in the paper a token reads those before it, by a table of distances that all
+    layers share, and not `itself`; blocks are post-norm and the head has its own matrix, as in the published code.
+    """
+    width = d // heads if head_dim is None else head_dim
+    table = Relative(width, longest, values=False)
+    one_of("spans", spans, Spans)
+
+    def block() -> PostNorm:
+        mask = (
+            AdaptiveSpan(heads, longest, ramp=ramp, itself=itself)
+            if spans == "static"
+            else DynamicSpan(longest, ramp=ramp, itself=itself)
+        )
+        mechanism = Restricted(Causal(), mask, table, dropout=dropout)
+        projection = QKV(d, heads, head_dim=head_dim, bias=False)
+        attention = Attention(projection, mechanism, memory=Hidden(segment, mechanism.back))
+        return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
+
+    body = Stack(block() for _ in range(depth))
+    return LM(vocab, d, body, scale=d**0.5, tie=False, dropout=dropout, penalties={"span": penalty}, lanes=True)
+
+
+EXAMPLES = (
+    lambda: adaptive_span(d=16, depth=2, heads=2, segment=5, longest=8, ramp=8, vocab=11),
+    lambda: adaptive_span(d=16, depth=2, heads=2, segment=5, longest=8, spans="dynamic", ramp=3, itself=True, vocab=11),
+)
