@@ -103,7 +103,7 @@ def _headline(own: "Own") -> str:
 
 def _drawings(own: "Own") -> dict[str, tuple[Any, int]]:
     """By label, the patterns that examples are or hold, and a head of each that reads as no head before it."""
-    from kinformer.cli.show import inside
+    from kinformer.cli.inside import inside
     from kinformer.core.pattern import Pattern
 
     found: dict[str, tuple[Any, int]] = {}

@@ -12,7 +12,7 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Band(Pattern):
-    """i - left <= j <= i + right: local context at linear cost.
+    """i - left <= j <= i + right: a query reads its neighbours.
 
     A window of w keys on each side is `Band(w)`; a decoder's window of the last w keys, itself included, is
     `Causal() & Band(w - 1)`; `Band(w, -1)` reads w keys before the query and not itself.

@@ -12,7 +12,7 @@ from kinformer.core.pattern import Index, Pattern
 
 @dataclass(frozen=True)
 class Block(Pattern):
-    """i // size - back <= j // size <= i // size + ahead: local attention by blocks, the cheapest window.
+    """i // size - back <= j // size <= i // size + ahead: local attention by blocks.
 
     size: positions of a block.
     back: blocks before the own one that are read.

@@ -10,7 +10,7 @@ from kinformer.patterns.strided import Strided
 
 @dataclass(frozen=True)
 class Dilated(Spelled):
-    """(i - j) mod dilation = 0 and |i - j| <= window * dilation: a window that sees further at the same cost.
+    """(i - j) mod dilation = 0 and |i - j| <= window * dilation: a window that sees further with as many keys.
 
     `Causal() & Dilated(window, dilation)` in a decoder. The paper gives it to two heads of the upper layers:
     `Heads(Dilated(32, 2), Dilated(32, 2), Band(32), Band(32))`.

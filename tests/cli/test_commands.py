@@ -66,28 +66,7 @@ def test_list_names_every_kind_or_one(capsys: pytest.CaptureFixture[str]) -> Non
     fails(capsys, ["list", "member"], "there is no kind 'member'; the nearest is 'members'")
 
 
-def test_show_draws_a_pattern(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "band", "--length", "5"]) == 0
-    out = capsys.readouterr().out
-    assert "patterns/band" in out and "Band(left: int, right: int | None = None)" in out and "arXiv:2004.05150" in out
-    drawn = out[out.index("Band(left=2, right=0)") :].splitlines()[1:6]
-    assert [line.strip() for line in drawn] == ["█····", "██···", "███··", "·███·", "··███"]
-
-
-def test_show_finds_a_class_by_its_name_and_a_member_with_its_patterns(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["show", "Band"]) == 0
-    assert "patterns/band" in capsys.readouterr().out
-    assert run(["show", "gpt", "--length", "3"]) == 0
-    out = capsys.readouterr().out
-    assert "depth: int = " in out and "Radford" in out
-    assert out.rstrip().endswith("█··\n    ██·\n    ███")
-    assert run(["show", BIGRAM]) == 0
-    assert "d: int = 8" in capsys.readouterr().out
-    fails(capsys, ["show", "Bund"], "there is no part or member 'Bund'; the nearest is 'band'")
-    fails(capsys, ["show", "shaw"], "there is no part or member 'shaw'; its name stands in biases/relative")
-
-
-@pytest.mark.parametrize("words", [["show"], ["train", "--data", "text=stdlib", "--steps", "1", "--out", "none"]])
+@pytest.mark.parametrize("words", [["train", "--data", "text=stdlib", "--steps", "1", "--out", "none"]])
 def test_a_file_without_a_function_names_its_members(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     file = BIGRAM.removesuffix(":bigram")
     said = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane, classifier)"

@@ -1,0 +1,292 @@
+"""From words to what they mean: expressions, parts, members, the public API, own files, topics."""
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.parts import first_sentence, named
+from kinformer.cli.topics import topic
+from kinformer.discover import Origin, kinds, modules, own_module, parse_keywords
+
+OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
+EXPRESSION = re.compile(r"[(&|~]")
+FOLDERS = ("exits", "losses", "data", "execute")  # files that have no EXAMPLES
+NEAR, CLOSE, TALKED = 3, 0.6, 8
+
+
+class Page(NamedTuple):
+    """What there is to show: the classes or functions that one came for, helpers, and how examples are made."""
+
+    heading: str
+    main: tuple[tuple[str, Any], ...] = ()
+    helpers: tuple[tuple[str, Any], ...] = ()
+    examples: tuple[Callable[[], Any], ...] = ()
+    public: bool = False
+
+
+class Found(NamedTuple):
+    """A line of a topic: where, and its first sentence."""
+
+    place: str
+    sentence: str
+
+
+class Topic(NamedTuple):
+    """What speaks of a word: a sentence on the word itself, and places."""
+
+    word: str
+    says: str
+    places: tuple[Found, ...]
+    pages: tuple[Page, ...]
+
+
+def found(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
+    """What a name means; UserError with the nearest names where it means nothing. `keywords` are a member's."""
+    name = name.strip()
+    member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
+    if member and member["name"] in _titles():
+        from kinformer.keywords import split
+
+        return found(member["name"], tuple(one for one in split(member["words"]) if one))
+    own = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))
+    if own:
+        return [*_own(own["file"], own["name"], keywords)]
+    if EXPRESSION.search(name):
+        return [_expression(name)]
+    pages = list(_exact(name, keywords)) or list(_exact("_".join(name.split()), keywords))
+    if pages:
+        return pages
+    if keywords:
+        raise UserError(f"there is no member {name!r}, and only members have keywords such as {keywords[0]!r}")
+    if told := topic(name):
+        return _topic(name, told.says, told.places)
+    pages = list(_exact(name, keywords, str.lower))
+    if pages:
+        return pages
+    talked = _talked(name)
+    if talked:
+        return Topic(name, "Nothing has this name; these speak of it.", talked, ())
+    raise UserError(f"there is no part or member {name!r}{near(name, _titles())}; kinformer list has them all")
+
+
+def near(name: str, names: Iterable[str]) -> str:
+    """The end of an error's sentence: the nearest names, where any is near."""
+    by_lower = {one.lower(): one for one in sorted(names, reverse=True)}
+    close = [by_lower[one] for one in difflib.get_close_matches(name.lower(), by_lower, n=NEAR, cutoff=CLOSE)]
+    if not close:
+        return ""
+    *before, last = (repr(one) for one in close)
+    return f"; the nearest are {', '.join(before)} and {last}" if before else f"; the nearest is {last}"
+
+
+# Parts, members, the public API --------------------------------------------------------------------------------------
+
+
+def _exact(name: str, keywords: tuple[str, ...], fold: Callable[[str], str] = str) -> Iterator[Page]:
+    """Files and classes of that name, and what `kinformer` itself exports."""
+    kind, slash, file_name = name.rpartition("/")
+    seen: set[int] = set()
+    for folder, file, module in _files():
+        if slash and kind != folder:
+            continue
+        page = _of_module(f"{folder}/{file}", module, fold(file_name) if slash else fold(name), file, fold, keywords)
+        if page:
+            seen.update(id(one) for _, one in page.main)
+            yield page
+    if not slash and not keywords:
+        for title, one in _public(name, fold):
+            if id(one) not in seen:
+                yield Page(f"kinformer.{title}", ((title.rpartition(".")[2], one),), public=True)
+
+
+def _of_module(
+    place: str, module: ModuleType, name: str, file: str, fold: Callable[[str], str], keywords: tuple[str, ...]
+) -> Page | None:
+    """A file's page where it has the name, whole; or of one class or function in it."""
+    everything = _named(module)
+    examples = tuple(_made(entry) for entry in getattr(module, "EXAMPLES", ()))
+    if fold(file) == name:
+        chosen = [pair for pair in everything if _is_main(pair[1], examples)] or everything
+    else:
+        chosen = [pair for pair in everything if fold(pair[0]) == name]
+    if not chosen:
+        return None
+    helpers = [pair for pair in everything if pair not in chosen] if fold(file) == name else []
+    members = [one for _, one in chosen if isinstance(getattr(one, "origin", None), Origin)]
+    if members:
+        examples = tuple(_built(one, keywords) for one in members)
+    elif keywords:
+        return None  # only members have any
+    elif fold(file) != name:
+        examples = tuple(make for make in examples if _holds(make(), chosen[0][1]))
+    return Page(place, tuple(chosen), tuple(helpers), examples)
+
+
+def _public(name: str, fold: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
+    """What the package exports under a name; "Context.of" is a method of it."""
+    import kinformer
+
+    first, _, rest = name.partition(".")
+    for title in kinformer.__all__:
+        if fold(title) == fold(first) and callable(one := getattr(kinformer, title)):
+            if not rest:
+                yield title, one
+            elif rest in _methods(one):
+                yield f"{title}.{rest}", getattr(one, rest)
+            else:
+                raise UserError(f"{title} has no {rest!r}{near(rest, _methods(one))}")
+
+
+def _methods(one: Any) -> list[str]:
+    return [name for name, _ in inspect.getmembers(one, callable) if not name.startswith("_")]
+
+
+@functools.cache
+def _files() -> tuple[tuple[str, str, ModuleType], ...]:
+    """Every file of every folder: kind, name, module. A command looks once."""
+    with from_user(ImportError):
+        return tuple((kind, file, module) for kind in (*kinds(), *FOLDERS) for file, module in modules(kind).items())
+
+
+@functools.cache
+def _named(module: ModuleType) -> list[tuple[str, Any]]:
+    return named(module)
+
+
+@functools.cache
+def _text(module: ModuleType) -> str:
+    """All that a file says of itself, its name first."""
+    name = module.__name__.rpartition(".")[2]
+    return " ".join([name, module.__doc__ or "", *(inspect.getdoc(one) or "" for _, one in _named(module))])
+
+
+def _titles() -> set[str]:
+    """Every name that can be shown."""
+    import kinformer
+
+    inside = {title for _, _, module in _files() for title, _ in _named(module)}
+    return {file for _, file, _ in _files()} | inside | set(kinformer.__all__)
+
+
+def _made(entry: Any) -> Callable[[], Any]:
+    from kinformer.core.example import Example
+
+    return Example.of(entry).make
+
+
+def _built(function: Callable[..., Any], texts: tuple[str, ...]) -> Callable[[], Any]:
+    with from_user(TypeError):
+        keywords = parse_keywords(function, texts)
+
+    def build() -> Any:
+        with from_user(ValueError, TypeError, LookupError):
+            return function(**keywords)
+
+    return build
+
+
+def _is_main(one: Any, examples: Iterable[Callable[[], Any]]) -> bool:
+    """Is it a member, or the class of an example?"""
+    if isinstance(getattr(one, "origin", None), Origin):
+        return True
+    return inspect.isclass(one) and any(type(make()) is one for make in examples)
+
+
+def _holds(example: Any, one: Any) -> bool:
+    """Is an example of a class, or is something in it?"""
+    if not inspect.isclass(one):
+        return False
+    inside = example.modules() if hasattr(example, "modules") else ()
+    return isinstance(example, one) or any(isinstance(module, one) for module in inside)
+
+
+# Expressions and own files -------------------------------------------------------------------------------------------
+
+
+def _expression(text: str) -> Page:
+    """A pattern, written with those of the library and, as FILE.py:Name, with one's own."""
+    from kinformer.cli.pictures.support.spelled import spelled
+    from kinformer.core.expression import parse
+
+    own: dict[str, Any] = {}
+
+    def plain(match: re.Match[str]) -> str:
+        with from_user(LookupError, ImportError):
+            module = own_module(match["file"])
+        if not callable(getattr(module, match["name"], None)):
+            raise UserError(f"{match['file']} has no {match['name']!r}{near(match['name'], _names(module))}")
+        own[match["name"]] = getattr(module, match["name"])
+        return match["name"]
+
+    with from_user(ValueError):
+        pattern = parse(OWN.sub(plain, text), own)
+    return Page(spelled(pattern), examples=(lambda: pattern,))
+
+
+def _own(file: str, name: str, keywords: tuple[str, ...]) -> Iterator[Page]:
+    """What a file of the user's own has under a name, or all of it."""
+    with from_user(LookupError, ImportError):
+        module = own_module(file)
+    names = _names(module)
+    if not names:
+        raise UserError(f"{file} defines no class or function with a docstring to show")
+    if name and name not in names:
+        raise UserError(f"{file} has no {name!r}{near(name, names)}; it has {', '.join(sorted(names))}")
+    examples = tuple(_made(entry) for entry in getattr(module, "EXAMPLES", ()))
+    chosen = {name: names[name]} if name else names
+    for title, one in chosen.items():
+        if isinstance(getattr(one, "origin", None), Origin):
+            yield Page(f"{file}:{title}", ((title, one),), examples=(_built(one, keywords),))
+        else:
+            held = tuple(make for make in examples if _holds(make(), one))
+            yield Page(f"{file}:{title}", ((title, one),), examples=held or _alone(one))
+
+
+def _names(module: ModuleType) -> dict[str, Any]:
+    """The public classes and functions that a file itself defines, documented or not."""
+    return {
+        name: one
+        for name, one in vars(module).items()
+        if not name.startswith("_")
+        and getattr(one, "__module__", None) == module.__name__
+        and (inspect.isclass(one) or inspect.isfunction(one))
+    }
+
+
+def _alone(one: Any) -> tuple[Callable[[], Any], ...]:
+    """A pattern that needs no arguments is its own example."""
+    from kinformer.core.pattern import Pattern
+
+    if not (inspect.isclass(one) and issubclass(one, Pattern)):
+        return ()
+    wanted = [p for p in inspect.signature(one).parameters.values() if p.default is p.empty]
+    return () if wanted else (one,)
+
+
+# Topics --------------------------------------------------------------------------------------------------------------
+
+
+def _topic(word: str, says: str, places: Iterable[str]) -> Topic:
+    """The places of a topic, in its order, and after them whatever else speaks of the word; pages to draw."""
+    files = {f"{kind}/{file}": module for kind, file, module in _files()}
+    chosen = [Found(place, first_sentence(files[place])) for place in places if place in files]
+    more = [one for one in _talked(word) if one.place not in places]
+    pages = [page for place in places for page in _exact(place, ())]
+    return Topic(word, says, (*chosen, *more[: max(0, TALKED - len(chosen))]), tuple(pages))
+
+
+def _talked(words: str) -> tuple[Found, ...]:
+    """Where every one of some words stands, the most often first."""
+    wanted = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_/-]+", words) if word]
+    counted: list[tuple[int, str, str]] = []
+    for kind, file, module in _files():
+        text = _text(module)
+        counts = [len(word.findall(text)) for word in wanted]
+        if counts and all(counts):
+            counted.append((-sum(counts), f"{kind}/{file}", first_sentence(module)))
+    return tuple(Found(place, sentence) for _, place, sentence in sorted(counted)[:TALKED])

@@ -1,0 +1,217 @@
+"""A page of `kinformer show`: the class one came for, its equation and arguments, pictures, and helpers last."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from kinformer.cli.docs import Doc, arguments, doc, first_sentence, heading
+from kinformer.cli.find import Page, Topic
+from kinformer.discover import Origin
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kinformer.cli.pictures.support.panel import Picture
+
+NARROW, WIDE = 60, 110
+MOST, FIRST = 6, 2  # examples that are looked at; pages of a topic that are drawn
+
+
+def width_of(console: "Console") -> int:
+    """How wide a page is: as the terminal, within what can be read."""
+    return max(NARROW, min(WIDE, console.width)) if console.is_terminal else WIDE
+
+
+def write(page: Page, console: "Console") -> None:
+    """The words of a page."""
+    width = width_of(console)
+    console.print(page.heading, style="bold")
+    for title, one in page.main:
+        console.print()
+        for n, line in enumerate(textwrap.wrap(heading(title, one), width, subsequent_indent="    ")):
+            console.print(line, style="bold cyan" if n == 0 else "cyan")
+        for text, style in _body(one, doc(one), width):
+            console.print(text, style=style)
+        if page.public:
+            _methods(one, console, width)
+    for line in _run(page):
+        console.print(line)
+
+
+def write_helpers(page: Page, console: "Console") -> None:
+    """What else the file holds, a line each."""
+    if page.helpers:
+        console.print(f"\nbeside it in {page.heading}, each with a page of its own:", style="bold")
+        _lines(dict(page.helpers), console, width_of(console))
+
+
+def write_topic(topic: Topic, console: "Console") -> None:
+    """What a word may mean, a line for each place."""
+    console.print(topic.word, style="bold")
+    for line in textwrap.wrap(topic.says, width_of(console)):
+        console.print(line)
+    console.print()
+    size = max((len(one.place) for one in topic.places), default=0)
+    for one in topic.places:
+        console.print(f"  {one.place:<{size}}  {one.sentence}")
+    if topic.places:
+        console.print(f"\nkinformer show {topic.places[0].place} has the page of the first")
+
+
+def pictures(page: Page, length: int | None) -> list["Picture"]:
+    """What can be drawn of a page's examples, each caption once; of a pattern's file its examples side by side."""
+    from kinformer.cli import pictures as drawers
+    from kinformer.core.pattern import Pattern
+
+    made = [_seeded(make) for make in page.examples[:MOST]]
+    patterns = [one() if inspect.isclass(one) else one for one in made]
+    if len(patterns) > 1 and all(isinstance(one, Pattern) for one in patterns):
+        from kinformer.cli.pictures.who_reads import side_by_side
+
+        return [side_by_side([one for one in patterns if isinstance(one, Pattern)], length)]
+    found: list[Picture] = []
+    for one in patterns:
+        seen = {picture.caption for picture in found}  # what another example has shown of the same kind
+        found += [picture for picture in drawers.pictures(one, length) if picture.caption not in seen]
+    return found
+
+
+def topic_pictures(topic: Topic, length: int | None) -> list["Picture"]:
+    """The first example of each of a topic's patterns, side by side; without two, pictures of its first pages."""
+    from kinformer.cli.pictures.who_reads import side_by_side
+    from kinformer.core.pattern import Pattern
+
+    made = [page.examples[0]() for page in topic.pages if page.heading.startswith("patterns/") and page.examples]
+    patterns = [one for one in made if isinstance(one, Pattern)]
+    if len(patterns) > 1:
+        return [side_by_side(patterns, length)]
+    return [
+        one._replace(caption=f"{page.heading}: {one.caption}")
+        for page in topic.pages[:FIRST]
+        for one in pictures(page, length)[:1]
+    ]
+
+
+def _seeded(make: Callable[[], Any]) -> Any:
+    """An example whose weights are the same each time."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return make()
+
+
+def sentences(page: Page, length: int | None) -> Iterator[str]:
+    """Numbers of a pattern, where a page is of one alone."""
+    from kinformer.cli.pictures.support.panel import CELLS, span
+    from kinformer.cli.pictures.support.spelled import longest
+    from kinformer.cli.sparsity import lines
+    from kinformer.core.pattern import Pattern
+
+    if len(page.examples) != 1:
+        return
+    example = page.examples[0]()
+    if isinstance(example, Pattern) and not example.tensors():
+        yield from lines(example, span(longest(example), length, CELLS)[0])
+
+
+def measured(page: Page) -> Iterator[str]:
+    """Time and memory of the first example against length, as they are on this machine."""
+    from kinformer.cli.growth import measure
+    from kinformer.laws.support.forms import forms
+    from kinformer.laws.support.subject import Subject
+
+    for make in page.examples[:1]:
+        example = make()
+        uses = (
+            one for one in forms(example() if inspect.isclass(example) else example, make) if isinstance(one, Subject)
+        )
+        for use in uses:
+            yield f"\n  measured here: {use.place}" if use.place else "\n  measured here"
+            yield from measure(use).lines()
+            return
+
+
+def _body(one: Any, told: Doc, width: int) -> Iterator[tuple[str, str | None]]:
+    """A docstring as lines with their styles."""
+
+    def block(text: str, style: str | None = None, indent: str = "  ") -> Iterator[tuple[str, str | None]]:
+        if text.startswith("    "):  # lines of code stay as they are
+            yield from (("", None), *((line, style) for line in text.splitlines()))
+            return
+        yield "", None
+        for line in textwrap.wrap(text, width - len(indent), break_long_words=False):
+            yield indent + line, style
+
+    if told.first:
+        yield from list(block(told.first))[1:]
+    for text in told.equations:
+        yield from block(text, "bold")
+    for text in told.prose:
+        yield from block(text)
+    rows = list(arguments(one, told))
+    if rows:
+        yield "", None
+    for name, text in rows:
+        yield f"  {name}", "green"
+        for line in textwrap.wrap(text, width - 6):
+            yield f"      {line}", None
+    for word, text in (("Errors", told.errors), ("Source", told.source)):
+        if text:
+            yield from block(f"{word}: {text}", "dim")
+
+
+def _methods(one: Any, console: "Console", width: int) -> None:
+    """What a class of the public API offers, a line each."""
+    if not inspect.isclass(one):
+        return
+    own = {
+        name: getattr(one, name)
+        for name, value in vars(one).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or isinstance(value, classmethod | staticmethod | property))
+        and value.__doc__
+    }
+    if own:
+        console.print("\n  methods", style="bold")
+        _lines(own, console, width)
+
+
+def _lines(named: dict[str, Any], console: "Console", width: int) -> None:
+    size = max(len(name) for name in named)
+    for name, one in named.items():
+        text = textwrap.wrap(first_sentence(one), max(NARROW // 2, width - size - 4)) or [""]
+        console.print(f"  {name:<{size}}  {text[0]}")
+        for line in text[1:]:
+            console.print(" " * (size + 4) + line)
+
+
+def _run(page: Page) -> Iterator[str]:
+    """How to try it: a command for a member, and where to import the rest from."""
+    own = ".py:" in page.heading
+    for title, one in page.main:
+        if isinstance(getattr(one, "origin", None), Origin):
+            name = page.heading if own else title
+            yield f"\n  kinformer train {name} --data text=PATH --out runs/{title} --minutes 1"
+    home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not own else ""
+    if page.public:
+        yield f"\n  from kinformer import {page.heading.split('.')[1]}"
+    elif home and not page.heading.startswith("members/"):
+        yield f"\n  from {home} import {', '.join(title for title, _ in page.main)}"
+    for make in page.examples[:1]:
+        if home and (text := _written(make)):
+            yield f"  {text}"
+
+
+def _written(make: Any) -> str:
+    """How an example is made, where that is one expression."""
+    if not inspect.isfunction(make) or make.__name__ != "<lambda>":
+        return ""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(make)).strip().strip(",").removeprefix("EXAMPLES = "))
+    except (OSError, SyntaxError, TypeError):
+        return ""
+    found = next((node for node in ast.walk(tree) if isinstance(node, ast.Lambda)), None)
+    return "" if found is None or not isinstance(found.body, ast.Call) else ast.unparse(found.body)

@@ -1,0 +1,139 @@
+"""The attention layers of an example, and what each of their mechanisms reads, seen by running them once."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from kinformer.attention import Attention
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Memory
+from kinformer.core.pattern import Pattern
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+from kinformer.projections.shared_qk import SharedQK
+
+TOKENS = 8
+GENERIC = {"body", "layer", "layers", "block"}
+
+
+class Call(NamedTuple):
+    """What a mechanism with a cache of keys was handed."""
+
+    name: str
+    mechanism: Keyed
+    queries: Queries
+    keys: Keys
+    ctx: Context
+
+    @property
+    def heads(self) -> range:
+        """The layer's heads that it reads for."""
+        return range(self.queries.head, self.queries.head + self.queries.q.shape[1])
+
+    @property
+    def pattern(self) -> Pattern:
+        """The set of keys that its queries may read in this call."""
+        return self.mechanism.limited(self.ctx) if self.keys.own else self.mechanism.pattern
+
+    @property
+    def itself(self) -> bool:
+        """Does the sequence read itself, token by token?"""
+        return self.keys.own and self.queries.pos.shape == self.keys.pos.shape
+
+
+def attentions(example: Any) -> dict[str, Attention]:
+    """The attention layers in an example by where they are; a mechanism, bias or memory is put into one of its own."""
+    if isinstance(example, Mechanism):
+        shared = any(tagged(one) for one in example.modules())
+        return {"": Attention((SharedQK if shared else QKV)(16, 2), example)}
+    if isinstance(example, Memory):
+        return {"": Attention(QKV(16, 2), Softmax(Causal() & example.reads), memory=example)}
+    if not isinstance(example, nn.Module):
+        return {}
+    found = {place_of(name): one for name, one in example.named_modules() if isinstance(one, Attention)}
+    return {"": next(iter(found.values()))} if len(found) == 1 else found
+
+
+def tagged(module: nn.Module) -> bool:
+    """Does a mechanism choose by content, by numbers that it gives to keys?"""
+    return isinstance(module, Keyed) and type(module).tags is not Mechanism.tags
+
+
+def place_of(name: str) -> str:
+    """Where a module is, as a reader counts: "body.layers.3.layers.0" is "layer 3"."""
+    words = [word for word in name.split(".") if word not in GENERIC]
+    numbers = [word for word in words if word.isdigit()]
+    # the first number is the layer's; of a decoder's layer the second tells what it reads from what it reads itself
+    before = [word for word in words if not word.isdigit() and word in ("encoder", "decoder")]
+    return " ".join([*before, f"layer {numbers[0]}" if numbers else name, *(["part " + numbers[1]] if before else [])])
+
+
+def joined(places: list[str]) -> str:
+    """Names of layers in one: "layer 0, layer 1, layer 2" is "layers 0-2"; "" for a layer by itself."""
+    places = [place for place in places if place]
+    heads = {place.rpartition(" ")[0] for place in places}
+    numbers = [place.rpartition(" ")[2] for place in places]
+    if len(places) < 2 or len(heads) > 1 or not all(number.isdigit() for number in numbers):
+        return ", ".join(places)
+    first, last = int(numbers[0]), int(numbers[-1])
+    run = [str(n) for n in range(first, last + 1)] == numbers and len(numbers) > 2
+    return f"{next(iter(heads))}s {f'{first}-{last}' if run else ', '.join(numbers)}"
+
+
+def clustered(rows: int, d: int, kinds: int = 5) -> Tensor:
+    """Tokens [1 T d] that are copies of a few, so that what chooses by content has something to choose."""
+    centre = torch.randn(kinds, d)
+    return (centre[torch.randint(kinds, (rows,))] + 0.2 * torch.randn(rows, d))[None]
+
+
+def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Call]:
+    """What each mechanism with a cache of keys was handed while a layer read x."""
+    found: list[Call] = []
+    inside = [(name, one) for name, one in layer.mechanism.named_modules() if isinstance(one, Keyed)]
+    was = layer.training
+    layer.eval()
+    with ExitStack() as hooks:
+        for name, one in inside:
+
+            def note(module: Any, given: Any, name: str = name) -> None:
+                queries, keys, _, seen = given
+                found.append(Call(name, module, queries, keys, seen))
+
+            hooks.callback(one.register_forward_pre_hook(note).remove)
+        ctx = Context.of(x) if ctx is None else ctx
+        if layer.cross:
+            ctx = ctx.but(source=x, source_pos=positions(x))
+        try:
+            layer(x, None, ctx)
+        except ValueError:
+            pass  # it wants what nobody sends here, after it was handed what is looked at
+    layer.train(was)
+    return found
+
+
+def positions(x: Tensor) -> Int[Tensor, "B T"]:
+    """0 .. T - 1 in every row."""
+    return torch.arange(x.shape[1]).expand(len(x), -1)
+
+
+def reading(example: Any, elsewhere: set[nn.Module]) -> Iterator[tuple[list[str], list[Call]]]:
+    """Layers that read alike, and what their mechanisms read, the pieces of a layer in order.
+
+    Those with a memory, and those `elsewhere`, have pictures of their own.
+    """
+    groups: dict[Any, tuple[list[str], list[Call]]] = {}
+    for place, layer in attentions(example).items():
+        if layer.memory is not None or layer in elsewhere:
+            continue
+        found = calls(layer, torch.randn(1, TOKENS, layer.d))
+        key = tuple((one.name, type(one.mechanism), one.heads, repr(one.pattern), layer.cross) for one in found)
+        groups.setdefault(key, ([], found))[0].append(place)
+    yield from groups.values()

@@ -1,0 +1,84 @@
+"""A pattern as one would write it, and the numbers in it."""
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from kinformer.core.pattern import Pattern
+
+
+def spelled(pattern: Pattern) -> str:
+    """Its repr without names and values that may be left out: `Band(4) & Causal()`."""
+    text = repr(pattern)
+    try:
+        tree = _Short(_classes(pattern)).visit(ast.parse(text, mode="eval"))
+    except SyntaxError:
+        return text
+    return ast.unparse(tree)
+
+
+def longest(pattern: Pattern) -> int:
+    """The largest number in it but seeds: a window, a stride, a segment."""
+    return max(_numbers(pattern), default=0)
+
+
+def inner(pattern: Pattern) -> Iterator[Pattern]:
+    """It and all patterns in it."""
+    yield pattern
+    for value in _values(pattern).values():
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, Pattern):
+                yield from inner(one)
+
+
+def _values(pattern: Pattern) -> dict[str, Any]:
+    return {field.name: getattr(pattern, field.name) for field in dataclasses.fields(pattern)}
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if isinstance(value, Pattern):
+        if value.expression is not value:
+            yield from _numbers(value.expression)
+        for name, one in _values(value).items():
+            if name != "seed":
+                yield from _numbers(one)
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _numbers(one)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield abs(value)
+
+
+def _classes(pattern: Pattern) -> dict[str, type]:
+    return {type(one).__name__: type(one) for one in inner(pattern)}
+
+
+class _Short(ast.NodeTransformer):
+    """Names of the first arguments and values that are defaults left out of calls."""
+
+    def __init__(self, classes: dict[str, type]):
+        self.classes = classes
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        known = self.classes.get(getattr(node.func, "id", ""))
+        if known is None or not node.keywords:
+            return node
+        parameters = inspect.signature(known).parameters
+        kept = [word for word in node.keywords if not _is_default(word, parameters)]
+        names = list(parameters)
+        while kept and names and kept[0].arg == names[0] and not node.args[len(names) :]:
+            node.args.append(kept.pop(0).value)
+            names.pop(0)
+        node.keywords = kept
+        return node
+
+
+def _is_default(word: ast.keyword, parameters: Any) -> bool:
+    default = parameters[word.arg].default if word.arg in parameters else inspect.Parameter.empty
+    try:
+        return default is not inspect.Parameter.empty and ast.literal_eval(word.value) == default
+    except ValueError:
+        return False

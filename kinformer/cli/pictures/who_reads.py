@@ -1,0 +1,114 @@
+"""Who reads whom: a pattern in the pieces that are read together, or the patterns of layers and heads side by side."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from kinformer.cli.pictures.support.layers import Call, joined, reading, tagged
+from kinformer.cli.pictures.support.panel import CELLS, NARROW, Panel, Picture, grid, layers_of_kinds, span
+from kinformer.cli.pictures.support.spelled import longest, spelled
+from kinformer.core.layout import Layout
+from kinformer.core.parts import parts
+from kinformer.core.pattern import Heads, Pattern, pairs
+from kinformer.depth.global_tokens import GlobalTokens
+
+HEADS, PANELS = 4, 6  # the most that are drawn
+
+
+class Drawn(NamedTuple):
+    """A panel to be: sets of pairs over the same heads, each with a name, which together are read."""
+
+    title: str
+    sets: list[tuple[str, Pattern]]
+    heads: range = range(1)
+
+
+def pictures(example: Any, length: int | None) -> Iterator[Picture]:
+    """The pieces of a pattern; or of a module what each layer reads, where it is known before any content."""
+    if isinstance(example, Pattern):
+        pieces = parts(example, 1024)
+        named = [(_told(one.layout), one.where) for one in pieces] if len(pieces) > 1 else [("", example)]
+        yield _picture(f"who reads whom: {spelled(example)}", [Drawn("", named, range(HEADS))], length, titled=False)
+        return
+    panels: list[Drawn] = []
+    others = (
+        set()
+        if not isinstance(example, nn.Module)
+        else {inside for one in example.modules() if isinstance(one, GlobalTokens) for inside in one.modules()}
+    )
+    for places, found in reading(example, others):
+        known = [one for one in found if one.itself and not tagged(one.mechanism)]
+        by_heads: dict[range, list[Call]] = {}
+        for one in known:
+            by_heads.setdefault(one.heads, []).append(one)
+        for heads, of in by_heads.items():
+            title = joined(places)
+            if len(by_heads) > 1:
+                title = f"{title} heads {heads.start}-{heads.stop - 1}".strip()
+            panels.append(Drawn(title, [(one.name if len(of) > 1 else "", one.pattern) for one in of], heads))
+    for names in dict.fromkeys(tuple(name for name, _ in one.sets) for one in panels):
+        alike = [one for one in panels if tuple(name for name, _ in one.sets) == names]
+        yield _picture(f"who reads whom{', in pieces: ' + ' and '.join(names) if any(names) else ''}", alike, length)
+
+
+def side_by_side(patterns: list[Pattern], length: int | None) -> Picture:
+    """Several patterns, a panel each, all to one scale."""
+    return _picture("who reads whom", [Drawn("", [("", one)]) for one in patterns], length)
+
+
+def _picture(caption: str, drawn: list[Drawn], length: int | None, *, titled: bool = True) -> Picture:
+    drawn = [one for turn in drawn for one in _by_head(turn)]
+    cells = CELLS if len(drawn) == 1 else NARROW
+    size, step = span(max(longest(one) for turn in drawn for _, one in turn.sets), length, cells)
+    panels = tuple(_panel(one, size, step, titled or len(drawn) > 1) for one in drawn[:PANELS])
+    names = tuple(name for name, _ in drawn[0].sets)
+    note = f"{size} positions; a cell is {step} by {step}, darker where more of its pairs are read" if step > 1 else ""
+    if len(drawn) > PANELS:
+        note += f"{'; ' if note else ''}{PANELS} of {len(drawn)} that differ are drawn"
+    return Picture(caption, names if any(names) else (), panels, note=note)
+
+
+def _panel(drawn: Drawn, size: int, step: int, titled: bool) -> Panel:
+    masks = [mask_of(pattern, size, drawn.heads)[0] for _, pattern in drawn.sets]
+    title = drawn.title
+    if titled:
+        said = "; ".join(f"{name} {spelled(pattern)}".strip() for name, pattern in drawn.sets)
+        title = f"{title}: {said}" if title else said
+    return grid(title, layers_of_kinds(masks), step)
+
+
+def _by_head(drawn: Drawn) -> list[Drawn]:
+    """One for each of the first heads that reads otherwise than those before it."""
+    seen: list[Tensor] = []
+    found: list[Drawn] = []
+    heads = list(drawn.heads)[:HEADS]
+    for head in heads:
+        masks = torch.cat([mask_of(pattern, 2 * CELLS, range(head, head + 1)) for _, pattern in drawn.sets])
+        if not any(torch.equal(masks, one) for one in seen):
+            seen.append(masks)
+            found.append(drawn._replace(heads=range(head, head + 1)))
+    if len(found) == 1:
+        return found
+    return [_of_head(one) for one in found]
+
+
+def _of_head(drawn: Drawn) -> Drawn:
+    """Under the head's name; of patterns that are listed by head, its own."""
+    head = drawn.heads.start
+    sets = [
+        (name, one.patterns[head % len(one.patterns)] if isinstance(one, Heads) else one) for name, one in drawn.sets
+    ]
+    return drawn._replace(title=f"{drawn.title} head {head}".strip(), sets=sets)
+
+
+def mask_of(pattern: Pattern, size: int, heads: range) -> Bool[Tensor, "H T T"]:
+    """A pattern over positions 0 .. size - 1."""
+    at = torch.arange(size)[None, None]
+    return pairs(pattern, at, at, heads)[0].expand(len(heads), size, size)
+
+
+def _told(layout: Layout) -> str:
+    return repr(layout).replace("=inf", "=all")

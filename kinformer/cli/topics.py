@@ -1,0 +1,101 @@
+"""Topics: words of the field that are no part's name, and what a reader means by them."""
+
+from typing import NamedTuple
+
+
+class Told(NamedTuple):
+    """A sentence on a topic, and where to look: members first, then parts."""
+
+    says: str
+    places: tuple[str, ...]
+
+
+TOPICS = {
+    "sparse": Told(
+        "Attention over some of the keys: which ones is a pattern, joined with & | ~, or chosen by content.",
+        ("members/longformer", "members/etc", "members/reformer", "patterns/strided", "patterns/fixed", "patterns/band",
+         "patterns/random", "mechanisms/lsh", "mechanisms/routing"),
+    ),
+    "factorised": Told(
+        "The Sparse Transformer's attention in two factors, a local one and a strided or fixed one, which together "
+        "reach every position in two layers.",
+        ("patterns/strided", "patterns/fixed", "patterns/columns", "patterns/band"),
+    ),
+    "local": Told(
+        "Attention near its query: a window that slides, or blocks.",
+        ("patterns/band", "patterns/block", "patterns/dilated", "members/longformer", "mechanisms/split"),
+    ),
+    "global": Told(
+        "A few tokens that all read and that read all.",
+        ("members/longformer", "members/etc", "mechanisms/global_softmax", "depth/global_tokens", "patterns/tokens",
+         "patterns/rows", "patterns/marked"),
+    ),
+    "linear attention": Told(
+        "Attention whose weights are products of features, so that the past fits into a state of fixed size.",
+        ("members/linear_transformer", "members/performer", "members/rfa", "mechanisms/linear", "maps/elu",
+         "maps/favor", "maps/random_fourier"),
+    ),
+    "memory": Told(
+        "What a layer keeps of the row before: hidden states, compressed ones, keys that are searched, or one state.",
+        ("members/transformer_xl", "members/compressive_transformer", "members/memorizing_transformer",
+         "memories/hidden", "memories/compressive", "memories/compression", "mechanisms/retrieval",
+         "mechanisms/linear", "patterns/segment"),
+    ),
+    "halting": Told(
+        "How a token says that it has taken enough steps, or gone through enough layers.",
+        ("members/universal_transformer", "depth/act", "depth/recurrent_act", "depth/early_exit", "exits/rules",
+         "exits/confidence"),
+    ),
+    "clustering": Told(
+        "Keys chosen by content: a query reads the keys of its own bucket or cluster.",
+        ("members/reformer", "mechanisms/lsh", "mechanisms/lsh_published", "mechanisms/routing",
+         "mechanisms/routing_published"),
+    ),
+    "positions": Told(
+        "How a model knows where a token is: added to it, turned into it, or as a change of scores.",
+        ("positions/sinusoidal", "positions/learned", "positions/rotary", "biases/alibi", "biases/t5",
+         "biases/relative", "biases/transformer_xl", "positions/timing"),
+    ),
+    "recurrence": Told(
+        "Something carried from one piece of a row to the next.",
+        ("members/transformer_xl", "members/compressive_transformer", "mechanisms/linear", "memories/hidden",
+         "depth/recurrent_act"),
+    ),
+    "decoding": Told(
+        "Writing token by token: a cache of the keys that may still be read, or a state.",
+        ("members/gpt", "members/linear_transformer", "patterns/causal", "mechanisms/softmax", "mechanisms/linear"),
+    ),
+    "encoder": Told(
+        "Reading both ways: members that fill in what is hidden.",
+        ("members/bert", "members/longformer", "members/etc", "models/mlm", "patterns/full"),
+    ),
+    "normalisation": Told(
+        "Where and how a layer's numbers are brought to one size.",
+        ("norms/layer", "norms/rms", "blocks/pre_norm", "blocks/post_norm"),
+    ),
+}  # fmt: skip
+ALSO = {
+    "sparse": ("sparse attention", "sparsity", "sparse transformer"),
+    "factorised": ("factorized", "factorised attention", "factorized attention"),
+    "local": ("window", "sliding window", "local attention", "windowed"),
+    "global": ("global attention", "global tokens", "global token"),
+    "linear attention": ("linear transformers", "kernel", "kernels", "kernel attention", "feature map", "feature maps"),
+    "memory": ("memories", "long memory", "segment memory", "remember"),
+    "halting": ("ponder", "pondering", "adaptive computation", "adaptive computation time", "act", "early exit",
+                "exit", "exits"),
+    "clustering": ("cluster", "clusters", "hashing", "buckets", "content based", "content-based"),
+    "positions": ("position", "position encoding", "positional encoding", "positional embedding", "positional"),
+    "recurrence": ("recurrent", "rnn", "segment recurrence"),
+    "decoding": ("decoder", "cache", "kv cache", "generation", "autoregressive"),
+    "encoder": ("encoders", "masked language model", "bidirectional"),
+    "normalisation": ("normalization", "norm", "norms"),
+}  # fmt: skip
+
+
+def topic(words: str) -> Told | None:
+    """The topic that some words name, in whatever case and with - or _ for a space."""
+    plain = " ".join(words.lower().replace("_", " ").replace("-", " ").split())
+    for name, told in TOPICS.items():
+        if plain == name or plain in (other.replace("-", " ") for other in ALSO[name]):
+            return told
+    return None

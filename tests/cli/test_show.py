@@ -1,0 +1,355 @@
+"""`kinformer show`: what words mean, what pages say, and that pictures and numbers are of the sets that are read."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.cli.__main__ import run
+from kinformer.cli.docs import doc, heading
+from kinformer.cli.find import FOLDERS, Page, Topic, found
+from kinformer.cli.page import pictures
+from kinformer.cli.parts import named
+from kinformer.cli.pictures import buckets, global_tokens, slots, steps, who_reads
+from kinformer.cli.pictures.support.layers import calls, clustered, joined, place_of
+from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
+from kinformer.cli.pictures.support.spelled import longest, spelled
+from kinformer.cli.sparsity import numbers
+from kinformer.cli.topics import ALSO, TOPICS
+from kinformer.core.expression import parse
+from kinformer.core.layout import Near, Residue
+from kinformer.core.pattern import Heads
+from kinformer.discover import examples, kinds, members, modules
+from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.routing import Routing
+from kinformer.memories.compression import MeanPool
+from kinformer.memories.compressive import Compressive
+from kinformer.memories.hidden import Hidden
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.patterns.strided import Strided
+from kinformer.projections.shared_qk import SharedQK
+
+ROOT = Path(__file__).parents[2]
+TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "train" / "tiny.py"
+STRIDED = "Causal() & (Band(8) | Strided(8))"
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert run(["show", *words]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert run(["show", *words]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and err.startswith("kinformer: ")
+    return err
+
+
+def cells(out: str, beneath: str) -> list[str]:
+    """The lines of a picture of up to ten positions beneath its caption, without the numbers before them."""
+    after = out[out.index(beneath) :].splitlines()[3:]
+    return [line[2:] for line in after]
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = shown(capsys, "lsh", "--length", "4")
+    order = ["LSH(heads, k_dim, buckets", "y_i = sum", "Choose it", "heads: int\n", "Source: Kitaev", "who reads whom",
+             "beside it", "Rotations"]  # fmt: skip
+    places = [out.index(word) for word in order]
+    assert places == sorted(places)
+    assert "jaxtyping" not in out and "kinformer.core" not in out
+
+
+def test_a_page_of_each_name_that_the_folders_hold() -> None:
+    for kind in kinds():
+        for file, module in modules(kind).items():
+            for name in (f"{kind}/{file}", file, *(title for title, _ in named(module))):
+                told = found(name)
+                assert isinstance(told, list) and any(page.heading == f"{kind}/{file}" for page in told), name
+
+
+@pytest.mark.parametrize(
+    "name", ["attend", "generate", "fit", "check", "Attention", "Context", "load", "merge", "NoState"]
+)
+def test_the_public_functions_have_pages(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    out = shown(capsys, name)
+    assert f"kinformer.{name}" in out and f"from kinformer import {name}" in out and f"{name}(" in out
+    assert "jaxtyping" not in out
+
+
+def test_a_method_of_the_public_api(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "Context.of")
+    assert "of(x, mask=None)" in out and "Bool [B T]" in out
+    assert "Context has no 'off'; the nearest" in refused(capsys, "Context.off")
+
+
+def test_every_word_of_a_topic_leads_to_places_that_are_there() -> None:
+    places = {f"{kind}/{file}" for kind in (*kinds(), *FOLDERS) for file in modules(kind)}
+    assert ALSO.keys() == TOPICS.keys()
+    for name, told in TOPICS.items():
+        assert places.issuperset(told.places), name
+        for word in (name, *ALSO[name]):
+            what = found(word)
+            if isinstance(what, Topic):  # otherwise a file has the name
+                assert [one.place for one in what.places][: len(told.places)] == list(told.places)
+
+
+def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "members/longformer" in (sparse := shown(capsys, "sparse")) and "Strided(3)" in sparse
+    assert "patterns/strided" in shown(capsys, "factorised")
+    assert "members/linear_transformer" in shown(capsys, "linear", "attention")
+    memory = shown(capsys, "memory", "--length", "12")
+    assert "memories/compressive" in memory and "own segment" in memory
+    assert "depth/act" in shown(capsys, "halting", "--length", "5")
+
+
+def test_what_only_speaks_of_a_word_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "memories/compressive" in shown(capsys, "Rae")
+
+
+def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "there is no part or member 'Bannd'; the nearest" in (err := refused(capsys, "Bannd")) and "'Band'" in err
+    assert "Bnad in 'Causal() & Bnad(3)' is not a pattern; the nearest is 'Band'" in refused(
+        capsys, "Causal() & Bnad(3)"
+    )
+    assert "has no keyword 'dept'; the nearest is 'depth'" in refused(capsys, "gpt", "dept=3")
+    assert "there is no member 'lsh', and only members have keywords such as 'd=3'" in refused(capsys, "lsh", "d=3")
+
+
+def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = shown(capsys, f"{TOY}:Alternate", "--length", "3")
+    assert "Alternate()" in out and cells(out, "who reads whom")[:3] == ["██ · ·", " ·██ ·", "██ ·██"]
+    assert cells(shown(capsys, f"Causal() & {TOY}:Alternate()", "--length", "2"), "who reads whom")[:2] == [
+        "██ ·",
+        " ·██",
+    ]
+    assert "d: int = 8" in shown(capsys, f"{MEMBERS}:bigram")
+    assert "d: int = 8" in shown(capsys, str(MEMBERS))
+    assert "has no 'Alternat'; the nearest is 'Alternate'; it has Alternate" in refused(capsys, f"{TOY}:Alternat")
+    assert "has no 'Nothing'" in refused(capsys, f"{TOY}:Nothing() & Causal()")
+    assert "there is no file none.py" in refused(capsys, "none.py:f")
+    (tmp_path / "empty.py").touch()
+    assert "defines no class or function" in refused(capsys, f"{tmp_path}/empty.py")
+
+
+def test_a_member_with_its_keywords(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("d=16", "heads=2", "depth=2", "window=3,9")
+    out = shown(capsys, "longformer", *words)
+    assert "layer 0: near (Band(3) |" in out and "layer 1: near (Band(9) |" in out
+    assert out == shown(capsys, "longformer(d=16, heads=2, depth=2, window=(3, 9))")
+    assert "window=3 has" not in out and "window=(3, 9) has 2 numbers" in refused(capsys, "longformer", "window=3,9")
+
+
+# Docstrings ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_docstring_is_taken_apart() -> None:
+    told = doc(LSH)
+    assert told.first.startswith("Softmax attention over S_i") and told.equations[0].startswith("y_i = sum")
+    assert set(told.arguments) == {
+        ("heads",),
+        ("k_dim",),
+        ("buckets",),
+        ("rounds",),
+        ("pattern",),
+        ("scale",),
+        ("seed",),
+    }
+    assert told.arguments["seed",].endswith("with its precision.") and told.source.startswith("Kitaev")
+    assert told.errors.startswith("NoState from `start`") and len(told.prose) == 1
+    assert heading("Band", Band) == "Band(left, right=None)"
+
+
+def test_no_page_of_a_window_promises_a_cost() -> None:
+    for name in ("band", "block", "dilated", "longformer"):
+        (page,) = [one for one in found(name) if isinstance(one, Page) and one.heading.endswith(name)]
+        text = " ".join(one.__doc__ or "" for _, one in page.main).lower()
+        assert not any(word in text for word in ("linear cost", "same cost", "cheap", "faster", "long texts")), name
+
+
+# Numbers of a pattern ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", [STRIDED, "Band(3)", "Causal()", "Full()", "Strided(3)", "Causal() & Band(0)", "Band(1, 0) | Tokens(1)"]
+)
+def test_numbers_are_those_of_a_loop(text: str) -> None:
+    length, pattern = 19, parse(text)
+    read = [[bool(pattern(0, 0, q, k)) for k in range(length)] for q in range(length)]
+    told = numbers(pattern, length)
+    keys = [sum(row) for row in read]
+    assert (told.least, told.most) == (min(keys), max(keys))
+    assert told.mean == pytest.approx(sum(keys) / length) and told.share == pytest.approx(sum(keys) / length**2)
+    assert told.ahead == any(read[q][k] for q in range(length) for k in range(q + 1, length))
+    known = [{q} for q in range(length)]
+    layers = 0
+    while (
+        missing := [q for q in range(length) if len(known[q]) < (length if told.ahead else q + 1)]
+    ) and layers < length:
+        known = [known[q].union(*(known[k] for k in range(length) if read[q][k])) for q in range(length)]
+        layers += 1
+    assert told.steps == (None if missing else max(1, layers))
+
+
+def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, STRIDED)
+    read = parse(STRIDED).matrix(24)
+    assert f"keys per query   {read.sum() / 24:.4g} (1 to 10) of 24" in out
+    assert f"{read.float().mean():.1%} of the full matrix" in out and "every one before it in 2 layers" in out
+    assert "Near(back=8, ahead=0)" in out and "Residue(n=8, back=all, ahead=0)" in out
+    (picture,) = who_reads.pictures(parse(STRIDED), None)
+    (panel,) = picture.panels
+    assert torch.equal(panel.kind > 0, read)
+    at = torch.arange(24)
+    near, residue = (layout.reads(at[:, None], at) for layout in (Near(8, 0), Residue(8, torch.inf, 0)))
+    assert bool((near | (panel.kind != 1)).all()) and bool((residue | (panel.kind != 2)).all())
+
+
+def test_reaching_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "100.0% of pairs" not in (out := shown(capsys, "Strided(3)")) and "in however many layers" in out
+    assert numbers(Strided(3), 24).reached == pytest.approx(1 / 3)
+
+
+# Pictures ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_is_drawn_as_it_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "Band(2, 0)", "--length", "4")
+    assert cells(out, "who reads whom")[:4] == ["██ · · ·", "████ · ·", "██████ ·", " ·██████"]
+
+
+@pytest.mark.parametrize("longest_one", [1, 8, 9, 64, 100, 500])
+def test_a_window_never_fills_its_drawing(longest_one: int) -> None:
+    size, step = span(longest_one, None, CELLS)
+    assert size == CELLS * step and (3 * longest_one <= size or size >= 2048)
+    assert step == 1 or 3 * longest_one > size // 2
+
+
+def test_a_cell_says_how_many_of_its_pairs_are_read() -> None:
+    kind = torch.zeros(5, 5, dtype=torch.long)
+    kind[0, 0], kind[0, 1], kind[1, 0], kind[4, 4] = 1, 2, 2, 1
+    panel = grid("", kind, 2)
+    assert panel.kind.tolist() == [[2, 0, 0], [0, 0, 0], [0, 0, 1]] and panel.level[0, 0] == 0.75
+    assert panel.level[2, 2] == 1 and panel.rows == ("0", "2", "4")
+
+
+def test_heads_and_layers_stand_side_by_side() -> None:
+    (picture,) = who_reads.pictures(Heads(Causal(), Band(1)), 6)
+    assert [panel.title for panel in picture.panels] == ["head 0: Causal()", "head 1: Band(1)"]
+    assert torch.equal(picture.panels[1].kind > 0, Band(1).matrix(6))
+    (page,) = found("longformer", ("d=16", "heads=2", "depth=3", "window=2,2,6"))
+    (picture,) = pictures(page, 16)
+    assert [panel.title.partition(":")[0] for panel in picture.panels] == ["layers 0, 1", "layer 2"]
+    whole = parse("Band(6) | Tokens(1) | Rows(1)").matrix(16)
+    assert torch.equal(picture.panels[1].kind > 0, whole) and picture.kinds == ("near", "wide")
+    assert torch.equal(picture.panels[1].kind == 2, parse("Rows(1)").matrix(16))
+
+
+@pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])
+def test_buckets_are_those_that_the_keys_are_in_and_sorted_they_are_blocks(make) -> None:
+    torch.manual_seed(0)
+    mechanism = make()
+    first, *later = next(buckets.pictures(mechanism, 12)).panels
+    torch.manual_seed(0)
+    layer = Attention(SharedQK(16, 2), mechanism)
+    (call,) = calls(layer, clustered(12, 16))
+    number = next(iter(buckets.tags_of(call).values()))
+    torch.manual_seed(0)
+    first, *later = next(buckets.pictures(mechanism, 12)).panels
+    same = (number[:, None] == number).any(-1)
+    alone = torch.eye(12, dtype=torch.bool) if isinstance(mechanism, LSH) else torch.zeros(12, 12, dtype=torch.bool)
+    expected = same.tril(-1) if isinstance(mechanism, LSH) else same.tril()
+    read = first.kind > 0
+    assert torch.equal(read & ~alone, expected & ~alone)
+    for n, panel in enumerate(later):
+        order = torch.tensor([int(name) for name in panel.rows])
+        assert number[order, n].tolist() == sorted(number[:, n].tolist())
+        assert torch.equal(panel.kind > 0, read[order][:, order])
+        assert bool((panel.kind[panel.level == 1] == (number[order, n] + 1).expand(12, 12)[panel.level == 1]).all())
+
+
+def test_slots_of_a_memory_are_those_that_it_hands_to_its_layer() -> None:
+    (picture,) = slots.pictures(Compressive(4, 4, 2, MeanPool(2)), 24)
+    kind = picture.panels[0].kind
+    row = kind[18].tolist()  # its segment is 16..19, the memory 12..15, two slots of two before that
+    assert row == [0] * 8 + [3, 3, 4, 4] + [2] * 4 + [1] * 3 + [0] * 5
+    (picture,) = slots.pictures(Hidden(5, 3), 20)
+    kind = picture.panels[0].kind
+    at = torch.arange(20)
+    inside = at[:, None] // 5 == at // 5
+    assert torch.equal(kind == 1, inside.tril()) and picture.kinds == ("own segment", "memory")
+    assert torch.equal(kind == 2, parse("Causal() & Segment(5, 3)").matrix(20) & ~inside)
+
+
+def test_the_four_pieces_of_global_tokens() -> None:
+    soft, hard = (
+        next(global_tokens.pictures(one.make(), 15)) for file, one in examples("depth") if file == "global_tokens"
+    )
+    kind = soft.panels[0].kind
+    assert (kind[:3, :3] == 1).all() and (kind[:3, 3:] == 2).all() and (kind[3:, :3] == 3).all()
+    assert torch.equal(kind[3:, 3:] == 4, Band(2).matrix(12))
+    kind = hard.panels[0].kind
+    for n in range(3):  # each reads the four tokens of its own segment alone
+        assert (kind[n, 3:] == 2).nonzero().flatten().tolist() == list(range(4 * n, 4 * n + 4))
+
+
+def test_a_line_of_steps_is_filled_while_tokens_take_it() -> None:
+    for kind, file, word in (
+        ("depth", "act", "steps"),
+        ("depth", "recurrent_act", "steps"),
+        ("depth", "early_exit", "exit"),
+    ):
+        make = next(one.make for name, one in examples(kind) if name == file)
+        torch.manual_seed(0)
+        layer = make().eval()
+        torch.manual_seed(1)
+        (picture,) = steps.pictures(layer, 7)
+        torch.manual_seed(1)
+        taken = layer(2 * torch.randn(1, 7, 16)).aux[word][0]
+        assert picture.panels[0].level.sum(0).tolist() == taken.tolist()
+
+
+def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
+    without = {"linear_transformer", "performer", "rfa"}
+    for name in members():
+        small = found(name, ("d=16", "heads=2", "depth=1"))
+        drawn = [one for page in small if page.heading == f"members/{name}" for one in pictures(page, 12)]
+        assert all(isinstance(one, Picture) and one.panels for one in drawn)
+        assert bool(drawn) != (name in without), name
+
+
+def test_places_are_named_as_a_reader_counts() -> None:
+    assert place_of("body.layers.3.layers.0") == "layer 3"
+    assert place_of("decoder.layers.2.layers.1") == "decoder layer 2 part 1"
+    assert joined(["layer 0", "layer 1", "layer 2"]) == "layers 0-2" and joined(["layer 1", "layer 3"]) == "layers 1, 3"
+    assert joined([""]) == "" and joined(["layer 2"]) == "layer 2"
+
+
+@pytest.mark.parametrize("text", ["Causal() & (Band(64) | Tokens(2))", "Heads(Full(), ~Block(4, 1))", "Fixed(8, 1)"])
+def test_a_pattern_is_spelled_as_one_would_write_it(text: str) -> None:
+    assert spelled(parse(text)) == text and parse(spelled(parse(text))) == parse(text)
+    assert longest(Full()) == 0 and longest(parse("Band(3) & Random(2, 5, seed=99)")) == 5
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "lsh.png"
+    assert f"the pictures are in {out}" in shown(capsys, "lsh", "--length", "6", "--out", str(out))
+    assert out.read_bytes().startswith(b"\x89PNG") and out.stat().st_size > 5000
+    assert "is no picture; give a file that ends in .png, .svg or .pdf" in refused(capsys, "band", "--out", "band.txt")
+    assert "its folder is not there" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
+    none = tmp_path / "none.png"
+    assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(none)) and not none.exists()
