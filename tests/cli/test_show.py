@@ -4,14 +4,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.cli.__main__ import run
-from kinformer.cli.docs import doc, heading
+from kinformer.cli.docs import arguments, doc, heading
 from kinformer.cli.find import FOLDERS, Page, Topic, found
 from kinformer.cli.page import pictures
 from kinformer.cli.parts import named
-from kinformer.cli.pictures import buckets, global_tokens, slots, steps, who_reads
+from kinformer.cli.pictures import buckets, global_nodes, slots, steps, who_reads
 from kinformer.cli.pictures.support.layers import calls, clustered, joined, place_of
 from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
 from kinformer.cli.pictures.support.spelled import longest, spelled
@@ -64,8 +66,7 @@ def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = shown(capsys, "lsh", "--length", "4")
-    order = ["LSH(heads, k_dim, buckets", "y_i = sum", "Choose it", "heads: int\n", "Source: Kitaev", "who reads whom",
-             "beside it", "Rotations"]  # fmt: skip
+    order = ["LSH(heads, k_dim, buckets", "heads: int\n", "Source: Kitaev", "who reads whom", "beside it", "Hashed  "]
     places = [out.index(word) for word in order]
     assert places == sorted(places)
     assert "jaxtyping" not in out and "kinformer.core" not in out
@@ -154,21 +155,36 @@ def test_a_member_with_its_keywords(capsys: pytest.CaptureFixture[str]) -> None:
 # Docstrings ----------------------------------------------------------------------------------------------------------
 
 
+class Told:
+    """What it is, in one line.
+
+    y = a x + b over all of it,
+    on two lines.
+
+    Choose it to read this.
+
+        Told(1)
+
+    a, b: two numbers
+        that stand together.
+    c: a third one.
+
+    Errors: ValueError for a=0. Source: Somebody, 2020, section 2.
+    """
+
+    def __init__(self, a: int, b: float = 1.0, *, c: Float[Tensor, "B T"] | None = None):
+        pass
+
+
 def test_a_docstring_is_taken_apart() -> None:
-    told = doc(LSH)
-    assert told.first.startswith("Softmax attention over S_i") and told.equations[0].startswith("y_i = sum")
-    assert set(told.arguments) == {
-        ("heads",),
-        ("k_dim",),
-        ("buckets",),
-        ("rounds",),
-        ("pattern",),
-        ("scale",),
-        ("seed",),
-    }
-    assert told.arguments["seed",].endswith("with its precision.") and told.source.startswith("Kitaev")
-    assert told.errors.startswith("NoState from `start`") and len(told.prose) == 1
-    assert heading("Band", Band) == "Band(left, right=None)"
+    told = doc(Told)
+    assert told.first == "What it is, in one line." and told.equations == ["y = a x + b over all of it, on two lines."]
+    assert told.prose == ["Choose it to read this.", "    Told(1)"]
+    assert told.arguments == {("a", "b"): "two numbers that stand together.", ("c",): "a third one."}
+    assert (told.errors, told.source) == ("ValueError for a=0.", "Somebody, 2020, section 2.")
+    assert heading("Told", Told) == "Told(a, b=1.0, *, c=None)"
+    rows = list(arguments(Told, told))
+    assert rows[0] == ("a, b: int", "two numbers that stand together.") and rows[1][0] == "c: Float [B T] | None = None"
 
 
 def test_no_page_of_a_window_promises_a_cost() -> None:
@@ -294,14 +310,15 @@ def test_slots_of_a_memory_are_those_that_it_hands_to_its_layer() -> None:
 
 def test_the_four_pieces_of_global_tokens() -> None:
     soft, hard = (
-        next(global_tokens.pictures(one.make(), 15)) for file, one in examples("depth") if file == "global_tokens"
+        next(global_nodes.pictures(one.make(), 15)) for file, one in examples("depth") if file == "global_tokens"
     )
     kind = soft.panels[0].kind
     assert (kind[:3, :3] == 1).all() and (kind[:3, 3:] == 2).all() and (kind[3:, :3] == 3).all()
     assert torch.equal(kind[3:, 3:] == 4, Band(2).matrix(12))
     kind = hard.panels[0].kind
-    for n in range(3):  # each reads the four tokens of its own segment alone
+    for n in range(3):  # each reads the four tokens of its own segment alone, and these read it alone
         assert (kind[n, 3:] == 2).nonzero().flatten().tolist() == list(range(4 * n, 4 * n + 4))
+        assert (kind[3:, n] == 3).nonzero().flatten().tolist() == list(range(4 * n, 4 * n + 4))
 
 
 def test_a_line_of_steps_is_filled_while_tokens_take_it() -> None:

@@ -13,7 +13,7 @@ from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.core.layout import Layout
 from kinformer.core.parts import parts
 from kinformer.core.pattern import Heads, Pattern, pairs
-from kinformer.depth.global_tokens import GlobalTokens
+from kinformer.depth.global_nodes import GlobalNodes
 
 HEADS, PANELS = 4, 6  # the most that are drawn
 
@@ -37,7 +37,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     others = (
         set()
         if not isinstance(example, nn.Module)
-        else {inside for one in example.modules() if isinstance(one, GlobalTokens) for inside in one.modules()}
+        else {inside for one in example.modules() if isinstance(one, GlobalNodes) for inside in one.modules()}
     )
     for places, found in reading(example, others):
         known = [one for one in found if one.itself and not tagged(one.mechanism)]
