@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.checks import a_flag, one_of
+from kinformer.core.example import Example
 from kinformer.maps.support.drawn import Directions, Lengths
 
 Stabiliser = Literal["token", "sequence"]
@@ -71,9 +72,14 @@ class FAVOR(Directions):
         return (phi + self.eps) * u.shape[-1] ** -0.5, constant
 
 
+SCALED = "the published form scales every key by the largest of the call, which its eps lets be felt"
 EXAMPLES = (
     lambda: FAVOR(8, 16),
     lambda: FAVOR(8, 12, eps=0.0, hyperbolic=True, redraw=2, seed=1),
     lambda: FAVOR(8, 12, orthogonal=False),
     lambda: FAVOR(8, 12, lengths="equal"),
+    Example(
+        lambda: FAVOR(8, 12, eps=1e-4, stabiliser="sequence"),
+        breaks={law: SCALED for law in ("chunk", "gradients", "padding", "peek")},
+    ),
 )

@@ -62,11 +62,11 @@ def performer(
             return FAVOR(
                 width, features, eps=1e-6 if eps is None else eps, hyperbolic=kernel == "hyperbolic",
                 orthogonal=orthogonal, lengths=lengths, redraw=anew, seed=n,
-            )  # fmt: skip
+            )
         return GeneralisedKernel(
             width, features, f=kernel, eps=1e-3 if eps is None else eps, orthogonal=orthogonal, lengths=lengths,
             redraw=anew, seed=n,
-        )  # fmt: skip
+        )
 
     def block(n: int) -> PreNorm:
         map = features_of(n)

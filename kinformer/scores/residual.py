@@ -6,21 +6,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import within
+from kinformer.core.checks import a_part, within
 from kinformer.core.layer import PerPair, Want
 from kinformer.core.request import Request
 from kinformer.core.score import Score
+from kinformer.core.scores import mask
+from kinformer.mechanisms.explicit import PairMap
 from kinformer.scores.product import Product
 
 
 class ResidualScores(Score):
-    """own * scale q_i.k_j + below * (score of i and j in the block beneath): each block refines what that attended to.
+    """own * scale q_i.k_j + below * g(score of i and j in the block beneath): each block refines what that attended to.
 
     With both weights 1 it is RealFormer's, for no parameters and hardly any time: `Explicit(pattern,
     score=ResidualScores(), up=True)` in every block. The lowest block, which has none beneath, takes the product as it
     is. Scores grow with depth. A pair that a bias beneath shut out (-inf) stays out, unless `below` is 0.
 
-    own, below: the weights of the two; 1 and 1 in RealFormer.
+    own, below: the weights of the two; 1 and 1 in RealFormer, 1 / n and 1 - 1 / n in block n of its running mean.
+    change: g, what becomes of all scores from beneath at once, such as `MixHeads(heads)`; they stay as they are unless
+        given.
 
     Errors: ValueError for scores from below of other pairs or of another number of heads. Source: He et al., 2020,
     arXiv:2012.11747; weights: prior from lower modules in Lin et al., 2021, arXiv:2106.04554.
@@ -28,8 +32,11 @@ class ResidualScores(Score):
 
     wants = (Want("scores", optional=True),)
 
-    def __init__(self, own: float = 1.0, below: float = 1.0):
+    def __init__(self, own: float = 1.0, below: float = 1.0, change: PairMap | None = None):
         super().__init__()
+        self.change = (
+            None if change is None else a_part("change", change, PairMap, "a PairMap, such as MixHeads(heads)")
+        )
         self.own, self.below = (within(n, w, -math.inf, math.inf) for n, w in (("own", own), ("below", below)))
         self.product = Product()
 
@@ -40,6 +47,8 @@ class ResidualScores(Score):
         beneath = checked(sent, request, tuple(own.shape))
         if not self.below:
             return self.own * own
+        if self.change is not None:
+            beneath = self.change(beneath, mask(request))
         out = beneath == -torch.inf
         # neither the weight nor its gradient may meet -inf: a negative one would make it +inf
         found = self.own * own + self.below * torch.where(out, 0.0, beneath)
@@ -73,4 +82,10 @@ def checked(sent: object, request: Request, shape: tuple[int, ...]) -> Float[Ten
     return sent.scores
 
 
-EXAMPLES = (ResidualScores, lambda: ResidualScores(0.7, 0.3))
+def _changed() -> ResidualScores:
+    from kinformer.mechanisms.talking_heads import MixHeads
+
+    return ResidualScores(0.7, 0.3, MixHeads(2))
+
+
+EXAMPLES = (ResidualScores, lambda: ResidualScores(0.7, 0.3), _changed)

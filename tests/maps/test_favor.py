@@ -171,6 +171,21 @@ def test_no_query_is_left_empty_by_small_weights(form):
     assert (y.double() - exact).abs().max() < 1e-3 and (lse.double() - exact_lse).abs().max() < 1e-3
 
 
+@pytest.mark.parametrize("hyperbolic", [False, True])
+@pytest.mark.parametrize("eps", [1e-6, 0.0])
+@pytest.mark.parametrize("k_dim", [8, 256, 1024])
+def test_single_precision_stays_finite_at_any_width(k_dim, eps, hyperbolic):
+    """A10: in values and gradients, for long vectors and one along a direction; with its eps no query is left empty."""
+    map, (q, k, v) = FAVOR(k_dim, 32, eps=eps, hyperbolic=hyperbolic), 30 * torch.randn(3, 1, 2, 9, k_dim)
+    k[:, :, 4] = 100 * map.directions[3]
+    for form in (LinearAttention, FullLinearAttention):
+        given = [x.float().requires_grad_() for x in (q, k, v)]
+        read = call(form(map.float()), *given).y
+        assert read.y.isfinite().all() and not (read.lse.isnan() | read.lse.isposinf()).any()
+        assert all(one.isfinite().all() for one in torch.autograd.grad(read.y.square().sum(), given))
+        assert not eps or read.lse.isfinite().all()
+
+
 DTYPES = (torch.float32, torch.float64)
 
 

@@ -1,5 +1,7 @@
 """ResidualScores: its equation, which pairs it refuses, how seldom it looks, and what -inf from below becomes."""
 
+import inspect
+
 import pytest
 import torch
 from torch import Tensor
@@ -13,7 +15,8 @@ from kinformer.core.scores import scores
 from kinformer.core.state import shared
 from kinformer.depth.stack import Stack
 from kinformer.execute import read
-from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.explicit import Explicit, PairMap
+from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from kinformer.scores.residual import ResidualScores
@@ -40,6 +43,27 @@ def test_the_equation(weights: tuple[float, float]) -> None:
         own = request.queries.q[b, h, i] @ request.keys.k[b, h, j] / 2
         want = weights[0] * own + weights[1] * sent.scores[b, h, i, j]
         torch.testing.assert_close(found[b, h, i, j], want, rtol=0, atol=1e-12)
+
+
+class Doubled(PairMap):
+    """A stand-in for g: twice the score, and of the reversed heads."""
+
+    def forward(self, x, mask):
+        assert mask.dtype == torch.bool
+        return 2 * x.flip(1)
+
+
+def test_what_comes_from_below_is_changed_first() -> None:
+    """Row 100's w1 A + w2 g(A beneath); a pair that g leaves shut out stays out."""
+    sent = torch.randn(2, 3, 5, 5)
+    sent[0, 0, 2, 1] = -torch.inf
+    request = given(PerPair(sent, POS, POS), ResidualScores(0.7, -0.3, Doubled()), pattern=Causal())
+    own = request.queries.q @ request.keys.k.mT / 2
+    want = (0.7 * own - 0.3 * 2 * sent.flip(1)).masked_fill(sent.flip(1) == -torch.inf, -torch.inf)
+    torch.testing.assert_close(scores(request), want, rtol=0, atol=1e-12)
+    assert (want == -torch.inf).sum() == 1 and want[0, 2, 2, 1] == -torch.inf
+    with pytest.raises(ValueError, match="change is the class MixHeads; give a PairMap"):
+        inspect.unwrap(ResidualScores.__init__)(ResidualScores.__new__(ResidualScores), change=MixHeads)
 
 
 def test_the_lowest_block_takes_the_product_as_it_is() -> None:

@@ -80,7 +80,8 @@ def divided(
     if level is None:
         return Read(read[..., :-1].to(queries.q.dtype), None)
     divisor = map.denominator(read[..., -1])
-    some = divisor != 0
+    # what is so small has lost digits of its own, and its gradients overflow: 8e-31 in float32
+    some = divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny
     safe = torch.where(some, divisor, 1.0)
     y = torch.where(some[..., None], read[..., :-1] / safe[..., None], 0.0).to(queries.q.dtype)
     return Read(y, None if map.signed else torch.where(some, safe.log() + level.flatten(1, 2), -torch.inf))
