@@ -8,26 +8,29 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
-from kinformer.depth.act import Halt, Halting, Mix, weighted
+from kinformer.depth.act import Halt, Halting, Mix, running, weighted
 
 
 class Carried(NamedTuple):
-    """The cell's state after the last real token."""
+    """The state after the last real token, and the memory cells of an LSTM, else of width 0."""
 
     s: Float[Tensor, "B D"]
+    c: Float[Tensor, "B C"]
 
 
 class RecurrentACT(Layer):
     """Adaptive computation time in Graves' own form: s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N.
 
-    The state after a token is the `mix` of its steps' states, and the layer's y. It reports `ponder`, `steps` and
+    The state after a token is the `mix` of its steps' states, and the layer's y: with Graves' weights, which add up to
+    1, a linear head makes of it the mix of the steps' outputs, as the paper has it. It reports `ponder`, `steps` and
     `remainder` per token as `ACT` does. Choose it to see what adaptive time is worth without attention. It reads array
-    order as time; padding leaves the state alone.
+    order as time; padding leaves the state alone. Unless compiled, a step that no row takes is not computed.
 
     d: the width.
     steps: the most that a token can take.
     halting: when it stops.
-    cell: `cell(input, s)` maps d + 1 and d numbers to d: a plain `nn.RNNCell` unless given.
+    cell: `cell(input, s)` maps d + 1 and d numbers to d: a plain `nn.RNNCell` unless given. Of an `nn.LSTMCell` the
+        memory cells are mixed as the state is; halting and y see the state alone.
     mix: how the states make y, `weighted` as in Graves.
 
     Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also`, and for less than one step. Source: Graves,
@@ -39,34 +42,39 @@ class RecurrentACT(Layer):
         self.d, self.steps, self.mix = at_least("d", d, 1), at_least("steps", steps, 1), mix
         self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
         self.cell = cell or nn.RNNCell(d + 1, d)
+        self.cells = d if isinstance(cell, nn.LSTMCell) else 0
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Carried:
         new = room(self, batch, length, dtype, device)
-        return Carried(torch.zeros(batch, self.d, dtype=new.dtype, device=new.device))
+        return self._empty(batch, torch.empty(0, dtype=new.dtype, device=new.device))
 
     def forward(self, x: Float[Tensor, "B T D"], state: Carried | None, ctx: Context) -> Out:
         _in_order(ctx)
-        s = x.new_zeros(len(x), self.d) if state is None else state.s.to(x.dtype)
+        now = self._empty(len(x), x) if state is None else Carried(state.s.to(x.dtype), state.c.to(x.dtype))
         real = ctx.pos >= 0
         ys, halts = [], [self.halting.start(real[:, :0], x)]
         for t in range(x.shape[1]):
-            new, halt = self._ponder(x[:, t], s, real[:, t])
-            s = torch.where(real[:, t, None], new, s)
-            ys.append(s[:, None])
+            new, halt = self._ponder(x[:, t], now, real[:, t])
+            now = Carried(*(torch.where(real[:, t, None], *pair) for pair in zip(new, now, strict=True)))
+            ys.append(now.s[:, None])
             halts.append(Halt(*(leaf[:, None] for leaf in halt)))
         halt = Halt(*(torch.cat(leaves, 1) for leaves in zip(*halts, strict=True)))
-        kept = None if state is None else Carried(s.to(state.s.dtype))
+        kept = None if state is None else Carried(now.s.to(state.s.dtype), now.c.to(state.c.dtype))
         return Out(torch.cat([x[:, :0], *ys], 1), kept, halt.report())
 
-    def _ponder(
-        self, x: Float[Tensor, "B D"], s: Float[Tensor, "B D"], real: Bool[Tensor, " B"]
-    ) -> tuple[Float[Tensor, "B D"], Halt]:
-        halt, y = self.halting.start(real, x), torch.zeros_like(s)
+    def _ponder(self, x: Float[Tensor, "B D"], now: Carried, real: Bool[Tensor, " B"]) -> tuple[Carried, Halt]:
+        halt, mixed = self.halting.start(real, x), self._empty(len(x), x)
         for n in range(self.steps):
-            s = self.cell(torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1), s)
-            weight, halt = self.halting(s, halt, n == self.steps - 1)
-            y = self.mix(y, s, weight)
-        return y, halt
+            if n and not torch.compiler.is_compiling() and not bool(halt.alive.any()):
+                break
+            z = torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1)
+            now = Carried(*self.cell(z, (now.s, now.c))) if self.cells else Carried(self.cell(z, now.s), now.c)
+            weight, halt = self.halting(now.s, halt, n == self.steps - 1)
+            mixed = Carried(*(self.mix(old, one, weight) for old, one in zip(mixed, now, strict=True)))
+        return mixed, halt
+
+    def _empty(self, batch: int, like: Tensor) -> Carried:
+        return Carried(like.new_zeros(batch, self.d), like.new_zeros(batch, self.cells))
 
 
 def _in_order(ctx: Context) -> None:
@@ -83,4 +91,5 @@ def _in_order(ctx: Context) -> None:
 EXAMPLES = (
     lambda: RecurrentACT(16, 3, Halting(16, epsilon=0.1, bias=-0.5)),
     lambda: RecurrentACT(16, 2, Halting(16), cell=nn.GRUCell(17, 16)),
+    lambda: RecurrentACT(16, 2, Halting(16, bias=-0.5), cell=nn.LSTMCell(17, 16), mix=running),
 )

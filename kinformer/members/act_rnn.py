@@ -1,0 +1,39 @@
+"""ACT: a recurrent network that takes as many steps for a token as it needs."""
+
+from typing import Literal
+
+from torch import nn
+
+from kinformer.core.checks import one_of
+from kinformer.depth.act import Halting, Last, running, weighted
+from kinformer.depth.recurrent_act import RecurrentACT
+from kinformer.discover import member
+from kinformer.models.lm import LM
+
+Cell = Literal["rnn", "gru", "lstm"]
+
+
+@member
+def act_rnn(
+    d: int = 256, depth: int = 5, cell: Cell = "rnn", mix: Literal["weighted", "running"] = "weighted",
+    last: Last = "remainder", strict: bool = False, ponder: float = 0.01, epsilon: float = 0.01, bias: float = 1.0,
+    vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """Adaptive computation time (Graves, 2016, arXiv:1603.08983): a recurrent network that ponders each token.
+
+    Choose it to see what adaptive time is worth without attention; it is no rival of a Transformer. A token takes up to
+    `depth` steps of the `cell` and stops once its halting sum reaches 1 - `epsilon` (`strict`: exceeds). It pays
+    `ponder` for each: the paper's tau, from 1e-4 to 1e-1 there. `bias` is the halting unit's at first. The paper has a
+    plain network for parity and an LSTM for language, which starts slower. `mix` and `last` also have the forms of the
+    Universal Transformer. It trains on consecutive text, its state carried on.
+    """
+    kinds = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+    unit = Halting(d, epsilon=epsilon, bias=bias, last=last, strict=strict)
+    one_of("mix", mix, ("weighted", "running"))
+    body = RecurrentACT(
+        d, depth, unit, cell=kinds[one_of("cell", cell, Cell)](d + 1, d), mix=weighted if mix == "weighted" else running
+    )
+    return LM(vocab, d, body, tie=False, scale=d**0.5, dropout=dropout, penalties={"ponder": ponder}, lanes=True)
+
+
+EXAMPLES = (lambda: act_rnn(d=16, depth=3, cell="rnn", vocab=11),)
