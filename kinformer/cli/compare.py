@@ -31,17 +31,18 @@ def compare(
     from kinformer.cli.errors import UserError
     from kinformer.cli.picture import draw
     from kinformer.cli.results import Results, compressed, lengths, measured, settled
-    from kinformer.cli.training import learn, make_folder, prepare, spare
+    from kinformer.cli.training import learn, make_folder, prepare, readable, spare
 
     job = prepare(data, None, minutes, batch, length, lr, seed)
-    make_folder(out)
+    results = Results(settled(job, minutes), compressed(job), [])
     named = list(zip(titles(wanted), wanted, strict=True))
     for title, one in named:
         model = one.build(seed)
+        readable(model, job)
         spare(out / folder_name(title), model)
         if not model.predicts_next:
             raise UserError(f"{one.text!r} fills in hidden bytes, and compare takes members that predict the next one")
-    results = Results(settled(job, minutes), compressed(job), [])
+    make_folder(out)
     for place, (title, one) in enumerate(named):
         folder = out / folder_name(title)
         model = one.build(seed)

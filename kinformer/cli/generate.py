@@ -13,7 +13,8 @@ from kinformer.cli.options import SEED, Own, Temperature
 
 def generate(
     folder: Annotated[Path, typer.Argument(help="A folder that train or compare wrote.")],
-    prompt: Annotated[str, typer.Option(help="The text to go on from.")],
+    prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
+    source: Annotated[str | None, typer.Option(help="The source, for what was trained on pairs.")] = None,
     tokens: Annotated[int, typer.Option(help="How many bytes to write.", min=1)] = 200,
     temperature: Temperature = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest alone.", min=1)] = None,
@@ -27,29 +28,44 @@ def generate(
 
     To stdout, as it comes; bytes that are no UTF-8 are shown as �.
     """
-    if not prompt:
-        raise UserError("the prompt is empty; give --prompt at least one character")
+    for name, given in (("prompt", prompt), ("source", source)):
+        if given == "":
+            raise UserError(f"the {name} is empty; give --{name} at least one character")
     if top_p is not None and not 0 < top_p <= 1:
         raise UserError(f"--top-p {top_p:g} is no probability above 0 and up to 1; 1 draws from all")
     from kinformer.cli.writing import decodes, write
 
     model = _loaded(folder, member)
+    _asked(model, prompt, source)
+    start, read = (prompt or "").encode(), None if source is None else source.encode()
     with from_user(ValueError, LookupError):
-        if not decodes(model, len(prompt.encode()) + tokens):
+        if not decodes(model, len(start) + tokens):
             print("this model has no state, so each token reads the whole text again", file=sys.stderr)
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder, heard = codecs.getincrementaldecoder("utf-8")("replace"), list[int]()
 
     def say(token: int) -> None:
-        print(decoder.decode(bytes([min(token, 255)])), end="", flush=True)
+        if token != getattr(model, "end", None):
+            heard.append(token)
+            print(decoder.decode(bytes([min(token, 255)])), end="", flush=True)
 
-    print(prompt, end="", flush=True)
+    print(prompt or "", end="", flush=True)
     drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     try:
         with from_user(ValueError, LookupError), noted():
-            _, milliseconds = write(model, prompt.encode(), tokens, hear=say, **drawing)
+            _, milliseconds = write(model, start, tokens, source=read, hear=say, **drawing)
     finally:
         print(decoder.decode(b"", final=True))
-    print(f"{tokens} bytes, {milliseconds:.1f} ms each", file=sys.stderr)
+    print(f"{len(heard)} bytes, {milliseconds:.1f} ms each", file=sys.stderr)
+
+
+def _asked(model: Any, prompt: str | None, source: str | None) -> None:
+    """UserError where what a model writes from is missing, or is given to one that does not read it."""
+    if model.reads == "pairs" and source is None:
+        raise UserError("this model writes from a source; give --source TEXT")
+    if model.reads != "pairs" and source is not None:
+        raise UserError("this model reads no source; give --prompt TEXT alone")
+    if model.reads != "pairs" and prompt is None:
+        raise UserError("there is nothing to go on from; give --prompt TEXT")
 
 
 def _loaded(folder: Path, member: str | None) -> Any:

@@ -22,10 +22,10 @@ def train(
     lr: Rate = None,
     seed: Seed = SEED,
 ) -> None:
-    """Train a member on a text.
+    """Train a member on a text, or one that reads pairs, like transformer, on pairs=FILE.tsv.
 
     The best of it by bits per byte on valid is kept in a folder that `generate` reads. A member that fills in hidden
-    bytes, like bert, is judged by its bits per masked byte.
+    bytes, like bert, is judged by its bits per masked byte; one that reads pairs by the bits of each byte of a target.
 
     It saves every ten seconds until valid is first measured, then at each of the six measurements that finds it better
     than before, and at Ctrl-C.
@@ -34,14 +34,15 @@ def train(
         raise UserError("give one of --steps N and --minutes M")
     one = wanted(member, keywords or ())
 
-    from kinformer.cli.training import learn, prepare, spare
+    from kinformer.cli.training import learn, prepare, readable, spare
 
     job = prepare(data, steps, minutes, batch, length, lr, seed)
     model = one.build(seed)
+    readable(model, job)
     spare(out, model)
     history = learn(one.text, model, job, out)
     best = history.best
     print(
-        f"{one.text}: {best.valid:.3f} {history.metric.name} on the first {job.valid_bytes:,} bytes of valid "
+        f"{one.text}: {best.valid:.3f} {history.metric.name} on {job.measured} "
         f"at step {best.step:,}, {history.speed:,.0f} tokens/s; in {out}"
     )

@@ -8,12 +8,13 @@ import torch
 from rich.console import Console
 
 from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user, noted
+from kinformer.data.pairs import Pairs
 from kinformer.data.spec import read_spec
 from kinformer.data.text import Text
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import occupied
 from kinformer.train.history import History
-from kinformer.train.loop import TrainingStopped, train
+from kinformer.train.loop import TrainingStopped, stream, train
 from kinformer.train.progress import show
 from kinformer.train.settings import Settings
 
@@ -22,9 +23,24 @@ from kinformer.train.settings import Settings
 class Job:
     """What is the same for every member of a comparison."""
 
-    text: Text
+    data: Text | Pairs
     budget: Budget
     settings: Settings
+
+    @property
+    def text(self) -> Text:
+        """The data where it is a text; UserError where it is none."""
+        if not isinstance(self.data, Text):
+            raise UserError(f"compare takes a text, and {self.data.name} came; write text=stdlib or text=PATH")
+        return self.data
+
+    @property
+    def measured(self) -> str:
+        """What of valid is measured, in words."""
+        if isinstance(self.data, Text):
+            return f"the first {self.valid_bytes:,} bytes of valid"
+        kept = self.data.within(self.settings.length).measured(self.settings.valid_bytes)
+        return f"{sum(map(len, kept)):,} pairs of valid"
 
     @property
     def valid_bytes(self) -> int:
@@ -35,11 +51,17 @@ class Job:
 def prepare(
     data: str, steps: int | None, minutes: float | None, batch: int, length: int, lr: float | None, seed: int
 ) -> Job:
-    """The text, the budget and the settings that options give; UserError where one makes no sense."""
+    """The data, the budget and the settings that options give; UserError where one makes no sense."""
     with from_user(ValueError, OSError):
         budget: Budget = Steps(steps) if steps is not None else Minutes(minutes or 0.0)
         settings = Settings(batch=batch, length=length, lr=lr, seed=seed)
         return Job(read_spec(data), budget, settings)
+
+
+def readable(model: Any, job: Job) -> None:
+    """UserError where the model does not read such data, or there is too little of it."""
+    with from_user(ValueError):
+        stream(model, job.data, job.settings)
 
 
 def make_folder(out: Path) -> None:
@@ -68,7 +90,7 @@ def learn(name: str, model: Any, job: Job, folder: Path) -> History:
     model.to(device())
     try:
         with show(Console(stderr=True), name) as shown, from_user(ValueError, LookupError), noted():
-            return train(model, job.text, job.budget, job.settings, folder=folder, show=shown)
+            return train(model, job.data, job.budget, job.settings, folder=folder, show=shown)
     except KeyboardInterrupt as stop:
         raise UserError(str(stop) or "stopped", INTERRUPTED) from stop
     except (OSError, TrainingStopped) as error:

@@ -33,13 +33,14 @@ def write(
     prompt: bytes,
     tokens: int,
     *,
+    source: bytes | None = None,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
     seed: int | None = None,
     hear: Callable[[int], None] = lambda token: None,
 ) -> tuple[bytes, float]:
-    """What a model writes after a prompt, and the milliseconds that a token took (the median, the prompt left out).
+    """What a model writes after a prompt or from a source, and the milliseconds of a token (the median of new ones).
 
     A model without a state reads all anew for each token. `hear` is told each byte once it is drawn.
     Raises ValueError for a model that predicts no next token, and what `generate` raises.
@@ -51,8 +52,12 @@ def write(
         times.append(monotonic())
 
     recompute = not decodes(model, len(prompt) + tokens)
-    rows = torch.tensor([list(prompt)], device=device_of(model))
+    begin = [] if source is None else [model.begin]
+    rows = torch.tensor([[*begin, *prompt]], device=device_of(model))
     drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    if source is not None:
+        drawing["source"] = torch.tensor([list(source)])
     written = generate(model, rows, tokens, **drawing, recompute=recompute, hear=drawn)
+    new = [token for token in written[0, rows.shape[1] :].tolist() if 0 <= token != getattr(model, "end", None)]
     spent = [after - before for before, after in pairwise(times)]
-    return bytes(min(token, 255) for token in written[0, len(prompt) :].tolist()), 1000 * median(spent or [0.0])
+    return bytes(min(token, 255) for token in new), 1000 * median(spent or [0.0])

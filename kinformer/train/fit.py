@@ -6,6 +6,7 @@ from typing import Any
 
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
+from kinformer.data.pairs import Pairs
 from kinformer.data.spec import read_spec
 from kinformer.data.text import Text
 from kinformer.train.budget import Budget, Minutes, Steps
@@ -16,7 +17,7 @@ from kinformer.train.settings import Settings
 
 def fit(
     model: Model,
-    data: str | Text | Batches | Callable[[int], Any] | Iterable[Any],
+    data: str | Text | Pairs | Batches | Callable[[int], Any] | Iterable[Any],
     *,
     minutes: float | None = None,
     steps: int | None = None,
@@ -30,11 +31,12 @@ def fit(
     """Train a model where it is, and say what happened: `fit(gpt(d=64), "text=stdlib", minutes=2, out="runs/gpt")`.
 
     model: anything that a member function makes, or a Model of your own.
-    data: "text=PATH" or "text=stdlib", a Text, or, for what reads no text, Batches(train, valid); batches that are
-        taken in turn may be given as they are.
+    data: "text=PATH" or "text=stdlib", for what reads pairs "pairs=FILE.tsv", a Text, Pairs, or, for what reads
+        neither, Batches(train, valid); batches that are taken in turn may be given as they are.
     minutes, steps: how long: minutes of training, measuring not counted, or optimiser steps. One of the two.
     out: a folder for the best model by its metric on valid, and for history.json; nothing is kept without one.
-    batch, length: windows or lanes in a batch of text, 16, and tokens in each, 256. Other data brings its own.
+    batch, length: windows or lanes in a batch of text, 16, and tokens in each, 256; pairs in a batch, and the longest
+        side of one. Other data brings its own.
     lr: the highest learning rate; that of the member's recipe unless given.
     seed: of the windows, and of what chance there is in training.
     resume: not there yet.
@@ -54,7 +56,7 @@ def fit(
     return train(model, _data(data), budget, settings, folder=None if out is None else Path(out))
 
 
-def _data(data: Any) -> Text | Batches:
+def _data(data: Any) -> Text | Pairs | Batches:
     if isinstance(data, str):
         return read_spec(data)
-    return data if isinstance(data, Text | Batches) else Batches(data)
+    return data if isinstance(data, Text | Pairs | Batches) else Batches(data)

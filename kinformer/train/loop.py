@@ -1,11 +1,12 @@
 """The training loop, plain: a batch, a step, now and then a measurement and a checkpoint."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from kinformer.core.model import Model
 from kinformer.core.state import detach
 from kinformer.data.batches import Batches, on, tokens_of
 from kinformer.data.lanes import Lanes
+from kinformer.data.pairs import Pairs
 from kinformer.data.text import Text
 from kinformer.data.windows import Windows
 from kinformer.train.after_step import after_step
@@ -31,6 +33,7 @@ from kinformer.train.settings import Settings
 
 EVERY = 10.0  # seconds between saves before the first measurement
 TEXTS = ("text", "masked")  # what models read that learn from a text alone
+Data = Text | Pairs | Batches
 
 
 class TrainingStopped(RuntimeError):
@@ -40,7 +43,7 @@ class TrainingStopped(RuntimeError):
 class Training:
     """A training under way: the model, its optimiser, the state that it carries, and what it did so far."""
 
-    def __init__(self, model: Any, data: Text | Batches, settings: Settings, folder: Path | None, show: Show) -> None:
+    def __init__(self, model: Any, data: Data, settings: Settings, folder: Path | None, show: Show) -> None:
         self.model, self.data, self.settings, self.folder, self.show = model, data, settings, folder, show
         self.stream: Lanes | Windows | Batches = stream(model, data, settings)
         self.recipe = settings.recipe(model)
@@ -112,8 +115,8 @@ class Training:
         write(self.folder / "history.json", done.text().encode())
 
     def _score(self) -> Measured:
-        if isinstance(self.data, Batches):
-            return evaluate_batches(self.model, self.data.measured)
+        if not isinstance(self.data, Text):
+            return evaluate_batches(self.model, cast(Batches, self.stream).measured)
         self.show.measuring(min(len(self.data.valid), self.settings.valid_bytes))
         return evaluate(self.model, self.data.valid, self.settings.length, self.settings.valid_bytes)
 
@@ -130,15 +133,18 @@ class Training:
         raise KeyboardInterrupt(f"stopped at step {self.history.step:,}; the weights are kept{self._place}")
 
 
-def stream(model: Model, data: Text | Batches, settings: Settings) -> Lanes | Windows | Batches:
+def stream(model: Model, data: Data, settings: Settings) -> Lanes | Windows | Batches:
     """What the model learns from, step by step; ValueError where the data is not what it reads."""
     if isinstance(data, Batches):
         return data
-    name = type(model).__name__
-    if model.reads not in TEXTS:
-        raise ValueError(f"a {name} reads {model.reads}, and a text came; give Batches of what it reads")
+    name, pairs = type(model).__name__, isinstance(data, Pairs)
+    if model.reads not in (("pairs",) if pairs else TEXTS):
+        instead = {"pairs": "pairs=FILE.tsv", **dict.fromkeys(TEXTS, "text=PATH")}.get(model.reads, "Batches of that")
+        raise ValueError(f"a {name} reads {model.reads}, and {'pairs' if pairs else 'a text'} came; give {instead}")
     if (vocab := getattr(model, "vocab", 256)) < 256:
         raise ValueError(f"a text has 256 kinds of bytes, and this {name} knows {vocab}; give it vocab=256")
+    if isinstance(data, Pairs):
+        return data.batches(settings.batch, settings.length, settings.seed, settings.valid_bytes)
     if len(data.valid) < 2:
         raise ValueError(f"{data.name} leaves {len(data.valid)} bytes to validate on, and 2 are needed; give more text")
     if model.lanes:
@@ -148,7 +154,7 @@ def stream(model: Model, data: Text | Batches, settings: Settings) -> Lanes | Wi
 
 def train(
     model: Model,
-    data: Text | Batches,
+    data: Data,
     budget: Budget,
     settings: Settings | None = None,
     *,
@@ -158,7 +164,8 @@ def train(
     """Train a model on data; the best of it by its metric on valid is kept in the folder, where one is given.
 
     Before valid is first measured the folder holds the model as it is, saved every ten seconds.
-    A model that asks for `lanes` is trained on them, its state carried and detached; another on random windows. After
+    A model that asks for `lanes` is trained on them, its state carried and detached; another on random windows. Pairs
+    with a side longer than a window are left out, and a warning says how many. After
     every optimiser step each module that has `after_step(progress, stats)` is called with its own stats. Ctrl-C saves
     what there is and raises KeyboardInterrupt; a loss or gradient that is not finite raises TrainingStopped before it
     touches a weight, and a full disk raises OSError: what was saved before is kept. Raises ValueError where a text is
@@ -169,6 +176,15 @@ def train(
     refuse_ahead(model, settings.length)
     if isinstance(data, Text):
         model.trained_length = settings.length
+    if isinstance(data, Pairs):
+        kept = data.within(settings.length)
+        model.trained_length = kept.longest
+        if left_out := len(data.train) - len(kept.train):
+            warnings.warn(
+                f"{left_out:,} of {len(data.train):,} pairs have a side of more than {settings.length:,} bytes and are "
+                "left out; give a larger length to keep them",
+                stacklevel=2,
+            )
     model.train()
     with interrupts() as interrupted, _drawn(settings.seed, device_of(model)):
         spent = 0.0

@@ -232,7 +232,7 @@ def test_compare_goes_over_an_earlier_one_and_over_no_other(
         (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),
         (
             ["transformer", "depth=1", "d=16", "--steps", "1"],
-            "builds a Seq2Seq, which reads pairs; a text alone can train",
+            "a Seq2Seq reads pairs, and a text came; give pairs=FILE.tsv",
         ),
         (["none.py:f", "--steps", "1"], "there is no file none.py"),
     ],
@@ -382,3 +382,25 @@ def test_titles_tell_members_apart_and_make_folders() -> None:
     found = titles([spelled(text) for text in ("gpt", "gpt(depth=2)", "gpt", BIGRAM, f"{BIGRAM}(d=3)")])
     assert found == ["gpt", "gpt(depth=2)", "gpt#2", "bigram", "bigram(d=3)"]
     assert [folder_name(title) for title in found] == ["gpt", "gpt-depth=2", "gpt#2", "bigram", "bigram-d=3"]
+
+
+def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, out = tmp_path / "pairs.tsv", tmp_path / "run"
+    file.write_text("".join(f"ask {n}\tsay {n}\n" for n in range(40)))
+    small = ["transformer", "d=16", "depth=1", "heads=2", "hidden=16", "--data", f"pairs={file}"]
+    assert run(["train", *small, "--out", str(out), "--steps", "2"]) == 0
+    assert "bits per token on 2 pairs of valid at step" in capsys.readouterr().out
+    assert load(out).trained_length == 7
+    assert run(["generate", str(out), "--source", "ask 3", "--tokens", "5", "--seed", "1"]) == 0
+    assert capsys.readouterr().err.splitlines()[-1].endswith(" ms each")
+    assert run(["generate", str(out), "--source", "ask 3", "--prompt", "say", "--tokens", "3"]) == 0
+    assert capsys.readouterr().out.startswith("say")
+    fails(capsys, ["generate", str(out), "--prompt", "x"], "this model writes from a source; give --source TEXT")
+    fails(capsys, ["generate", str(out), "--source", ""], "the source is empty")
+    none = tmp_path / "none"
+    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(none)], "reads text, and pairs came")
+    words = ["compare", small[0], *small[-2:], "--minutes", "1", "--out", str(none)]
+    fails(capsys, words, "compare takes a text, and pairs=")
+    file.write_text("a\tb\nc\n")
+    fails(capsys, ["train", *small, "--steps", "1", "--out", str(none)], "line 2 of pairs=")
+    assert not none.exists()
