@@ -14,6 +14,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.lsh import LSH
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.block import Block
@@ -81,7 +82,7 @@ def reformer(
 
     blocks, width = [block(n) for n in range(depth)], 2 * d if halves == "own" else d
     body = Reversible(blocks, LayerNorm(width)) if halves == "own" else Doubled(Reversible(blocks), LayerNorm(width))
-    return LM(vocab, width, body, position=Learned(width, length), tie=tie, dropout=dropout)
+    return LM(vocab, width, body, position=Learned(width, length), tie=tie, std=START, dropout=dropout)
 
 
 GRAPH = {"compiles": "its reversible layers are computed again in the backward, which is no one graph"}

@@ -1,43 +1,40 @@
 """Routing Transformer: half of the heads local, the others within learned clusters of like tokens."""
 
 from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, multiple
 from kinformer.core.mechanism import Mechanism
-from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.mechanisms.support.centroids import Update
+from kinformer.members.support.wiring import START, Positions, Wiring
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
 from kinformer.projections.by_heads import ByHeads
-from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
 
 
 @member
 def routing_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, local: int = 64, routed: int | None = None,
-    clusters: int | None = None, window: int | None = None, update: Update = "sum", decay: float = 0.999,
-    commitment: float = 0.0, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, local: int = 64,
+    routed: int | None = None, clusters: int | None = None, window: int | None = None, update: Update = "sum",
+    decay: float = 0.999, commitment: float = 0.0, position: Positions = "learned", length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Routing Transformer (Roy et al., 2020, arXiv:2003.05997): local heads, and heads that read their token's cluster.
 
     Choose it for long rows whose far dependencies are few and found by content; over `reformer` where clusters should
     be learned. In blocks that route, the first half of the heads is local and the second half reads what online k-means
     put into the query's cluster, with keys that are their queries, as in the paper; blocks beneath are local. Pre-norm
-    blocks, and learned positions where the authors' code has relative ones.
+    blocks.
 
     d: the width.
     depth: blocks.
     heads: heads of attention, an even number.
+    head_dim: the width of a head, d / heads unless given.
     local: how many tokens back local heads read.
     routed: how many blocks, from the top, route: 2 are the last two; all unless given.
     clusters: centroids of a head, the paper's sqrt(length) unless given.
@@ -48,34 +45,38 @@ def routing_transformer(
     decay: of the centroids' moving average.
     commitment: the weight of the distance of queries and keys to their centroids in the loss. The paper has none; the
         authors' code and the published PyTorch code have one (1e-4).
-    length: the longest row it can read.
+    position: what is not added to the embedded is known to local heads alone, as "relative" is in the authors' code.
+    length: the longest row it can read where positions are learned.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width, half = multiple("d", d, "heads", heads) // heads, multiple("heads", heads, "halves", 2) // 2
+    half = multiple("heads", heads, "halves", 2) // 2
+    made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
+    few = Wiring(d, half, made.width, position, length)
     first = 0 if routed is None else max(depth - at_least("routed", routed, 0), 0)
-    count = round(at_least("length", length, 1) ** 0.5) if clusters is None else clusters
+    count = round(length**0.5) if clusters is None else clusters
     near = Causal() & Band(local)
 
     def routing(seed: int) -> Mechanism:
         if window is None:
-            return Routing(half, width, count, update=update, decay=decay, seed=seed)
-        return PublishedRouting(half, width, count, window, update=update, decay=decay, seed=seed)
+            return Routing(half, made.width, count, update=update, decay=decay, seed=seed)
+        return PublishedRouting(half, made.width, count, window, update=update, decay=decay, seed=seed)
 
     def attention(n: int) -> Attention:
         if n < first:
-            return Attention(QKV(d, heads), Softmax(near, dropout=dropout, lse=False))
-        projection = ByHeads(QKV(d, half, head_dim=width), SharedQK(d, half, head_dim=width, unit=False))
-        return Attention(projection, SplitHeads(Softmax(near, dropout=dropout, lse=False), routing(n)))
+            return made.attention(near, dropout=dropout)
+        of_few = few.attention(near, dropout=dropout)
+        projection = ByHeads(of_few.projection, SharedQK(d, half, head_dim=made.width, unit=False))
+        return Attention(projection, SplitHeads(of_few.mechanism, routing(n)))
 
-    blocks = [PreNorm(attention(n), MLP(d, dropout=dropout), dropout=dropout) for n in range(depth)]
+    body = made.stack(made.block(attention(n), MLP(d, dropout=dropout)) for n in range(depth))
     penalties = {"commitment": commitment} if commitment else {}
-    body = Stack(blocks, LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout, penalties=penalties)
+    added, scale = made.added(), made.scale
+    return LM(vocab, d, body, position=added, scale=scale, std=START, dropout=dropout, penalties=penalties)
 
 
 EXAMPLES = (
     lambda: routing_transformer(
-        d=16, depth=2, heads=4, local=4, routed=1, clusters=2, length=64, vocab=11, commitment=0.01
+        d=16, depth=2, heads=4, local=4, routed=1, clusters=2, length=64, vocab=11, commitment=0.01, position="relative"
     ),
 )

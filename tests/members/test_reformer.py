@@ -1,5 +1,6 @@
 """Reformer: what training keeps, which blocks read what, and the published form."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,9 @@ def test_the_scale_is_the_papers_unless_given(kind: type[Hashed]) -> None:
         return [part.scale for part in model.modules() if isinstance(part, kind)]
 
     assert scales(None) == [None, None] and scales(1.0) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("halves", ["own", "same"])
+def test_it_starts_where_nothing_is_known(halves: str) -> None:
+    loss = reformer(d=32, depth=2, length=64, local=8, halves=halves)(torch.randint(0, 256, (4, 33)))  # type: ignore[arg-type]
+    assert abs(float(loss.total.detach()) / math.log(256) - 1) < 0.03

@@ -1,18 +1,28 @@
 """Routing Transformer: which heads of which blocks route, what moves the centroids, and the published form."""
 
+import math
+from typing import get_args
+
 import pytest
 import torch
 from torch import Tensor
 
+from kinformer.biases.alibi import ALiBi
+from kinformer.biases.relative import Relative
+from kinformer.core.layer import Context
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.mechanisms.support.centroids import Centroids
 from kinformer.members.routing_transformer import routing_transformer
+from kinformer.members.support.wiring import Positions
 from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.positions.learned import Learned
+from kinformer.positions.rotary import Rotary
+from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.train.after_step import after_step
 from kinformer.train.peek import refuse_ahead
 
@@ -21,6 +31,32 @@ TOKENS = torch.arange(60).remainder(11).view(3, 20)
 
 def tiny(depth: int = 3, **keywords: object) -> LM:
     return routing_transformer(d=16, depth=depth, heads=4, local=4, length=64, vocab=11, **keywords)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("position", get_args(Positions))
+def test_what_is_not_added_is_known_to_local_heads_alone(position: str, float64: None) -> None:
+    """Far from its neighbours a token is told where they are by what is added alone: local heads read none of them."""
+    model = tiny(position=position, head_dim=6, depth=1, clusters=1).eval()
+    assert isinstance(model.position, {"learned": Learned, "sinusoidal": Sinusoidal}.get(position, type(None)))
+    (near, routing), projection = (
+        model.body.layers[0].layers[0].mechanism.parts,
+        model.body.layers[0].layers[0].projection,
+    )
+    assert (
+        isinstance(near.bias, {"alibi": ALiBi, "relative": Relative}.get(position, type(None))) and routing.bias is None
+    )
+    assert isinstance(projection.parts[0].rotation, Rotary if position == "rotary" else type(None))
+    far, further = (
+        model.logits(TOKENS[:, :5], None, Context((torch.arange(5) * step).expand(3, 5), run=False)).y
+        for step in (5, 9)
+    )
+    assert torch.allclose(far, further, atol=1e-10) == (position not in ("learned", "sinusoidal"))
+
+
+def test_it_starts_where_nothing_is_known() -> None:
+    model = routing_transformer(d=32, depth=2, length=64)
+    loss = model(torch.randint(0, 256, (4, 33)))
+    assert abs(float(loss.total.detach()) / math.log(256) - 1) < 0.03
 
 
 @pytest.mark.parametrize(("routed", "first"), [(None, 0), (2, 1), (0, 3), (9, 0)])
