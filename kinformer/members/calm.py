@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.blocks.pre_norm import PreNorm
+from torch import nn
+
 from kinformer.core.checks import one_of
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.discover import member
@@ -11,43 +11,43 @@ from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxRes
 from kinformer.exits.rules import Confident, Decaying
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.aligned import Weights
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import START, Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
-from kinformer.projections.qkv import QKV
 
 Sure = Literal["softmax_response", "saturation", "probe"]
 
 
 @member
 def calm(
-    d: int = 128, depth: int = 6, heads: int = 4, head_dim: int | None = None, confidence: Sure = "softmax_response",
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, confidence: Sure = "softmax_response",
     threshold: float = 0.9, temperature: float | None = None, decay: Literal["paper", "code"] = "paper",
-    strict: bool = False, weights: Weights = "linear", balance: bool = False, length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    strict: bool = False, weights: Weights = "linear", balance: bool = False, pattern: str = "Causal()",
+    position: Positions = "learned", norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> MultiExit:
     """Confident adaptive language modelling (Schuster et al., 2022, arXiv:2207.07061), as a decoder.
 
-    Choose it to write easy tokens with fewer layers. A token leaves once its `confidence` reaches the `threshold`: the
-    gap of its two largest probabilities, the cosine to the layer before, or a probe that is trained to tell
-    (`balance`: both of its classes alike). With a `temperature` (4 in the paper) the threshold falls over `length`
-    positions, by equation 5 or as the authors' code does. The layers learn at every exit, weighted by their number.
-    The paper's own model is a T5; here it is one stack of pre-norm blocks with one norm before the head for all exits.
+    Choose it to write easy tokens with fewer layers. A token leaves once its `confidence` reaches the `threshold`
+    (`strict`: exceeds): the gap of its two largest probabilities, the cosine to the layer before, or a probe that
+    learns to tell (`balance`: both of its classes alike). With a `temperature` (4 in the paper) the threshold falls
+    over `length` positions, by equation 5 or as the authors' code does. All exits have one head and learn, weighted by
+    their number. The paper's own model is a T5; here it is a `gpt`, whose keywords the others are.
     """
-    kinds: dict[Sure, Confidence] = {
-        "softmax_response": SoftmaxResponse(), "saturation": Saturation(), "probe": Probe(d, balance=balance)
-    }
-    sure = kinds[one_of("confidence", confidence, Sure)]
+    sure: Confidence
+    if one_of("confidence", confidence, Sure) == "probe":
+        sure = Probe(d, balance=balance)
+    else:
+        sure = SoftmaxResponse() if confidence == "softmax_response" else Saturation()
     falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
-
-    def block() -> PreNorm:
-        attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(Causal(), dropout=dropout, lse=False))
-        return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
-
-    body = EarlyExit([block() for _ in range(depth)], LayerNorm(d), Confident(sure, falls, strict=strict))
-    return MultiExit(vocab, d, body, weights=weights, position=Learned(d, length), dropout=dropout)
+    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    layers = [
+        made.block(made.attention(pattern, dropout=dropout), MLP(d, activation="gelu_tanh")) for _ in range(depth)
+    ]
+    norms = LayerNorm(d) if norm == "pre" else nn.Identity()
+    body = EarlyExit(layers, norms, Confident(sure, falls, strict=strict))
+    return MultiExit(
+        vocab, d, body, weights=weights, position=made.added(), scale=made.scale, std=START, dropout=dropout
+    )
 
 
 EXAMPLES = (

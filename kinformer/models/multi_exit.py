@@ -3,16 +3,19 @@
 import math
 from typing import Any
 
-from jaxtyping import Int
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import a_part, one_of, within
+from kinformer.core.layer import Out
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
 from kinformer.core.model import Judged, total
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.losses.aligned import Weights, aligned
 from kinformer.models.lm import LM
+from kinformer.models.support.sliding import beyond, in_windows, to_the_left
 
 
 class MultiExit(LM):
@@ -39,7 +42,7 @@ class MultiExit(LM):
 
     def forward(self, batch: Int[Tensor, "B T"], state: Numbered | None = None, progress: float = 1.0) -> Loss:
         """The loss of predicting each token from those before it at every exit."""
-        read, wanted = batch[:, :-1], batch[:, 1:].masked_fill(batch[:, :-1] < 0, -1)
+        read, wanted = batch[:, :-1], _wanted(batch)
         names = tuple(str(n) for n in range(len(self.body.layers)))
         out = self.logits(read, state, numbered(read, state).but(taps=names))
         states, real = [out.taps[name] for name in names], wanted >= 0
@@ -57,11 +60,26 @@ class MultiExit(LM):
 
     def judge(self, batch: Int[Tensor, "B T"], state: Numbered | None = None) -> Judged:
         """The bits that each token costs but the first of a row, and the layers that each takes."""
-        read, wanted = batch[:, :-1], batch[:, 1:].masked_fill(batch[:, :-1] < 0, -1)
-        out = self.logits(read, state)
-        bits = surprise(out.y, wanted) / math.log(2)
-        layers = total(out.aux["exit"], wanted >= 0)
-        return Judged({self.metric.name: total(bits, wanted >= 0), "layers": layers}, out.state)
+        after = None
+        if state is None and beyond(self, batch.shape[1] - 1):
+            batch = to_the_left(batch)
+            found = in_windows(lambda some: _with_exits(self.logits(some)), batch[:, :-1], self.window)
+        else:
+            out = self.logits(batch[:, :-1], state)
+            found, after = _with_exits(out), out.state
+        y, exits, wanted = found[..., :-1], found[..., -1], _wanted(batch)
+        bits, real = surprise(y, wanted) / math.log(2), wanted >= 0
+        return Judged({self.metric.name: total(bits, real), "layers": total(exits, real)}, after)
+
+
+def _wanted(batch: Int[Tensor, "B T"]) -> Int[Tensor, "B _"]:
+    """What each token but the last is to predict; -1 where there is none."""
+    return batch[:, 1:].masked_fill(batch[:, :-1] < 0, -1)
+
+
+def _with_exits(out: Out) -> Float[Tensor, "B T N"]:
+    """Logits, and in a last column the layers that each token took."""
+    return torch.cat([out.y, out.aux["exit"][..., None].to(out.y.dtype)], -1)
 
 
 def _example() -> MultiExit:

@@ -114,6 +114,26 @@ def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64:
     assert DEPTH < judged["layers"][0] / judged["layers"][1] * DEPTH < DEPTH * DEPTH
 
 
+@torch.no_grad()
+def test_beyond_its_learned_positions_it_is_judged_in_windows(float64: None) -> None:
+    """Each time the table is full its last half is read again from position 0; the layers of both are counted."""
+    model = calm(d=16, depth=3, heads=2, threshold=0.5, length=4, vocab=7).eval()
+    model.embedding.weight.mul_(20)
+    batch = torch.randint(0, 7, (2, 8))
+    with pytest.warns(UserWarning, match="more than the 4 positions"):
+        judged = model.judge(batch).totals
+    bits, layers = 0.0, 0.0
+    for first, last in ((0, 4), (2, 6), (4, 8)):
+        out = model.logits(batch[:, first : min(last, 7)])
+        new = slice(0 if first == 0 else 2, None)
+        log_p = out.y.log_softmax(-1)[:, new]
+        wanted = batch[:, first + 1 :][:, : out.y.shape[1]][:, new]
+        bits -= float(log_p.gather(-1, wanted[..., None]).sum()) / math.log(2)
+        layers += float(out.aux["exit"][:, new].sum())
+    assert float(judged["bits per byte"][0]) == pytest.approx(bits) and float(judged["layers"][0]) == layers
+    assert 14 < layers < 3 * 14 and int(judged["layers"][1]) == 14
+
+
 def test_a_body_without_exits_and_other_weights_are_refused() -> None:
     with pytest.raises(ValueError, match="^body is of the kind Stack; give an EarlyExit"):
         unchecked(MultiExit.__init__)(torch.nn.Module.__new__(MultiExit), 7, D, Stack(blocks()))
