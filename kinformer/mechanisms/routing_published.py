@@ -1,6 +1,7 @@
 """PublishedRouting: the Routing Transformer's clusters as published, all of one size."""
 
 import math
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import torch
@@ -11,7 +12,7 @@ from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.layer import Out
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern
@@ -20,12 +21,13 @@ from kinformer.core.request import Request
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed
 from kinformer.mechanisms.support.centroids import Update
-from kinformer.mechanisms.support.groups import picked
+from kinformer.mechanisms.support.groups import by_key_head, by_query_head, folded, own_column, picked
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
 
 Alone = Literal["skipped", "zero"]
 PRODUCT = Product()
+UNIT, LEAST = 2**40, -(2**62)  # similarities, from -1 to 1, as whole numbers that are cached with the keys
 
 
 class PublishedRouting(Routed):
@@ -35,7 +37,8 @@ class PublishedRouting(Routed):
     Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. `Routing` reads whole clusters and
     keeps the laws that this one breaks: which clusters take a token depends on all others. The published PyTorch code
     is `norm="none"`, `update="direction"`, `eps=1e-5` and, where it is causal, `null=True`; the authors' code adds
-    `eps=1e-2`. A state is a cache of keys, clustered anew in every call. The lse is None, because a mean of reads is no
+    `eps=1e-2`. A state is a cache of keys, clustered anew in every call
+    among all tokens so far. The lse is None, because a mean of reads is no
     read.
 
     heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
@@ -68,8 +71,7 @@ class PublishedRouting(Routed):
     def read(self, request: Request) -> Out[Read]:
         queries, keys = request.queries, request.keys
         q, k, v = (precise(x) for x in (queries.q, keys.k, keys.v))
-        asking = self._taken(queries.q, queries.pos)
-        asked = self._taken(keys.k, keys.pos)
+        asking, asked = self._asking(request), self._asked(keys)
         q = picked(q, asking.column)
         found = read(
             request.but(
@@ -92,16 +94,48 @@ class PublishedRouting(Routed):
         y = asking.mean(found.y, counted, queries.q.shape[2], self.eps).to(queries.q.dtype)
         return Out(Read(y, None), aux=aux, stats=stats)
 
-    def _taken(self, x: Float[Tensor, "B G T K"], pos: Int[Tensor, "B #H T"]) -> "Taken":
-        """The tokens that are most similar to each centroid; of equal ones the first, and padding never."""
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        queries, keys = super().ready(queries, keys, ctx)
+        assert keys is not None
+        with torch.no_grad():
+            liked = (self.centroids.similar(queries.q) * UNIT).long()  # [B H T C]
+        if ctx.remember:  # nobody asks
+            liked = torch.full_like(liked, LEAST)
+        return queries, keys._replace(tags={"liked": by_key_head(liked, keys.k.shape[1])})
+
+    def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
+        batch, groups, length, _ = keys.k.shape
+        found = super().tags(keys)
+        # how much each centroid likes the query of a key's token: a later call takes queries among all of them
+        none = keys.pos.new_zeros(batch, groups, length, self.heads * self.clusters // groups)
+        return {**found, "liked": keys.tags.get("liked", none)}
+
+    def _asking(self, request: Request) -> "Taken":
+        """The queries of this call that are among the most similar to each centroid of all tokens so far."""
+        queries, keys = request.queries, request.keys
+        heads = queries.q.shape[1]
+        own, there = (x.expand(-1, heads, -1)[..., None] for x in own_column(request))  # [B H T 1]
+
+        def best() -> Bool[Tensor, "B H T C"]:
+            liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
+            rank = liked.argsort(dim=2, descending=True, stable=True).argsort(dim=2)  # [B H S C]
+            return (rank.take_along_dim(own, 2) < self.window) & there
+
+        taken = choice(best)
+        first = (~taken).byte().argsort(dim=2, stable=True)[:, :, : self.window]  # those taken, then others [B H w C]
+        column, real = (x.permute(0, 3, 1, 2) for x in (first, taken.take_along_dim(first, 2)))  # [B C H w]
+        return Taken(column, folded(queries.pos, column, real))
+
+    def _asked(self, keys: Keys) -> "Taken":
+        """The keys that are most similar to each centroid; of equal ones the first, and padding never."""
 
         def nearest() -> Int[Tensor, "B H w C"]:
-            similar = self.centroids.similar(x).masked_fill((pos < 0)[..., None], -torch.inf)
+            similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
             return similar.argsort(dim=2, descending=True, stable=True)[:, :, : self.window]
 
         with torch.no_grad():
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
-        return Taken(column, picked(pos[..., None], column)[..., 0])
+        return Taken(column, picked(keys.pos[..., None], column)[..., 0])
 
     def _null(self, q: Float[Tensor, "BC H w K"], asking: "Taken", scale: float) -> Read:
         """What queries read of the null key of their cluster."""

@@ -171,6 +171,22 @@ def test_with_keys_that_are_their_queries_no_causal_cluster_is_without_a_key():
     assert torch.equal(first, call(zero, queries.q, keys.k, keys.v).y.y) and bool((first != 0).any())
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_the_published_form_decodes_as_if_nothing_came_after(groups):
+    """A step's query competes with all queries so far for a place in a cluster, as in a call that ends there."""
+    mechanism, (q, k, v) = PublishedRouting(H, K, C, 3), inputs(groups)
+    none = 0
+    for size in (1, 2):
+        state, pos = started(mechanism, groups), torch.arange(T).expand(B, -1)
+        for t in range(0, T - 1, size):
+            out = call(mechanism, *(x[:, :, t : t + size] for x in (q, k, v)), pos[:, t : t + size], state)
+            state = out.state
+            whole = call(mechanism, *(x[:, :, : t + size] for x in (q, k, v))).y.y
+            torch.testing.assert_close(out.y.y[:, :, -1], whole[:, :, -1], rtol=0, atol=1e-12)
+            none += int((whole[:, :, -1] == 0).all(-1).sum())
+    assert none > 0
+
+
 def test_documents_choose_for_themselves_in_the_strict_form():
     mechanism, (q, k, v) = Routing(H, K, 2), inputs()
     ids = torch.arange(T).ge(5).long().expand(B, -1)
