@@ -49,10 +49,8 @@ class ResidualScores(Score):
             return self.own * own
         if self.change is not None:
             beneath = self.change(beneath, mask(request))
-        out = beneath == -torch.inf
-        # neither the weight nor its gradient may meet -inf: a negative one would make it +inf
-        found = self.own * own + self.below * torch.where(out, 0.0, beneath)
-        return torch.where(out, -torch.inf, found)
+        # a negative weight would make of -inf the largest score of all
+        return torch.where(beneath == -torch.inf, -torch.inf, self.own * own + self.below * beneath)
 
 
 def checked(sent: object, request: Request, shape: tuple[int, ...]) -> Float[Tensor, "B H T S"]:
