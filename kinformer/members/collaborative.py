@@ -2,13 +2,14 @@
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
 from kinformer.projections.collaborative import Collaborative, Mixing, Scale
 
@@ -16,7 +17,8 @@ from kinformer.projections.collaborative import Collaborative, Mixing, Scale
 @member
 def collaborative(
     d: int = 128, depth: int = 5, heads: int = 4, shared: int | None = None, mixing: Mixing = "normal",
-    scale: Scale = "shared", content: bool = True, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    scale: Scale = "shared", content: bool = True, pattern: str = "Causal()", length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
 ) -> LM:
     """Collaborative attention (Cordonnier et al., 2020, arXiv:2006.16362), as a decoder.
 
@@ -29,6 +31,7 @@ def collaborative(
     heads: heads of attention.
     shared: columns of queries and keys; d / 4 unless given, with which the paper loses nothing in translation.
     mixing, scale, content: as in `projections.collaborative.Collaborative`.
+    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
     length: the longest row it can read.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
@@ -37,11 +40,11 @@ def collaborative(
 
     def block() -> PreNorm:
         projection = Collaborative(d, heads, shared=columns, mixing=mixing, scale=scale, content=content)
-        attention = Attention(projection, Softmax(Causal(), dropout=dropout, lse=False))
+        attention = Attention(projection, Softmax(parse(pattern), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
 
 
 EXAMPLES = (lambda: collaborative(d=16, depth=2, heads=2, length=64, vocab=11),)

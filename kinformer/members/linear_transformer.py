@@ -13,10 +13,9 @@ from kinformer.maps.relu import ReLU
 from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.mechanisms.support.update import Update
+from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 
 
@@ -49,8 +48,8 @@ def linear_transformer(
         return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
-    position = Sinusoidal(d) if lanes else Learned(d, length)
-    return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
+    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (

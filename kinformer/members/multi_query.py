@@ -1,23 +1,28 @@
 """Multi-query attention: a decoder with one head of keys and values, whose cache is small."""
 
+from typing import Literal
+
 from kinformer.attention import Attention
+from kinformer.biases.alibi import ALiBi
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import multiple
+from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.positions.learned import Learned
+from kinformer.positions.rotary import Rotary
 from kinformer.projections.qkv import QKV
 
 
 @member
 def multi_query(
     d: int = 128, depth: int = 5, heads: int = 4, key_heads: int = 1, head_dim: int | None = None,
-    hidden: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    hidden: int | None = None, pattern: str = "Causal()",
+    position: Literal["learned", "sinusoidal", "rotary", "alibi", "none"] = "learned", length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Multi-query attention (Shazeer, 2019, arXiv:1911.02150), as a decoder: all heads read one head of keys.
 
@@ -30,24 +35,29 @@ def multi_query(
     head_dim: the width of a head, d / heads unless given.
     hidden: units of the feed-forward. Unless given it has those that the saved keys and values pay for, as the paper
         has, so that the model is as large as its twin with a head of keys for every head.
-    length: the longest row it can read.
+    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
+    position: how it knows order.
+    length: the longest row it can read where positions are learned.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_dim or multiple("d", d, "heads", heads) // heads
+    made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
+    width = made.width
     # two matrices of d numbers a unit against two of d numbers a column of keys or values
     units = 4 * d + (heads - key_heads) * width if hidden is None else hidden
 
     def block() -> PreNorm:
-        projection = QKV(d, heads, key_heads=key_heads, head_dim=width)
-        attention = Attention(projection, Softmax(Causal(), dropout=dropout, lse=False))
+        rotation = Rotary(width) if position == "rotary" else None
+        projection = QKV(d, heads, key_heads=key_heads, head_dim=width, rotation=rotation)
+        bias = ALiBi(heads) if position == "alibi" else None
+        attention = Attention(projection, Softmax(parse(pattern), bias, dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, units, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout)
 
 
 EXAMPLES = (
     lambda: multi_query(d=16, depth=2, heads=2, length=64, vocab=11),
-    lambda: multi_query(d=16, depth=1, heads=4, key_heads=2, head_dim=6, hidden=20, length=64, vocab=11),
+    lambda: multi_query(d=16, depth=1, heads=4, key_heads=2, head_dim=6, hidden=20, position="rotary", vocab=11),
 )

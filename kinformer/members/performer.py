@@ -15,11 +15,11 @@ from kinformer.maps.generalised import GeneralisedKernel
 from kinformer.maps.support.drawn import Lengths
 from kinformer.mechanisms.linear import LinearAttention
 from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
-from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 
 Form = Literal["decoder", "encoder"]
@@ -35,8 +35,8 @@ def performer(
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
     Choose it over `linear_transformer` to stay near softmax: random features estimate its kernel, and the past is a
-    state of fixed size. Pre-norm blocks and learned positions; the paper changes
-    attention alone.
+    state of fixed size. Pre-norm blocks and learned positions; the paper changes attention
+    alone.
 
     d: the width of the model.
     depth: blocks; each draws directions of its own.
@@ -77,8 +77,8 @@ def performer(
     body = Stack([block(n) for n in range(depth)], LayerNorm(d))
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-    position = Sinusoidal(d) if lanes else Learned(d, length)
-    return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
+    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (

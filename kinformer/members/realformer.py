@@ -10,6 +10,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
+from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
@@ -53,7 +54,7 @@ def realformer(
 
     if form == "decoder":
         body = Stack([block(n, Causal(), 1e-5) for n in range(depth)])
-        return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+        return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
     body = Stack([block(n, Full(), EPS) for n in range(depth)])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 

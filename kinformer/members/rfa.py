@@ -8,10 +8,9 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.random_fourier import RandomFourier
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
-from kinformer.positions.learned import Learned
-from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 
 
@@ -46,8 +45,8 @@ def rfa(
         return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(depth)], LayerNorm(d))
-    position = Sinusoidal(d) if lanes else Learned(d, length)
-    return LM(vocab, d, body, position=position, dropout=dropout, lanes=lanes)
+    made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (

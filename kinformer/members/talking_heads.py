@@ -4,14 +4,15 @@ from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import multiple
+from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.talking_heads import MixHeads
+from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 
@@ -19,7 +20,7 @@ from kinformer.projections.qkv import QKV
 @member
 def talking_heads(
     d: int = 128, depth: int = 5, heads: int = 4, softmax_heads: int | None = None, value_heads: int | None = None,
-    bias: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    bias: bool = False, pattern: str = "Causal()", length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Talking-heads attention (Shazeer et al., 2020, arXiv:2003.02436), as a decoder.
 
@@ -32,6 +33,7 @@ def talking_heads(
     softmax_heads: heads in which the softmax is taken, h; `heads` unless given.
     value_heads: heads of values, h_v, each d / value_heads wide; `heads` unless given.
     bias: adds a number per head to each mix, as CaiT does (Touvron et al., 2021, arXiv:2103.17239).
+    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
     length: the longest row it can read.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
@@ -41,13 +43,13 @@ def talking_heads(
 
     def block() -> PreNorm:
         before, after = MixHeads(heads, between, bias=bias), MixHeads(between, values, bias=bias)
-        mechanism = Explicit(Causal(), before=before, after=after, dropout=dropout)
+        mechanism = Explicit(parse(pattern), before=before, after=after, dropout=dropout)
         projection = QKV(d, heads, value_heads=values, v_dim=v_dim)
         attention = Attention(projection, mechanism, aggregation=OutProjection(values, v_dim, d))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
 
 
 EXAMPLES = (

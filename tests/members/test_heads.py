@@ -1,8 +1,12 @@
 """Members that differ from GPT by their heads: talking heads, multi-query, collaborative heads."""
 
+import math
+
+import pytest
 import torch
 
 from kinformer.core.state import leaves
+from kinformer.discover import find_member
 from kinformer.members.collaborative import collaborative
 from kinformer.members.gpt import gpt
 from kinformer.members.multi_query import multi_query
@@ -58,3 +62,23 @@ def test_collaborative_heads_keep_a_quarter_of_the_keys() -> None:
     assert parameters(small) < parameters(plain)
     assert kept(plain) == 2 * (16 + 16) and kept(small) == 2 * (4 + 4 + 16)  # shared columns, a score a head, values
     assert kept(collaborative(**SIZES, shared=8, content=False)) == 2 * (8 + 16)
+
+
+@pytest.mark.parametrize("name", ["talking_heads", "multi_query", "collaborative", "realformer", "performer", "rfa"])
+def test_the_first_loss_is_that_of_guessing(name: str) -> None:
+    form = {"form": "decoder"} if name == "realformer" else {}
+    model = find_member(name)(d=32, depth=2, heads=2, length=64, **form)
+    loss = float(model(model.sample(2, 60, 0)).total.detach())
+    assert abs(loss / math.log(256) - 1) < 0.1
+
+
+def test_multi_query_knows_order_as_told() -> None:
+    tokens = torch.randint(0, 11, (1, 8))
+    turned = torch.cat([tokens[:, :7].flip(1), tokens[:, 7:]], 1)
+    for position in ("learned", "sinusoidal", "rotary", "alibi", "none"):
+        model = multi_query(**{**SIZES, "depth": 1}, position=position).eval()
+        moved = (model.logits(tokens).y - model.logits(turned).y)[0, -1].abs().max()
+        assert bool(moved > 1e-6) is (position != "none")
+    narrow = multi_query(**{**SIZES, "depth": 1}, pattern="Causal() & Band(2)").eval()
+    other = torch.cat([(tokens[:, :1] + 1) % 11, tokens[:, 1:]], 1)
+    assert torch.equal(narrow.logits(tokens).y[0, 3:], narrow.logits(other).y[0, 3:])
