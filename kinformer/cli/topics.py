@@ -13,7 +13,7 @@ class Told(NamedTuple):
 TOPICS = {
     "sparse": Told(
         "Attention over some of the keys: which ones is a pattern, joined with & | ~, or chosen by content.",
-        ("members/longformer", "members/etc", "members/reformer", "patterns/strided", "patterns/fixed", "patterns/band",
+        ("members/longformer", "members/bigbird", "members/etc", "members/reformer", "patterns/strided", "patterns/fixed", "patterns/band",
          "patterns/random", "mechanisms/lsh", "mechanisms/routing"),
     ),
     "factorised": Told(
@@ -23,12 +23,13 @@ TOPICS = {
     ),
     "local": Told(
         "Attention near its query: a window that slides, or blocks.",
-        ("patterns/band", "patterns/block", "patterns/dilated", "members/longformer", "mechanisms/split"),
+        ("members/longformer", "members/blockbert", "members/adaptive_span", "patterns/band", "patterns/block",
+         "patterns/dilated", "mechanisms/split"),
     ),
     "global": Told(
         "A few tokens that all read and that read all.",
-        ("members/longformer", "members/etc", "mechanisms/global_softmax", "depth/global_tokens", "patterns/tokens",
-         "patterns/rows", "patterns/marked"),
+        ("members/longformer", "members/bigbird", "members/etc", "mechanisms/global_softmax", "depth/global_tokens",
+         "depth/global_nodes", "depth/global_ends", "patterns/tokens", "patterns/rows", "patterns/marked"),
     ),
     "linear attention": Told(
         "Attention whose weights are products of features, so that the past fits into a state of fixed size.",
@@ -43,12 +44,12 @@ TOPICS = {
     ),
     "halting": Told(
         "How a token says that it has taken enough steps, or gone through enough layers.",
-        ("members/universal_transformer", "depth/act", "depth/recurrent_act", "depth/early_exit", "exits/rules",
+        ("members/universal_transformer", "members/calm", "depth/act", "depth/recurrent_act", "depth/early_exit", "exits/rules",
          "exits/confidence"),
     ),
     "clustering": Told(
         "Keys chosen by content: a query reads the keys of its own bucket or cluster.",
-        ("members/reformer", "mechanisms/lsh", "mechanisms/lsh_published", "mechanisms/routing",
+        ("members/reformer", "members/routing_transformer", "mechanisms/lsh", "mechanisms/lsh_published", "mechanisms/routing",
          "mechanisms/routing_published"),
     ),
     "positions": Told(

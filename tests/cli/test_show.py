@@ -8,12 +8,25 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.attention import Attention
+from kinformer.biases.alibi import ALiBi
+from kinformer.biases.t5 import T5
 from kinformer.cli.__main__ import run
 from kinformer.cli.docs import arguments, doc, heading
 from kinformer.cli.find import FOLDERS, Page, Topic, found
 from kinformer.cli.page import pictures
 from kinformer.cli.parts import named
-from kinformer.cli.pictures import buckets, global_nodes, slots, steps, who_reads
+from kinformer.cli.pictures import (
+    buckets,
+    distance,
+    global_ends,
+    global_nodes,
+    positions,
+    retrieval,
+    shortened,
+    slots,
+    steps,
+    who_reads,
+)
 from kinformer.cli.pictures.support.layers import calls, clustered, joined, place_of
 from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
 from kinformer.cli.pictures.support.spelled import longest, spelled
@@ -24,7 +37,10 @@ from kinformer.core.layout import Near, Residue
 from kinformer.core.pattern import Heads
 from kinformer.discover import examples, kinds, members, modules
 from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.routing import Routing
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import MeanPool
 from kinformer.memories.compressive import Compressive
 from kinformer.memories.hidden import Hidden
@@ -32,7 +48,9 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.patterns.strided import Strided
+from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.shared_qk import SharedQK
+from kinformer.shorteners.pooled import Pooled
 
 ROOT = Path(__file__).parents[2]
 TOY, MEMBERS = ROOT / "tests" / "toys" / "pattern.py", ROOT / "tests" / "train" / "tiny.py"
@@ -274,9 +292,7 @@ def test_heads_and_layers_stand_side_by_side() -> None:
 
 @pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])
 def test_buckets_are_those_that_the_keys_are_in_and_sorted_they_are_blocks(make) -> None:
-    torch.manual_seed(0)
     mechanism = make()
-    first, *later = next(buckets.pictures(mechanism, 12)).panels
     torch.manual_seed(0)
     layer = Attention(SharedQK(16, 2), mechanism)
     (call,) = calls(layer, clustered(12, 16))
@@ -337,6 +353,48 @@ def test_a_line_of_steps_is_filled_while_tokens_take_it() -> None:
         assert picture.panels[0].level.sum(0).tolist() == taken.tolist()
 
 
+def test_nodes_at_a_rows_end_are_drawn_as_the_layer_reads() -> None:
+    (one,) = (one.make() for file, one in examples("depth") if file == "global_ends")
+    (picture,) = global_ends.pictures(one, 8)  # blocks of 3, so the last one is 6, 7
+    last = torch.arange(8) >= 6
+    whole = parse("Block(3)").matrix(8) | last | last[:, None]
+    assert torch.equal(picture.panels[0].kind > 0, whole)
+    assert torch.equal(picture.panels[0].kind == 1, parse("Block(3)").matrix(8))
+
+
+def test_what_is_found_among_far_keys_is_what_has_weight() -> None:
+    torch.manual_seed(0)
+    (picture,) = retrieval.pictures(Retrieval(2, 3, 6, 2, cache=1), 15)
+    kind = picture.panels[0].kind
+    near, may = (parse(text).matrix(15) for text in ("Causal() & Segment(3, 1)", "Causal() & Segment(3, 7)"))
+    assert torch.equal(kind == 1, near) and torch.equal(kind > 0, may)
+    assert (kind == 2).sum(1).tolist() == (may & ~near).sum(1).clamp(max=2).tolist()
+
+
+def test_a_bias_is_drawn_by_what_it_leaves_of_a_weight() -> None:
+    slope = 2.0**-4  # of the first of two heads
+    (picture,) = distance.pictures(ALiBi(2), 6)
+    at = torch.arange(6)
+    expected = torch.exp(-slope * (at[:, None] - at)).tril()
+    torch.testing.assert_close(picture.panels[0].level, expected)
+    assert list(distance.pictures(T5(2), 6)) == []  # it has learned nothing yet
+
+
+def test_positions_and_shortened_keys() -> None:
+    (picture,) = positions.pictures(Sinusoidal(4), 5)
+    table = Sinusoidal(4)(torch.arange(5)[None])[0].float()
+    torch.testing.assert_close(picture.panels[0].level, (table - table.min()) / (table.max() - table.min()))
+    (picture,) = shortened.pictures(Shortened(Softmax(Full()), Pooled(4)), 8)
+    assert picture.panels[0].kind.tolist() == [[1, 1]] * 8
+
+
+def test_a_drawing_that_is_full_is_made_longer() -> None:
+    (picture,) = who_reads.pictures(parse("Block(1, 1) | Random(3, 1) | Tokens(1) | Rows(1)"), None)
+    assert picture.panels[0].level.mean() < 0.7
+    (picture,) = who_reads.pictures(Causal(), None)  # that stays as full as it is
+    assert len(picture.panels[0].rows) == CELLS and not picture.note
+
+
 def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
     without = {"linear_transformer", "performer", "rfa"}
     for name in members():
@@ -348,7 +406,8 @@ def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
 
 def test_places_are_named_as_a_reader_counts() -> None:
     assert place_of("body.layers.3.layers.0") == "layer 3"
-    assert place_of("decoder.layers.2.layers.1") == "decoder layer 2 part 1"
+    assert place_of("decoder.layers.2.layers.1") == "decoder layer 2"
+    assert joined(["encoder layer 0", "encoder layer 1", "encoder layer 2"]) == "encoder layers 0-2"
     assert joined(["layer 0", "layer 1", "layer 2"]) == "layers 0-2" and joined(["layer 1", "layer 3"]) == "layers 1, 3"
     assert joined([""]) == "" and joined(["layer 2"]) == "layer 2"
 

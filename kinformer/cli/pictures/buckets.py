@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.cli.pictures.support.layers import Call, attentions, calls, clustered, joined, tagged
+from kinformer.cli.pictures.support.layers import Call, attentions, calls, clustered, joined, tagged, weighed
 from kinformer.cli.pictures.support.panel import CELLS, Panel, Picture, grid
 
 TINY, ROUNDS = 1e-6, 2
@@ -31,7 +31,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
 
 def _sorted_and_not(where: str, call: Call) -> Iterator[Picture]:
     """The keys that each query of the first head reads: in order of position, and sorted as each round sorts them."""
-    read = weighed(call)[0]
+    read = weighed(call)[0].abs() > TINY
     name = type(call.mechanism).__name__
     for tag, numbers in tags_of(call).items():  # of the first head [T r]
         several = numbers.shape[1] > 1
@@ -63,11 +63,3 @@ def tags_of(call: Call) -> dict[str, Int[Tensor, "T r"]]:
     assert keys is not None
     shared = call.queries.q.shape[1] // keys.k.shape[1]
     return {name: of[0, 0, :, : of.shape[3] // shared] for name, of in call.mechanism.tags(keys).items()}
-
-
-def weighed(call: Call) -> Bool[Tensor, "H T S"]:
-    """Which keys had any weight in what each query read."""
-    keys = call.keys
-    eye = torch.eye(keys.pos.shape[-1]).expand(1, keys.v.shape[1], -1, -1)
-    out = call.mechanism(call.queries, keys._replace(v=eye), None, call.ctx)
-    return out.y.y[0].abs() > TINY

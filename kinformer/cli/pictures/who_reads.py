@@ -7,15 +7,17 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from kinformer.cli.pictures.support.layers import Call, joined, reading, tagged
-from kinformer.cli.pictures.support.panel import CELLS, NARROW, Panel, Picture, grid, layers_of_kinds, span
+from kinformer.cli.pictures.support.layers import Call, by_content, joined, reading
+from kinformer.cli.pictures.support.panel import CELLS, MOST, NARROW, Panel, Picture, grid, layers_of_kinds, span
 from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.core.layout import Layout
 from kinformer.core.parts import parts
 from kinformer.core.pattern import Heads, Pattern, pairs
+from kinformer.depth.global_ends import GlobalEnds
 from kinformer.depth.global_nodes import GlobalNodes
 
 HEADS, PANELS = 4, 6  # the most that are drawn
+HALF, EMPTIER = 0.5, 0.9
 
 
 class Drawn(NamedTuple):
@@ -37,17 +39,19 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     others = (
         set()
         if not isinstance(example, nn.Module)
-        else {inside for one in example.modules() if isinstance(one, GlobalNodes) for inside in one.modules()}
+        else {
+            inside for one in example.modules() if isinstance(one, GlobalNodes | GlobalEnds) for inside in one.modules()
+        }
     )
     for places, found in reading(example, others):
-        known = [one for one in found if one.itself and not tagged(one.mechanism)]
+        known = [one for one in found if one.itself and not by_content(one.mechanism)]
         by_heads: dict[range, list[Call]] = {}
         for one in known:
             by_heads.setdefault(one.heads, []).append(one)
         for heads, of in by_heads.items():
             title = joined(places)
             if len(by_heads) > 1:
-                title = f"{title} heads {heads.start}-{heads.stop - 1}".strip()
+                title = f"{title} {_counted(heads)}".strip()
             panels.append(Drawn(title, [(one.name if len(of) > 1 else "", one.pattern) for one in of], heads))
     for names in dict.fromkeys(tuple(name for name, _ in one.sets) for one in panels):
         alike = [one for one in panels if tuple(name for name, _ in one.sets) == names]
@@ -63,12 +67,36 @@ def _picture(caption: str, drawn: list[Drawn], length: int | None, *, titled: bo
     drawn = [one for turn in drawn for one in _by_head(turn)]
     cells = CELLS if len(drawn) == 1 else NARROW
     size, step = span(max(longest(one) for turn in drawn for _, one in turn.sets), length, cells)
+    if length is None:
+        size, step = _thinned(drawn, size, step)
     panels = tuple(_panel(one, size, step, titled or len(drawn) > 1) for one in drawn[:PANELS])
     names = tuple(name for name, _ in drawn[0].sets)
     note = f"{size} positions; a cell is {step} by {step}, darker where more of its pairs are read" if step > 1 else ""
     if len(drawn) > PANELS:
         note += f"{'; ' if note else ''}{PANELS} of {len(drawn)} that differ are drawn"
     return Picture(caption, names if any(names) else (), panels, note=note)
+
+
+def _thinned(drawn: list[Drawn], size: int, step: int) -> tuple[int, int]:
+    """More positions to a cell, as long as that empties a drawing that is more than half full."""
+
+    def full(size: int) -> float:
+        return max(_share(one, size) for one in drawn[:PANELS])
+
+    while full(size) > HALF and 2 * size <= MOST // 2 and min(full(2 * size), full(4 * size)) < EMPTIER * full(size):
+        size, step = 2 * size, 2 * step
+    return size, step
+
+
+def _share(drawn: Drawn, size: int) -> float:
+    """Which part is read of all pairs, or of those that are not ahead where none of these is read."""
+    read = torch.stack([mask_of(pattern, size, drawn.heads)[0] for _, pattern in drawn.sets]).any(0)
+    all_ = size * size if bool(read.triu(1).any()) else size * (size + 1) / 2
+    return float(read.sum()) / all_
+
+
+def _counted(heads: range) -> str:
+    return f"head {heads.start}" if len(heads) == 1 else f"heads {heads.start}-{heads.stop - 1}"
 
 
 def _panel(drawn: Drawn, size: int, step: int, titled: bool) -> Panel:

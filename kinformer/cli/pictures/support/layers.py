@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.attention import Attention
@@ -15,13 +15,13 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
+from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
 
 TOKENS = 8
-GENERIC = {"body", "layer", "layers", "block"}
 
 
 class Call(NamedTuple):
@@ -58,7 +58,11 @@ def attentions(example: Any) -> dict[str, Attention]:
         return {"": Attention(QKV(16, 2), Softmax(Causal() & example.reads), memory=example)}
     if not isinstance(example, nn.Module):
         return {}
-    found = {place_of(name): one for name, one in example.named_modules() if isinstance(one, Attention)}
+    found: dict[str, Attention] = {}
+    for name, one in example.named_modules():
+        if isinstance(one, Attention):
+            place = place_of(name) + " across" * one.cross
+            found[place if place not in found else f"{place}, {name}"] = one
     return {"": next(iter(found.values()))} if len(found) == 1 else found
 
 
@@ -67,13 +71,17 @@ def tagged(module: nn.Module) -> bool:
     return isinstance(module, Keyed) and type(module).tags is not Mechanism.tags
 
 
+def by_content(module: nn.Module) -> bool:
+    """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
+    return tagged(module) or isinstance(module, Retrieval)
+
+
 def place_of(name: str) -> str:
     """Where a module is, as a reader counts: "body.layers.3.layers.0" is "layer 3"."""
-    words = [word for word in name.split(".") if word not in GENERIC]
-    numbers = [word for word in words if word.isdigit()]
-    # the first number is the layer's; of a decoder's layer the second tells what it reads from what it reads itself
-    before = [word for word in words if not word.isdigit() and word in ("encoder", "decoder")]
-    return " ".join([*before, f"layer {numbers[0]}" if numbers else name, *(["part " + numbers[1]] if before else [])])
+    words = name.split(".")
+    number = next((word for word in words if word.isdigit()), None)
+    side = next((f"{word} " for word in words if word in ("encoder", "decoder")), "")
+    return name if number is None else f"{side}layer {number}"
 
 
 def joined(places: list[str]) -> str:
@@ -117,6 +125,17 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Call]
             pass  # it wants what nobody sends here, after it was handed what is looked at
     layer.train(was)
     return found
+
+
+def weighed(call: Call, **changes: Tensor) -> Float[Tensor, "H T S"]:
+    """How much each query takes of each key: every value is a vector of its own, so the answer tells.
+
+    `changes` replace fields of the queries: with q all 0, what is left of the weights is the bias.
+    """
+    keys = call.keys
+    eye = torch.eye(keys.pos.shape[-1]).expand(1, keys.v.shape[1], -1, -1)
+    queries = call.queries._replace(**changes)  # type: ignore[arg-type]
+    return call.mechanism(queries, keys._replace(v=eye), None, call.ctx).y.y[0]
 
 
 def positions(x: Tensor) -> Int[Tensor, "B T"]:

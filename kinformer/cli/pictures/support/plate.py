@@ -55,7 +55,7 @@ def shaded(panel: Panel, kinds: int) -> Float[Tensor, "R C 3"]:
 
 
 def _draw(part: object, picture: Picture, panels: Sequence[Panel], width: float, first: bool, last: bool) -> None:
-    letters = int(width * 11)
+    letters = int(width * 12.5)
     if first:
         note = f"\n{fill(picture.note, int(letters * 1.15))}" if picture.note else ""
         part.suptitle(fill(picture.caption, letters) + note, fontsize=9)  # type: ignore[attr-defined]
