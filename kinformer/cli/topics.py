@@ -13,8 +13,8 @@ class Told(NamedTuple):
 TOPICS = {
     "sparse": Told(
         "Attention over some of the keys: which ones is a pattern, joined with & | ~, or chosen by content.",
-        ("members/longformer", "members/bigbird", "members/etc", "members/reformer", "patterns/strided", "patterns/fixed", "patterns/band",
-         "patterns/random", "mechanisms/lsh", "mechanisms/routing"),
+        ("members/longformer", "members/bigbird", "members/etc", "members/reformer", "patterns/strided",
+         "patterns/fixed", "patterns/band", "patterns/random", "mechanisms/lsh", "mechanisms/routing"),
     ),
     "factorised": Told(
         "The Sparse Transformer's attention in two factors, a local one and a strided or fixed one, which together "
@@ -44,13 +44,13 @@ TOPICS = {
     ),
     "halting": Told(
         "How a token says that it has taken enough steps, or gone through enough layers.",
-        ("members/universal_transformer", "members/calm", "depth/act", "depth/recurrent_act", "depth/early_exit", "exits/rules",
-         "exits/confidence"),
+        ("members/universal_transformer", "members/calm", "depth/act", "depth/recurrent_act", "depth/early_exit",
+         "exits/rules", "exits/confidence"),
     ),
     "clustering": Told(
         "Keys chosen by content: a query reads the keys of its own bucket or cluster.",
-        ("members/reformer", "members/routing_transformer", "mechanisms/lsh", "mechanisms/lsh_published", "mechanisms/routing",
-         "mechanisms/routing_published"),
+        ("members/reformer", "members/routing_transformer", "mechanisms/lsh", "mechanisms/lsh_published",
+         "mechanisms/routing", "mechanisms/routing_published"),
     ),
     "positions": Told(
         "How a model knows where a token is: added to it, turned into it, or as a change of scores.",

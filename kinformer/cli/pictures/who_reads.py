@@ -17,7 +17,7 @@ from kinformer.depth.global_ends import GlobalEnds
 from kinformer.depth.global_nodes import GlobalNodes
 
 HEADS, PANELS = 4, 6  # the most that are drawn
-HALF, EMPTIER = 0.5, 0.9
+FULL, EMPTIER = 0.7, 0.9
 
 
 class Drawn(NamedTuple):
@@ -78,19 +78,27 @@ def _picture(caption: str, drawn: list[Drawn], length: int | None, *, titled: bo
 
 
 def _thinned(drawn: list[Drawn], size: int, step: int) -> tuple[int, int]:
-    """More positions to a cell, as long as that empties a drawing that is more than half full."""
+    """More positions to a cell, as long as that empties a drawing that is nearly full."""
 
     def full(size: int) -> float:
         return max(_share(one, size) for one in drawn[:PANELS])
 
-    while full(size) > HALF and 2 * size <= MOST // 2 and min(full(2 * size), full(4 * size)) < EMPTIER * full(size):
+    while full(size) > FULL and 2 * size <= MOST // 2 and min(full(2 * size), full(4 * size)) < EMPTIER * full(size):
         size, step = 2 * size, 2 * step
+    # a table of blocks ends somewhere, and what is behind it is empty
+    while step > 1 and not any(_read(one, size)[size // 2 :].any() for one in drawn[:PANELS]):
+        size, step = size // 2, step // 2
     return size, step
+
+
+def _read(drawn: Drawn, size: int) -> Bool[Tensor, "T T"]:
+    """All pairs that are read."""
+    return torch.stack([mask_of(pattern, size, drawn.heads)[0] for _, pattern in drawn.sets]).any(0)
 
 
 def _share(drawn: Drawn, size: int) -> float:
     """Which part is read of all pairs, or of those that are not ahead where none of these is read."""
-    read = torch.stack([mask_of(pattern, size, drawn.heads)[0] for _, pattern in drawn.sets]).any(0)
+    read = _read(drawn, size)
     all_ = size * size if bool(read.triu(1).any()) else size * (size + 1) / 2
     return float(read.sum()) / all_
 
