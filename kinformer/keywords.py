@@ -61,6 +61,8 @@ def describe(annotation: Any) -> str:
         return " | ".join(repr(option) for option in typing.get_args(annotation))
     if len(_options(annotation)) > 1:
         return " | ".join(describe(option) for option in _options(annotation))
+    if typing.get_origin(annotation) is tuple and _known(annotation):
+        return f"tuple[{describe(typing.get_args(annotation)[0])}, ...]"
     if annotation is types.NoneType:
         return "None"
     return annotation.__name__ if isinstance(annotation, type) and not typing.get_args(annotation) else str(annotation)

@@ -18,6 +18,7 @@ from kinformer.core.read import Read, merge
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.marked import MarkedRows
 from kinformer.patterns.rows import Rows
+from kinformer.patterns.tail import TailRows
 
 NONE = Rows(0)
 Part = TypeVar("Part", Queries, Keys)
@@ -34,8 +35,8 @@ class GlobalSoftmax(Mechanism):
     """Longformer's attention: a cheap pattern for most queries, and a few global ones that read every key.
 
     Choose it for long texts with a few tokens that must see all of it: a class token, a question. The pairs of `rows`,
-    and of `MarkedRows` or `Marked` in `ctx.also`, are read with queries, keys and values of global projections; all
-    other pairs of `(pattern | also) & only` with the layer's own. A local query reads a global token by the local
+    and of `Marked`, `MarkedRows` or `Tail` in `ctx.also`, are read with queries, keys and values of global projections;
+    all other pairs of `(pattern | also) & only` with the layer's own. A local query reads a global token by the local
     projections: put `Tokens(n)` into the pattern, or use `Marked`.
 
     The global projections are sides of the layer and are not turned by a rotation. In decoding their keys have a cache
@@ -135,8 +136,8 @@ def apart(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
 
 
 def rows_of(also: Pattern) -> Pattern:
-    """The pairs of a batch's additions that global queries read: its `MarkedRows` and `Rows`."""
-    found: list[Pattern] = [leaf for leaf in _union(also) if isinstance(leaf, MarkedRows | Rows)]
+    """The pairs of a batch's additions that global queries read: its `MarkedRows`, `TailRows` and `Rows`."""
+    found: list[Pattern] = [leaf for leaf in _union(also) if isinstance(leaf, MarkedRows | TailRows | Rows)]
     return reduce(Or, found) if found else NONE
 
 

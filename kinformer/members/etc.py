@@ -39,7 +39,8 @@ def etc(
 
     Choose it over `longformer` where the text has parts: each gets one of up to `tokens` global tokens, which see
     everything. Distances up to `clip`, and whether a part is one's own, are labels with learned vectors. No absolute
-    positions: any length. Trained by hiding tokens.
+    positions: any length. Trained by hiding tokens. Feed-forward and norms serve both kinds of tokens; the authors'
+    code has two norms after attention.
 
     d: width of a token.
     depth: blocks.

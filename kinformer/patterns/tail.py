@@ -1,4 +1,4 @@
-"""Tail: the last tokens of every row are global."""
+"""Tail: the last tokens of every row, wherever it ends."""
 
 from dataclasses import dataclass
 
@@ -7,11 +7,37 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.checks import a_table
-from kinformer.core.pattern import Index, Pattern
+from kinformer.core.pattern import Index, Pattern, Spelled
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Tail(Pattern):
+class TailKeys(Pattern):
+    """j >= first[b]: all read what stands at the end of a row. first: the position from which on, by row."""
+
+    first: Int[Tensor, "B 1"]
+
+    def __post_init__(self) -> None:
+        one_each("TailKeys.first", self.first)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return torch.as_tensor(k >= self.first[b, 0])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TailRows(Pattern):
+    """i >= first[b]: what stands at the end of a row reads all. first: the position from which on, by row."""
+
+    first: Int[Tensor, "B 1"]
+
+    def __post_init__(self) -> None:
+        one_each("TailRows.first", self.first)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return torch.as_tensor(q >= self.first[b, 0])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Tail(Spelled):
     """i >= first[b] or j >= first[b]: what stands at the end of a row reads all and is read by all.
 
     Pass it as `Context(also=...)`; `GlobalEnds` makes it of the last block of each row.
@@ -24,12 +50,18 @@ class Tail(Pattern):
     first: Int[Tensor, "B 1"]
 
     def __post_init__(self) -> None:
-        if a_table("Tail.first", self.first).shape[1] != 1:
-            raise ValueError(f"Tail.first is of shape {list(self.first.shape)}; give one position for each row, [B 1]")
+        one_each("Tail.first", self.first)
 
-    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        first = self.first[b, 0]
-        return torch.as_tensor(q >= first) | torch.as_tensor(k >= first)
+    @property
+    def expression(self) -> Pattern:
+        return TailKeys(self.first) | TailRows(self.first)
 
 
-EXAMPLES = (Tail(torch.tensor([[9]] * 8)),)
+def one_each(name: str, first: Tensor) -> None:
+    """ValueError for what is not one position for each row."""
+    if a_table(name, first).shape[1] != 1:
+        raise ValueError(f"{name} is of shape {list(first.shape)}; give one position for each row, [B 1]")
+
+
+_FIRST = torch.tensor([[9]] * 8)
+EXAMPLES = (TailKeys(_FIRST), TailRows(_FIRST), Tail(_FIRST))

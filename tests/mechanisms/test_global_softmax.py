@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
+from kinformer.biases.relative import Relative
 from kinformer.core.cache import KV
 from kinformer.core.heads import Room, Sizes
 from kinformer.core.layer import Context, State
@@ -21,6 +22,7 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
 from kinformer.patterns.rows import Rows
+from kinformer.patterns.tail import Tail
 from kinformer.patterns.tokens import Tokens
 from kinformer.projections.qkv import QKV
 
@@ -110,6 +112,29 @@ def test_it_starts_as_copies_of_the_local_projections_and_so_as_softmax(key_head
     plain.load_state_dict({key: value for key, value in layer.state_dict().items() if "side." not in key})
     x, pos = torch.randn(3, LENGTH, 16), rows_padded_differently()
     close(layer(x, None, Context(pos)).y, plain(x, None, Context(pos)).y)
+
+
+def test_the_last_tokens_of_each_example_are_global_too() -> None:
+    """Tail: from a position of its own in each row they read with the global projections."""
+    layer, x, pos = Attention(QKV(16, 2), GlobalSoftmax(Band(2))), torch.randn(3, LENGTH, 16), rows_padded_differently()
+    first = torch.tensor([[9], [8], [99]])
+    mask = torch.arange(LENGTH).expand(3, -1) >= first
+    layer = shaken(layer)
+    close(
+        layer(x, None, Context(pos, also=Tail(first))).y[pos >= 0], longformer(x, pos, layer, 2, mask, False)[pos >= 0]
+    )
+
+
+def test_a_bias_counts_in_both_reads() -> None:
+    """As copies of the local ones, the global projections read under the bias as Softmax does; anew, they do not."""
+    pattern, relative = Band(2) | Tokens(2), Relative(8, 3)
+    layer = Attention(QKV(16, 2), GlobalSoftmax(pattern, Rows(2), relative))
+    plain = Attention(layer.projection, Softmax(pattern | Rows(2), relative), aggregation=layer.aggregation)
+    x, pos = torch.randn(3, LENGTH, 16), rows_padded_differently()
+    close(layer(x, None, Context(pos)).y, plain(x, None, Context(pos)).y)
+    anew = Attention(QKV(16, 2), GlobalSoftmax(pattern, Rows(2), relative, copied=False))
+    assert not torch.allclose(anew.side.weight, anew.projection.matrix("q")[0])
+    assert [name for name, _ in anew.named_parameters() if "keys" in name] == ["mechanism.near.bias.keys"]
 
 
 def test_weights_are_dropped_in_training_alone() -> None:

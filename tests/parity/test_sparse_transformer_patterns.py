@@ -5,9 +5,8 @@ import torch
 from kinformer.core.pattern import Heads
 from kinformer.execute import attend
 from kinformer.patterns.band import Band
-from kinformer.patterns.block import Block
 from kinformer.patterns.causal import Causal
-from kinformer.patterns.columns import Columns
+from kinformer.patterns.fixed import Fixed
 from kinformer.patterns.strided import Strided
 from tests.parity.goldens import Golden, close, goldens
 
@@ -18,7 +17,7 @@ def test_sparse_transformer_patterns(golden: Golden) -> None:
     length, heads, stride, summary = h["L"], h["heads"], h["stride"], h["c"]
     # the published code's window has l keys, the paper's l + 1
     local, strided = Causal() & Band(stride - 1), Causal() & Strided(stride)
-    turns = [Causal() & (Block(stride) | Columns(stride, summary, u * summary)) for u in range(h["num_verts"])]
+    turns = [Causal() & Fixed(stride, summary, u * summary) for u in range(h["num_verts"])]
     assert torch.equal(local.matrix(length).long(), t["mask_local"])
     assert torch.equal(strided.matrix(length).long(), t["mask_strided"])
     fixed = Heads(*turns)

@@ -29,7 +29,7 @@ from kinformer.patterns.segment import Segment
 from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.since import Since
 from kinformer.patterns.strided import Strided
-from kinformer.patterns.tail import Tail
+from kinformer.patterns.tail import Tail, TailKeys, TailRows
 from kinformer.patterns.tokens import Tokens
 from tests.unhooked import refusals, unhooked
 
@@ -77,6 +77,8 @@ DEFINITIONS = {
     OwnSegment(torch.tensor([[0, 1, 2, *IDS[:14]]]), 3): lambda i, j: i >= 3 or j < 3 or i == IDS[j - 3],
     OwnSegment(torch.tensor([OWN]), 3, ("g2g", "l2g", "l2l")): lambda i, j: OWN[i] == OWN[j] or (i < 3 <= j),
     OwnSegment(torch.tensor([OWN]), 3, ()): lambda i, j: True,
+    TailKeys(torch.tensor([[11]])): lambda i, j: j >= 11,
+    TailRows(torch.tensor([[11]])): lambda i, j: i >= 11,
     Tail(torch.tensor([[11]])): lambda i, j: i >= 11 or j >= 11,
     Pieces(3): lambda i, j: True,
     Pieces(3, Causal(), Band(2), Band(0, 1), Strided(2)): lambda i, j: (
@@ -236,6 +238,8 @@ WRONG = [
     (lambda: PublishedRandom(0), "PublishedRandom.keys=0"),
     (lambda: PublishedRandom(2, among=1), "PublishedRandom.among=1"),
     (lambda: PublishedRandom(2, window=0.5), "PublishedRandom.window=0.5"),
+    (lambda: TailKeys(torch.zeros(3, dtype=torch.long)), "TailKeys.first is torch.int64 of shape"),
+    (lambda: TailRows(torch.zeros(2, 1)), "TailRows.first is torch.float32"),
     (lambda: Tail(torch.zeros(2, 3, dtype=torch.long)), "Tail.first is of shape .*one position for each row"),
     (lambda: Random(0), "Random.keys=0"),
     (lambda: Random(1, 0), "Random.block=0"),
