@@ -60,7 +60,9 @@ def _back(example: Any) -> None:
     if math.isfinite(reach):
         far = int(reach) + 1
         what = f"{far} back although its pattern reaches {far - 1}"
-        _cannot(_tiny(example, 1), _from_back(far, None), 2 * steps, CHANCE, what)
+        beyond = _from_back(far, None)
+        if _takes(_tiny(example, 1), beyond):  # what is no longer than its reach cannot be asked beyond it
+            _cannot(_tiny(example, 1), beyond, 2 * steps, CHANCE, what)
 
 
 def _learns(model: Any, task: Task, what: str) -> int:
@@ -85,7 +87,7 @@ def _takes(model: Any, task: Task) -> bool:
     """Does it take the task, or refuse it?"""
     try:
         task(model, torch.Generator())
-    except ValueError:
+    except (ValueError, IndexError):
         return False
     return True
 

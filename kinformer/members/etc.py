@@ -80,7 +80,4 @@ def etc(
     return MLM(vocab, d, body, segment=partial(segments, unit=unit), dropout=dropout)
 
 
-EXAMPLES = (
-    lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),
-    lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, projections="four", hard=("g2l",), vocab=11),
-)
+EXAMPLES = (lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),)

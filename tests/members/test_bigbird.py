@@ -1,10 +1,13 @@
 """BigBird: which tokens see which in its two forms, and that its random blocks are its own and stay."""
 
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
+from kinformer.laws import any_length, padding
+from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.bigbird import bigbird
 from kinformer.patterns.block import Block
 from kinformer.patterns.random import Random
@@ -48,6 +51,13 @@ def test_draws_differ_by_layer_and_are_those_of_the_checkpoint(tmp_path: Path) -
     again = load(tmp_path).eval()
     assert torch.equal(again.logits(tokens).y, model.logits(tokens).y)
     assert torch.equal(model.logits(tokens).y, model.logits(tokens).y)
+
+
+@pytest.mark.parametrize("law", [any_length, padding])
+def test_laws_with_nodes_and_the_published_draw(law: ModuleType) -> None:
+    given = {**SIZES, "depth": 2, "heads": 2, "form": "etc", "draw": "published", "nodes": 2}
+    found = verdict("law", law, Judged("bigbird", lambda: bigbird(**given)))
+    assert found is not None and found.end == "holds", found
 
 
 @pytest.mark.parametrize("name", ["keys", "window", "nodes", "block"])
