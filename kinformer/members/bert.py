@@ -1,6 +1,6 @@
 """BERT: the encoder that fills in hidden tokens."""
 
-from kinformer.core.block import ResidualBlock
+from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.wiring import Norms, Positions, Wiring
@@ -24,7 +24,7 @@ def bert(
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
 
-    def block() -> ResidualBlock:
+    def block() -> Layer:
         return made.block(made.attention(pattern, dropout=dropout), MLP(d))
 
     body = made.stack(block() for _ in range(depth))

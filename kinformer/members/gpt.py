@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kinformer.core.block import ResidualBlock
+from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.wiring import START, Norms, Positions, Wiring
@@ -12,17 +12,19 @@ from kinformer.models.lm import LM
 @member
 def gpt(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Causal()",
-    position: Positions = "learned", norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    position: Positions = "learned", norm: Norms = "pre", length: int = 1024, per_layer: bool = False,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """GPT-2 (Radford et al., 2019): causal attention, pre-norm blocks, learned positions, tied embeddings.
 
     The baseline that every other decoder is compared with. `pattern` is the expression of who reads whom, such as
-    "Causal() & Band(64)", in every block. `position` is how it knows order; learned ones have `length` rows. `norm` is
+    "Causal() & Band(64)", in every block. `position` is how it knows order; learned ones have `length` rows, and with
+    `per_layer` are added anew before each block, a table for each (Al-Rfou et al., 2018, arXiv:1808.04444). `norm` is
     "pre" as in GPT-2, or "post" as in the first GPT (2018).
     """
-    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
-    def block() -> ResidualBlock:
+    def block() -> Layer:
         return made.block(made.attention(pattern, dropout=dropout), MLP(d, activation="gelu_tanh"))
 
     body = made.stack(block() for _ in range(depth))

@@ -3,8 +3,8 @@
 from typing import Any
 
 from kinformer.discover import member
-from kinformer.members.support.encoder_decoder import encoder_decoder
-from kinformer.members.support.wiring import START, Norms, Positions, Wiring
+from kinformer.members.support.encoder_decoder import encoder_decoder, start
+from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.train.recipe import Recipe
 
@@ -23,15 +23,15 @@ def transformer(
     who reads whom in the encoder, and in the decoder among what was written; every target token reads all of the
     source. `position` is how each side knows order; learned ones have `length` rows.
 
-    Embeddings start at 0.02: the authors' code starts them at d**-0.5, where the tied head repeats what it has read and
-    the first loss is twice ln(vocab). The recipe is the paper's for the base model: a peak of 7e-4 after 4% of the
-    training.
+    Embeddings start small, so that the first loss is near ln(vocab): with the d**-0.5 of the authors' code the tied
+    head repeats what it has read, at more than twice that. The recipe is the paper's for the base model: a peak of 7e-4
+    after 4% of the training.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
     return Seq2Seq(
-        vocab, d, encoder, decoder, position=made.added(), scale=d**0.5, std=START, smoothing=smoothing,
+        vocab, d, encoder, decoder, position=made.added(), scale=d**0.5, std=start(d), smoothing=smoothing,
         dropout=dropout
     )
 

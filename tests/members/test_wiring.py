@@ -11,14 +11,17 @@ from torch import Tensor
 from kinformer.attention import Attention
 from kinformer.biases.alibi import ALiBi
 from kinformer.biases.relative import Relative
+from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context
 from kinformer.keywords import signature
 from kinformer.members.bert import bert
 from kinformer.members.bloom import bloom
+from kinformer.members.da_transformer import da_transformer
 from kinformer.members.gpt import gpt
 from kinformer.members.llama import llama
+from kinformer.members.shaw import shaw
 from kinformer.members.support.wiring import Norms, Positions
 from kinformer.members.transformer import transformer
 from kinformer.patterns.band import Band
@@ -94,6 +97,27 @@ def test_head_dim_is_free_of_the_width(member: Callable[..., Any]) -> None:
         assert part.aggregation.linear.weight.shape == (16, 30)
 
 
+@pytest.mark.parametrize("position", ["learned", "sinusoidal"])
+def test_per_layer_adds_positions_anew_before_each_block(position: str, float64: None) -> None:
+    """Row 6, Al-Rfou: x^l + P^l, a table of each layer and none before the first."""
+    model = gpt(**{**SMALL, "depth": 3}, position=position, per_layer=True, length=9).eval()
+    blocks = list(model.body.layers)
+    assert model.position is None and all(isinstance(block, Placed) for block in blocks)
+    tables = {id(weight) for block in blocks for weight in block.position.parameters()}
+    assert len(tables) == (3 if position == "learned" else 0)
+    assert model.window == (9 if position == "learned" else None)
+    tokens, pos = torch.randint(0, 11, (2, 7)), torch.arange(7).expand(2, 7)
+    x = model.scale * model.embedding(tokens)
+    for block in blocks:
+        x = block.block(x + block.position(pos), None, Context(pos, run=True)).y
+    torch.testing.assert_close(model.logits(tokens).y, model.head(model.body.norm(x)))
+
+
+def test_per_layer_is_of_positions_that_are_added() -> None:
+    with pytest.raises(ValueError, match="position='rotary' is in every layer as it is"):
+        gpt(**SMALL, position="rotary", per_layer=True)
+
+
 WRONG = [
     ({"position": "rotary", "head_dim": 5}, "5 must be even"),
     ({"heads": 3}, "d=16 does not split into heads=3"),
@@ -126,10 +150,10 @@ STARTS: list[Any] = [*(lambda p=p, n=n: gpt(position=p, norm=n) for p in get_arg
 STARTS += [
     bert,
     lambda: bert(position="sinusoidal", norm="pre"),
-    transformer,
-    lambda: transformer(d=256, depth=2, norm="pre"),
+    lambda: transformer(depth=2),
+    lambda: transformer(depth=2, norm="pre"),
 ]
-STARTS += [bloom, llama]
+STARTS += [bloom, llama, da_transformer, lambda: shaw(depth=2), lambda: gpt(per_layer=True)]
 
 
 @pytest.mark.parametrize("make", STARTS)

@@ -1,10 +1,10 @@
 """The two stacks of the 2017 Transformer, which its descendants change in one place."""
 
-from kinformer.core.block import ResidualBlock
 from kinformer.core.expression import parse
+from kinformer.core.layer import Layer
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
-from kinformer.members.support.wiring import Wiring
+from kinformer.members.support.wiring import START, Wiring
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
@@ -17,11 +17,19 @@ def encoder_decoder(made: Wiring, depth: int, hidden: int, pattern: str = "Full(
     reads = parse(pattern)
     past = Causal() if reads == Full() else Causal() & reads
 
-    def encoder() -> ResidualBlock:
+    def encoder() -> Layer:
         return made.block(made.attention(reads), MLP(made.d, hidden, activation="relu"))
 
-    def decoder() -> ResidualBlock:
+    def decoder() -> Layer:
         source = made.attention(Full(), cross=True)
         return made.block(made.attention(past), source, MLP(made.d, hidden, activation="relu"))
 
     return made.stack(encoder() for _ in range(depth)), made.stack(decoder() for _ in range(depth))
+
+
+def start(d: int) -> float:
+    """The standard deviation of their embeddings at the start, where the first loss is near ln(vocab).
+
+    The authors' code starts them at d**-0.5; scaled by sqrt(d) and tied, they let the head repeat what it has read.
+    """
+    return min(START, 4 / d)

@@ -10,9 +10,9 @@ from torch import nn
 from kinformer.attention import Attention
 from kinformer.biases.alibi import ALiBi
 from kinformer.biases.relative import Relative
+from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.block import ResidualBlock
 from kinformer.core.checks import a_probability, at_least, multiple, one_of
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
@@ -40,7 +40,9 @@ class Wiring:
     position: "learned" and "sinusoidal" are added to what is embedded, "rotary" turns queries and keys, "alibi" slopes
         scores, "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to tell order.
     length: rows of the learned table.
+    per_layer: added positions are added anew before each block, a table for each.
     clip: the furthest distance with a relative vector of its own.
+    values: relative vectors are added to values too.
     norm: "pre" is x + f(norm(x)) with one more norm at the end, "post" is norm(x + f(x)).
     dropout: of the embedded and of each sublayer's output.
     eps: of the norms.
@@ -53,7 +55,9 @@ class Wiring:
     head_dim: int | None = None
     position: Positions = "none"
     length: int = 1024
+    per_layer: bool = False
     clip: int = 16
+    values: bool = True
     norm: Norms = "pre"
     dropout: float = 0.0
     eps: float = 1e-5
@@ -62,6 +66,10 @@ class Wiring:
         one_of("position", self.position, Positions)
         one_of("norm", self.norm, Norms)
         at_least("length", self.length, 1)
+        if self.per_layer and self.position not in ("learned", "sinusoidal"):
+            raise ValueError(
+                f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and 'sinusoidal'"
+            )
         a_probability("dropout", self.dropout)
 
     @property
@@ -73,6 +81,9 @@ class Wiring:
 
     def added(self) -> Position | None:
         """What is added to the embedded tokens."""
+        return None if self.per_layer else self._position()
+
+    def _position(self) -> Position | None:
         if self.position == "learned":
             return Learned(self.d, self.length)
         return Sinusoidal(self.d) if self.position == "sinusoidal" else None
@@ -92,12 +103,13 @@ class Wiring:
     def _bias(self) -> ALiBi | Relative | None:
         if self.position == "alibi":
             return ALiBi(self.heads)
-        return Relative(self.width, self.clip) if self.position == "relative" else None
+        return Relative(self.width, self.clip, values=self.values) if self.position == "relative" else None
 
-    def block(self, *layers: Layer) -> ResidualBlock:
-        """The sublayers, each with its norm and the stream around it."""
+    def block(self, *layers: Layer) -> Layer:
+        """The sublayers, each with its norm and the stream around it, told positions anew with `per_layer`."""
         kind = PreNorm if self.norm == "pre" else PostNorm
-        return kind(*layers, norm=self._norm, dropout=self.dropout)
+        block, position = kind(*layers, norm=self._norm, dropout=self.dropout), self._position()
+        return Placed(block, position) if self.per_layer and position is not None else block
 
     def stack(self, blocks: Iterable[Layer]) -> Stack:
         """The blocks, with the last norm that pre-norm blocks want."""

@@ -1,0 +1,45 @@
+"""DA-Transformer: an encoder whose heads each learn how much distance counts."""
+
+from functools import partial
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.biases.distance_aware import DistanceAware
+from kinformer.core.example import Example
+from kinformer.core.expression import parse
+from kinformer.core.layer import Layer
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import Norms, Wiring
+from kinformer.models.mlm import MLM
+from kinformer.projections.qkv import QKV
+
+
+@member
+def da_transformer(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Full()",
+    position: Literal["none", "sinusoidal", "learned"] = "none", norm: Norms = "post", length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
+) -> MLM:
+    """DA-Transformer (Wu et al., 2020, arXiv:2010.06925): ReLU(scores) times a learned sigmoid of the distance.
+
+    Choose it over `bert` where some heads should read nearby and others far away, and to see which: `alpha` and `beta`
+    of each block's DistanceAware say it, two numbers a head. The distance has no sign, so alone it does not tell what
+    comes before from what comes after; `position` adds something that does. The paper trains the encoder on labels;
+    here it fills in hidden tokens. `pattern` says who reads whom, `norm` where norms stand, "post" as in the
+    Transformer that the paper builds on; learned positions have `length` rows.
+    """
+    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    projection = partial(QKV, d, heads, head_dim=made.width)
+
+    def block() -> Layer:
+        mechanism = Softmax(parse(pattern), DistanceAware(heads), dropout=dropout, lse=False)
+        return made.block(Attention(projection(), mechanism), MLP(d, activation="relu"))
+
+    body = made.stack(block() for _ in range(depth))
+    return MLM(vocab, d, body, position=made.added(), scale=made.scale, dropout=dropout)
+
+
+NO_SIDE = "the distance has no sign, and nothing else tells what stands before a token from what stands after it"
+EXAMPLES = (Example(lambda: da_transformer(d=16, depth=2, heads=2, vocab=11), {"learns": NO_SIDE}),)
