@@ -46,12 +46,24 @@ class SoftmaxResponse(Confidence):
         self.head = head
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
-        read = self.head or head
-        if read is None:
-            raise ValueError("SoftmaxResponse has no head and no model lends one; give SoftmaxResponse(head)")
-        logits = exactly(read, states[-1]) if isinstance(read, nn.Module) else read(states[-1])
-        best = precise(logits).softmax(-1).topk(2).values
+        best = _probabilities(self, states[-1], head).topk(2).values
         return best[..., 0] - best[..., 1]
+
+
+class SoftmaxProbability(Confidence):
+    """The largest probability, with a threshold for each layer: confidence thresholding.
+
+    head: what maps a state to logits, as of `SoftmaxResponse`.
+
+    Errors: ValueError where no head was given and none is lent. Source: Elbayad et al., 2019, arXiv:1910.10073, 3.2.
+    """
+
+    def __init__(self, head: nn.Module | None = None):
+        super().__init__()
+        self.head = head
+
+    def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
+        return _probabilities(self, states[-1], head).amax(-1)
 
 
 class Saturation(Confidence):
@@ -101,6 +113,16 @@ class Probe(Confidence):
             share = share[:, None, None].to(found.dtype)
             found = found * torch.where(agrees, 1 - share, share)
         return found.mean(0)
+
+
+def _probabilities(
+    asking: SoftmaxResponse | SoftmaxProbability, state: Float[Tensor, "*shape D"], lent: Head | None
+) -> Float[Tensor, "*shape V"]:
+    name, read = type(asking).__name__, asking.head or lent
+    if read is None:
+        raise ValueError(f"{name} has no head and no model lends one; give {name}(head)")
+    logits = exactly(read, state) if isinstance(read, nn.Module) else read(state)
+    return precise(logits).softmax(-1)
 
 
 def exactly(module: nn.Module, x: Tensor) -> Tensor:

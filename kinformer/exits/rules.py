@@ -16,6 +16,7 @@ from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
 from kinformer.core.read import precise
 from kinformer.exits.confidence import Confidence, Head, Logits, States, linear
+from kinformer.losses.exit_oracles import ExitOracle, Likelihood
 
 Leaves = Bool[Tensor, "B T"]
 
@@ -108,14 +109,18 @@ class Confident(Rule):
 class Multinomial(Rule):
     """Each token's exit is the likeliest of softmax(W h + b) of its state after the first layer.
 
+    It learns by -log q of the exit that its oracle names.
+
     d: the width of a state.
     depth: how many layers there are.
+    oracle: at which exit a token had better left: `Likelihood()` unless given, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
 
-    def __init__(self, d: int, depth: int):
+    def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
         super().__init__()
+        self.oracle = oracle or Likelihood()
         self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
@@ -125,20 +130,35 @@ class Multinomial(Rule):
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return linear(self.choice, states[0]).argmax(-1) < len(states)
 
+    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+        return _named(self.log_q(states), self.oracle(logits, wanted))
+
 
 class Geometric(Rule):
     """After each layer a token stops if sigmoid(w.h + b) exceeds the threshold.
+
+    q(n) is the product of stopping at n and not before; it learns by -log q of the exit that its oracle names.
 
     d: the width of a state.
     depth: how many layers there are.
     threshold: the probability above which it stops: a number, or one for each layer but the last.
     shared: one w and b for all layers as in the paper, or one each.
+    oracle: at which exit a token had better left: `Likelihood()` unless given, or `Correctness()`.
 
     Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
 
-    def __init__(self, d: int, depth: int, *, threshold: float | tuple[float, ...] = 0.5, shared: bool = True):
+    def __init__(
+        self,
+        d: int,
+        depth: int,
+        *,
+        threshold: float | tuple[float, ...] = 0.5,
+        shared: bool = True,
+        oracle: ExitOracle | None = None,
+    ):
         super().__init__()
+        self.oracle = oracle or Likelihood()
         self.threshold = _thresholds(threshold, 0, 1)
         units = 1 if shared else at_least("depth", depth, 1) - 1
         self.stop = nn.ModuleList(nn.Linear(at_least("d", d, 1), 1) for _ in range(units))
@@ -158,6 +178,9 @@ class Geometric(Rule):
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return self._logit(states, len(states) - 1).sigmoid() > _of_layer(self.threshold, len(states))
+
+    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+        return _named(self.log_q(states), self.oracle(logits, wanted))
 
 
 class Chosen(NamedTuple):
@@ -201,6 +224,11 @@ class BySequence(Rule):
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
+
+
+def _named(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """-log q of the exits that were named."""
+    return -log_q.gather(-1, exits[..., None])[..., 0]
 
 
 def _thresholds(given: float | tuple[float, ...], low: float, high: float) -> float | tuple[float, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.confidence import Probe, Saturation, SoftmaxResponse
+from kinformer.exits.confidence import Probe, Saturation, SoftmaxProbability, SoftmaxResponse
 from kinformer.exits.rules import BySequence, Chosen, Confident, Decaying, Geometric, Multinomial
 from kinformer.norms.layer import LayerNorm
 
@@ -69,6 +69,10 @@ def test_confidences(float64: None) -> None:
     best = head(hs[1]).softmax(-1).sort(-1).values
     for read in (SoftmaxResponse(head)(hs[:2]), SoftmaxResponse()(hs[:2], head)):
         assert torch.allclose(read, best[..., -1] - best[..., -2])
+    for read in (SoftmaxProbability(head)(hs[:2]), SoftmaxProbability()(hs[:2], head)):
+        assert torch.allclose(read, best[..., -1])
+    with pytest.raises(ValueError, match=r"give SoftmaxProbability\(head\)"):
+        SoftmaxProbability()(hs)
     dot = (hs[1] * hs[0]).sum(-1) / (hs[1].norm(dim=-1) * hs[0].norm(dim=-1))
     assert torch.allclose(Saturation()(hs[:2]), dot)
     assert (Saturation()(hs[:1]) == -torch.inf).all(), "the first possible exit is layer 2"

@@ -1,0 +1,66 @@
+"""Exit oracles: at which exit a token had better left, once all exits have predicted: what an exit rule learns from."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import within
+from kinformer.core.loss import surprise
+
+Logits = Sequence[Float[Tensor, "B T V"]]  # of the exits, the lowest first
+
+
+class ExitOracle(ABC):
+    """argmax over exits n from 1 of (merit of n at t) - price n; of equal ones the lowest. No gradient flows through.
+
+    The merit of a token counts its neighbours too: sum_t' exp(-(t - t')^2 / sigma) merit_t', over real targets.
+
+    price: what a layer costs, in units of the merit: the lambda that the paper tunes. 0.01 is a choice of this library.
+    sigma: how far neighbours count, in squared tokens; 0 counts the token alone.
+
+    Errors: ValueError for a negative number. Source: Elbayad et al., 2019, arXiv:1910.10073, equations 9 to 17.
+    """
+
+    def __init__(self, price: float = 0.01, *, sigma: float = 0.0):
+        self.price, self.sigma = within("price", price, 0, math.inf), within("sigma", sigma, 0, math.inf)
+
+    @abstractmethod
+    def merit(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
+        """How well each exit predicts each target."""
+
+    @torch.no_grad()
+    def __call__(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+        """The exit of each token, from 0; padding has some exit too."""
+        merit = self.merit(logits, wanted) * (wanted >= 0)
+        if self.sigma:
+            at = torch.arange(wanted.shape[1], device=wanted.device, dtype=merit.dtype)
+            merit = merit @ torch.exp(-((at[:, None] - at) ** 2) / self.sigma)
+        return self._best(merit)
+
+    @torch.no_grad()
+    def of_rows(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
+        """The one exit of each whole row, from 0: by the sum of its targets' merits."""
+        return self._best((self.merit(logits, wanted) * (wanted >= 0)).sum(-1))
+
+    def _best(self, merit: Float[Tensor, "N *shape"]) -> Int[Tensor, "*shape"]:
+        n = torch.arange(len(merit), device=merit.device).view(-1, *[1] * (merit.dim() - 1))
+        merit = merit - self.price * (n + 1)
+        return torch.where(merit == merit.amax(0), n, len(merit)).amin(0)
+
+
+class Likelihood(ExitOracle):
+    """By the log-probability of the target, in nats."""
+
+    def merit(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
+        return torch.stack([-surprise(one, wanted) for one in logits])
+
+
+class Correctness(ExitOracle):
+    """By whether the target is the likeliest token: 1 or 0."""
+
+    def merit(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "N B T"]:
+        return torch.stack([(one.argmax(-1) == wanted).to(torch.float32) for one in logits])

@@ -1,0 +1,64 @@
+"""The depth-adaptive Transformer: a decoder that says after its first layer, or after each, where a token leaves."""
+
+from typing import Literal
+
+from torch import nn
+
+from kinformer.core.checks import one_of
+from kinformer.depth.early_exit import EarlyExit
+from kinformer.discover import member
+from kinformer.exits.confidence import SoftmaxProbability
+from kinformer.exits.rules import Confident, Geometric, Multinomial, Rule
+from kinformer.feedforward.mlp import MLP
+from kinformer.losses.aligned import Weights
+from kinformer.losses.exit_oracles import Correctness, Likelihood
+from kinformer.members.support.wiring import START, Norms, Positions, Wiring
+from kinformer.models.multi_exit import MultiExit
+from kinformer.norms.layer import LayerNorm
+
+Classifier = Literal["multinomial", "geometric", "probability"]
+Oracle = Literal["likelihood", "correctness"]
+
+
+@member
+def depth_adaptive(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, classifier: Classifier = "multinomial",
+    oracle: Oracle = "likelihood", price: float = 0.01, sigma: float = 0.0, alpha: float = 1.0,
+    threshold: float | tuple[float, ...] = 0.5, shared: bool = True, weights: Weights = "uniform",
+    pattern: str = "Causal()", position: Positions = "learned", norm: Norms = "pre", length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
+) -> MultiExit:
+    """The depth-adaptive Transformer (Elbayad et al., 2019, arXiv:1910.10073), as a decoder.
+
+    Choose it to have the network itself say how many layers a token is worth. The `classifier` names an exit after the
+    first layer ("multinomial"), or after each layer says whether to stop ("geometric", above the `threshold`; `shared`:
+    one unit for all layers). Both learn, weighted by `alpha`, which exit was best by the `oracle`, where a layer costs
+    `price` and tokens `sigma` apart count too. "probability" learns nothing: a token leaves once its largest
+    probability reaches the threshold. All exits have one head and learn by `weights`. The paper's own model translates;
+    here it is a `gpt`, whose keywords the others are.
+    """
+    named = (Likelihood if one_of("oracle", oracle, Oracle) == "likelihood" else Correctness)(price, sigma=sigma)
+    rule: Rule
+    if one_of("classifier", classifier, Classifier) == "multinomial":
+        rule = Multinomial(d, depth, oracle=named)
+    elif classifier == "geometric":
+        rule = Geometric(d, depth, threshold=threshold, shared=shared, oracle=named)
+    else:
+        rule = Confident(SoftmaxProbability(), threshold)
+    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    layers = [
+        made.block(made.attention(pattern, dropout=dropout), MLP(d, activation="gelu_tanh")) for _ in range(depth)
+    ]
+    body = EarlyExit(layers, LayerNorm(d) if norm == "pre" else nn.Identity(), rule)
+    return MultiExit(
+        vocab, d, body, weights=weights, alpha=alpha, position=made.added(), scale=made.scale, std=START,
+        dropout=dropout
+    )
+
+
+EXAMPLES = (
+    lambda: depth_adaptive(d=16, depth=3, heads=2, length=64, vocab=11),
+    lambda: depth_adaptive(
+        d=16, depth=3, heads=2, classifier="geometric", oracle="correctness", sigma=2.0, length=64, vocab=11
+    ),
+)
