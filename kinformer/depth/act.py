@@ -14,6 +14,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
 from kinformer.core.loss import Penalty
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
 from kinformer.depth.universal import Universal
+from kinformer.exits.confidence import linear
 
 Last = Literal["remainder", "probability"]
 Halted = Literal["copied", "updated"]
@@ -48,7 +49,7 @@ class Halt(NamedTuple):
 class Halting(nn.Module):
     """When to stop: h = sigmoid(w.s + b) at each step; a token stops once the sum of its h reaches 1 - epsilon.
 
-    Its last step weighs the remainder R = 1 - the sum before, every other step h. Sums are kept in float32 or better.
+    Its last step weighs the remainder R = 1 - the sum before, every other step h; all of it in float32 or better.
     The cost "ponder" is N + R; N is a count and has no gradient, R moves the unit, and through its inputs the steps and
     what lies beneath. Graves weighed it with 1e-4 to 1e-1.
 
@@ -83,7 +84,7 @@ class Halting(nn.Module):
 
     def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
         """The weights of a step, 0 for who has stopped, and what holds after it; `final` where no step can follow."""
-        h = self.unit(s)[..., 0].to(halt.total.dtype).sigmoid()
+        h = linear(self.unit, s)[..., 0].sigmoid()
         stop = choice(lambda: halt.alive & self._enough(halt.total + h))
         if final and self.last == "remainder":
             stop = halt.alive

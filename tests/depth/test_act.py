@@ -1,5 +1,6 @@
 """ACT token by token, as Graves and the Universal Transformer's appendix write it; what may stop early; gradients."""
 
+import copy
 from collections.abc import Callable
 from typing import Literal
 
@@ -163,6 +164,26 @@ def test_halted_tokens_stay_visible() -> None:
     assert steps[early] < steps[late]
     (gradient,) = torch.autograd.grad(out.y[0, late].sum(), x)
     assert gradient[0, early].abs().max() > 0
+
+
+def test_in_bfloat16_who_stops_is_decided_in_float32() -> None:
+    """As in float64 by the same weights and states, in a model of low precision and under autocast."""
+    g = torch.Generator().manual_seed(0)
+    low = Halting(16, bias=0.5).bfloat16()
+    steps = [torch.randn(4096, 16, generator=g).bfloat16() for _ in range(4)]
+    high = copy.deepcopy(low).double()
+    for unit, autocast in ((low, False), (copy.deepcopy(low).float(), True)):
+        halts = [
+            one.start(torch.ones(4096, dtype=torch.bool), s) for one, s in ((unit, steps[0]), (high, steps[0].double()))
+        ]
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            for n, s in enumerate(steps):
+                _, halts[0] = unit(s if unit is low else s.float(), halts[0], n == 3)
+                _, halts[1] = high(s.double(), halts[1], n == 3)
+        assert halts[0].total.dtype == torch.float32
+        same = halts[0].steps == halts[1].steps
+        assert (~same).sum() <= 1 and len(halts[1].steps.unique()) > 1
+        assert torch.allclose(halts[0].remainder.double()[same], halts[1].remainder[same], atol=1e-5)
 
 
 def test_the_ponder_cost_is_differentiated_as_graves_says() -> None:
