@@ -23,7 +23,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) -q test
 setup: $(READY)
 
 run: $(READY)
-	$(PY) -m kinformer.cli compare gpt transformer_xl --data text=stdlib --minutes 3 --out runs/first
+	$(PY) -m kinformer.cli compare gpt transformer_xl --data text=stdlib --minutes 3 --out runs/first --overwrite
 
 test: $(READY)
 	$(PYTEST)

@@ -26,6 +26,7 @@ from kinformer.keywords import check_keywords, name_of, nearest, parse_keywords,
 if TYPE_CHECKING:
     from kinformer.train.recipe import Recipe
 
+DEEPEST = 2_000  # layers of a model that is still built in seconds
 P = ParamSpec("P")
 M = TypeVar("M")
 __all__ = [
@@ -173,6 +174,8 @@ def _member(function: Callable[..., Any], recipe: "Recipe | None") -> Callable[.
             raise TypeError(f"the keyword {twice[0]!r} is given twice")
         given |= keywords
         check_keywords(function, given)
+        if isinstance(depth := given.get("depth"), int) and depth > DEEPEST:
+            raise ValueError(f"depth={depth}: a model of so many layers would never be built; give at most {DEEPEST:,}")
         resolved = {name: parameter.default for name, parameter in found.parameters.items()} | given
         model = function(**resolved)
         model.member = Record(name_of(function), resolved, origin.file, origin.sha256, recipe)

@@ -36,6 +36,9 @@ def main() -> None:
 
 def run(words: list[str]) -> int:
     """Run a command, and return its exit code."""
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    if twice := [name for n, name in enumerate(options) if name in options[:n]]:
+        return _end(f"{twice[0]} is given twice; give it once", WRONG)
     if debugging():
         return _code(app(words, prog_name="kinformer", standalone_mode=False))
     try:

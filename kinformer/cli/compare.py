@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.options import BATCH, LENGTH, SEED, Batch, Data, Length, Out, Rate, Seed
+from kinformer.cli.options import BATCH, LENGTH, SEED, Batch, Data, Length, Out, Overwrite, Rate, Seed
 from kinformer.cli.wanted import folder_name, spelled, titles
 
 
@@ -18,6 +18,7 @@ def compare(
     length: Length = LENGTH,
     lr: Rate = None,
     seed: Seed = SEED,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train members side by side, and compare them.
 
@@ -28,21 +29,28 @@ def compare(
 
     from rich.console import Console
 
+    from kinformer.cli.afford import refuse_too_large
     from kinformer.cli.errors import UserError
     from kinformer.cli.picture import draw
     from kinformer.cli.results import Results, compressed, lengths, measured, settled
     from kinformer.cli.training import learn, make_folder, prepare, readable, spare
 
     job = prepare(data, None, minutes, batch, length, lr, seed)
-    results = Results(settled(job, minutes), compressed(job), [])
+    _ = job.text  # what is none is refused before anything is made
     named = list(zip(titles(wanted), wanted, strict=True))
+    if (out / "results.json").exists() and not overwrite:
+        raise UserError(f"{out} holds a comparison, which would be overwritten; give another --out, or --overwrite")
+    models = []
     for title, one in named:
-        model = one.build(seed)
+        refuse_too_large(one, batch, length)
+        models.append(model := one.build(seed))
         readable(model, job)
-        spare(out / folder_name(title), model)
+        spare(out / folder_name(title), model, overwrite)
         if not model.predicts_next:
             raise UserError(f"{one.text!r} fills in hidden bytes, and compare takes members that predict the next one")
+    job = job.fixed(models)
     make_folder(out)
+    results = Results(settled(job, minutes), compressed(job), [])
     for place, (title, one) in enumerate(named):
         folder = out / folder_name(title)
         model = one.build(seed)

@@ -1,6 +1,7 @@
 """`kinformer generate DIR`: let a trained model write."""
 
 import codecs
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -37,7 +38,8 @@ def generate(
 
     model = _loaded(folder, member)
     _asked(model, prompt, source)
-    start, read = (prompt or "").encode(), None if source is None else source.encode()
+    # as they were typed, UTF-8 or not
+    start, read = os.fsencode(prompt or ""), None if source is None else os.fsencode(source)
     with from_user(ValueError, LookupError):
         if not decodes(model, len(start) + tokens):
             print("this model has no state, so each token reads the whole text again", file=sys.stderr)
@@ -48,7 +50,7 @@ def generate(
             heard.append(token)
             print(decoder.decode(bytes([min(token, 255)])), end="", flush=True)
 
-    print(prompt or "", end="", flush=True)
+    print(start.decode(errors="replace"), end="", flush=True)
     drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     try:
         with from_user(ValueError, LookupError), noted():

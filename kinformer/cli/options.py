@@ -15,6 +15,7 @@ Seed = Annotated[int, typer.Option(help="Of the weights, the windows and the sam
 Temperature = Annotated[
     float, typer.Option(help="Below 1 is more cautious, above 1 bolder; 0 always takes the likeliest.", min=0.0)
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write over a model or a comparison that is in --out.")]
 Own = Annotated[str | None, typer.Option(help="file.py:function, where a member of your own built the model.")]
 
 BATCH, LENGTH, SEED = 4, 128, 0

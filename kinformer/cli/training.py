@@ -1,6 +1,7 @@
 """A training as the commands run it: everything that may be wrong is said before the first step."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import torch
 from rich.console import Console
 
 from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user, noted
+from kinformer.core.model import Model
 from kinformer.data.pairs import Pairs
 from kinformer.data.spec import read_spec
 from kinformer.data.text import Text
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import occupied
+from kinformer.train.evaluate import MOST, measuring
 from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped, stream, train
 from kinformer.train.progress import show
@@ -39,13 +42,21 @@ class Job:
         """What of valid is measured, in words."""
         if isinstance(self.data, Text):
             return f"the first {self.valid_bytes:,} bytes of valid"
-        kept = self.data.within(self.settings.length).measured(self.settings.valid_bytes)
+        kept = self.data.within(self.settings.length).measured(self.settings.valid_bytes or MOST)
         return f"{sum(map(len, kept)):,} pairs of valid"
 
     @property
     def valid_bytes(self) -> int:
-        """How many bytes of valid are measured: a fixed prefix, the same for every member."""
-        return min(self.settings.valid_bytes, len(self.text.valid))
+        """How many bytes of valid are measured: a prefix, the same for every member."""
+        return min(self.settings.valid_bytes or MOST, len(self.text.valid))
+
+    def fixed(self, models: Sequence[Model]) -> "Job":
+        """The same with its measurements fixed before the first step, the same for all of these models."""
+        if not isinstance(self.data, Text):
+            return self
+        with from_user(ValueError, LookupError):
+            there = [model.to(device()) for model in models]
+            return replace(self, settings=measuring(there, self.data, self.budget, self.settings))
 
 
 def prepare(
@@ -77,24 +88,28 @@ def make_folder(out: Path) -> None:
             raise OSError(f"cannot write to {out}: {error.strerror}") from error
 
 
-def spare(folder: Path, model: Any) -> None:
-    """UserError where the folder holds another model, which a training would overwrite."""
+def spare(folder: Path, model: Any, overwrite: bool) -> None:
+    """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
     other = occupied(folder, model)
-    if other is not None:
-        raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or remove it first")
+    if other is not None and not overwrite:
+        raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
 
 
 def learn(name: str, model: Any, job: Job, folder: Path) -> History:
-    """Train a model with its progress on stderr, and keep the best of it in a folder."""
+    """Train a model with its progress on stderr, and keep the best of it in a folder; a refusal leaves none behind."""
+    new = not folder.exists()
     make_folder(folder)
-    model.to(device())
     try:
+        model.to(device())
         with show(Console(stderr=True), name) as shown, from_user(ValueError, LookupError), noted():
             return train(model, job.data, job.budget, job.settings, folder=folder, show=shown)
     except KeyboardInterrupt as stop:
         raise UserError(str(stop) or "stopped", INTERRUPTED) from stop
     except (OSError, TrainingStopped) as error:
         raise UserError(f"{name}: {error}", FAILED) from error
+    finally:
+        if new and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def device() -> torch.device:

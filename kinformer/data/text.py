@@ -6,7 +6,7 @@ ever out of vocabulary and bits per byte of different models compare directly.
 
 import hashlib
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 VALID, TEST = 0.05, 0.05
+FEW = 100  # files; among fewer chance may leave a split without any
+LOOKED_AT = 65_536  # bytes of a file's begin that tell whether it is text
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
 
@@ -31,19 +33,20 @@ class Text:
 def read(where: str) -> Text:
     """The text of "stdlib", of a file or of a folder, split about 90 : 5 : 5.
 
-    A file is cut at two places. A folder, and the standard library without its tests, is split by the SHA-256 of each
-    file's relative name, so a file keeps its split whatever stands beside it, and ordered by it, so that the first
-    bytes of a split are drawn from everywhere. Hidden files are left out. Raises FileNotFoundError for what is not
-    there, ValueError for what holds no byte, and OSError naming a file that cannot be read.
+    A file is cut at two places. A folder of a hundred files or more, and the standard library without its tests, is
+    split by the SHA-256 of each file's relative name, so a file keeps its split whatever stands beside it, and ordered
+    by it, so that the first bytes of a split are drawn from everywhere. Of fewer files each is cut at two places, so
+    that all of them are in every split. Hidden files are left out. Raises FileNotFoundError for what is not there,
+    ValueError for what holds no byte or is no text, and OSError naming a file that cannot be read.
     """
     if where == "stdlib":
         return _split_files("text=stdlib", _library())
     path = Path(where).expanduser()
     if path.is_dir():
         return _split_files(f"text={where}", _folder(path))
-    if not path.exists():
+    if not path.exists() or path.is_char_device() or path.is_block_device():  # a device may never end
         raise FileNotFoundError(f"there is no file or folder {where}; write text=stdlib or text=PATH")
-    return _split_bytes(f"text={where}", _bytes(path))
+    return _joined(f"text={where}", [_cut(_bytes(path))])
 
 
 def _library() -> Iterator[tuple[str, Path]]:
@@ -60,9 +63,18 @@ def _folder(root: Path, glob: str = "*") -> Iterator[tuple[str, Path]]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        data = path.read_bytes()
     except OSError as error:
         raise OSError(f"cannot read {path}: {error.strerror}") from error
+    if _binary(data[:LOOKED_AT]):
+        raise ValueError(f"{path} is no text: it is compressed, or numbers of a program; unpack it, or take it away")
+    return data
+
+
+def _binary(data: bytes) -> bool:
+    """Is this no text in any encoding whose ASCII is ASCII?"""
+    control = sum(data.count(byte) for byte in (*range(7), *range(14, 27), *range(28, 32), 127))
+    return control > len(data) / 100
 
 
 def _tokens(data: bytes) -> UInt8[Tensor, "N"]:
@@ -80,17 +92,19 @@ def _hash(name: str) -> bytes:
 
 
 def _split_files(source: str, files: Iterator[tuple[str, Path]]) -> Text:
-    splits: dict[str, list[bytes]] = {"train": [], "valid": [], "test": []}
-    for name, path in sorted(files, key=lambda item: _hash(item[0])):
-        splits[split_of(name)].append(_bytes(path))
-    texts = {split: b"".join(pieces) for split, pieces in splits.items()}
-    if not any(texts.values()):
-        raise ValueError(f"{source} holds no file with a byte in it")
-    return Text(source, **{split: _tokens(text) for split, text in texts.items()})
+    ordered = sorted(files, key=lambda item: _hash(item[0]))
+    if len(ordered) < FEW:
+        return _joined(source, [_cut(_bytes(path)) for _, path in ordered])
+    return _joined(source, [{split_of(name): _bytes(path)} for name, path in ordered])
 
 
-def _split_bytes(source: str, data: bytes) -> Text:
-    if not data:
-        raise ValueError(f"{source} is empty")
+def _cut(data: bytes) -> dict[str, bytes]:
     first, second = round(len(data) * (1 - VALID - TEST)), round(len(data) * (1 - TEST))
-    return Text(source, _tokens(data[:first]), _tokens(data[first:second]), _tokens(data[second:]))
+    return {"train": data[:first], "valid": data[first:second], "test": data[second:]}
+
+
+def _joined(source: str, parts: Sequence[Mapping[str, bytes]]) -> Text:
+    splits = {split: b"".join(part.get(split, b"") for part in parts) for split in ("train", "valid", "test")}
+    if not any(splits.values()):
+        raise ValueError(f"{source} holds no byte; give a text")
+    return Text(source, **{split: _tokens(text) for split, text in splits.items()})

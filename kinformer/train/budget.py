@@ -1,6 +1,7 @@
 """How long a training lasts: a number of steps, or minutes of training time."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -10,6 +11,14 @@ class Budget(ABC):
     @abstractmethod
     def spent(self, step: int, seconds: float) -> float:
         """The part of the budget spent after `step` steps that took `seconds` of training time; 1 is the end."""
+
+    @abstractmethod
+    def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
+        """How many bytes can be measured in the time that the whole training takes.
+
+        A step learns from so many tokens; `speed` tells how many bytes a second are measured. With a number of steps no
+        clock is looked at: measuring a byte counts as half of learning from it.
+        """
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,9 @@ class Steps(Budget):
         """The steps taken, over all."""
         return step / self.count
 
+    def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
+        return 2.0 * self.count * tokens
+
 
 @dataclass(frozen=True)
 class Minutes(Budget):
@@ -40,3 +52,6 @@ class Minutes(Budget):
     def spent(self, step: int, seconds: float) -> float:
         """The training time gone by, over all; never the end before a first step."""
         return seconds / (60 * self.count) if step else 0.0
+
+    def bytes_measured(self, tokens: int, speed: Callable[[], float]) -> float:
+        return 60 * self.count * speed()

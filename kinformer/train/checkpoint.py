@@ -59,10 +59,7 @@ def save(model: nn.Module, folder: str | Path) -> None:
 
 
 def occupied(folder: Path, model: nn.Module) -> str | None:
-    """What a folder holds that saving the model there would destroy: another model's checkpoint; None where nothing.
-
-    A model of the same member with the same keywords is no other: it may be trained again.
-    """
+    """What a folder holds that saving the model there would destroy; None where nothing."""
     if not (folder / CONFIG).is_file():
         return f"a {WEIGHTS} without its {CONFIG}" if (folder / WEIGHTS).is_file() else None
     try:
@@ -77,7 +74,7 @@ def occupied(folder: Path, model: nn.Module) -> str | None:
     for name in sorted({*old, *new}):
         if name not in old or name not in new or old[name] != new[name]:
             return f"a model of {there['member']!r} with {name}={old.get(name)!r}"
-    return None
+    return f"a model of {there['member']!r} that was trained before"
 
 
 def write(path: Path, data: bytes) -> None:

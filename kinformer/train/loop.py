@@ -23,7 +23,7 @@ from kinformer.data.windows import Windows
 from kinformer.train.after_step import after_step
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import save, write
-from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches
+from kinformer.train.evaluate import MOST, Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.history import History, Point
 from kinformer.train.interrupt import interrupts
 from kinformer.train.optimise import adamw
@@ -117,7 +117,7 @@ class Training:
     def _score(self) -> Measured:
         if not isinstance(self.data, Text):
             return evaluate_batches(self.model, cast(Batches, self.stream).measured)
-        self.show.measuring(min(len(self.data.valid), self.settings.valid_bytes))
+        self.show.measuring(min(len(self.data.valid), self.settings.valid_bytes or MOST))
         return evaluate(self.model, self.data.valid, self.settings.length, self.settings.valid_bytes)
 
     def keep_early(self) -> None:
@@ -144,7 +144,7 @@ def stream(model: Model, data: Data, settings: Settings) -> Lanes | Windows | Ba
     if (vocab := getattr(model, "vocab", 256)) < 256:
         raise ValueError(f"a text has 256 kinds of bytes, and this {name} knows {vocab}; give it vocab=256")
     if isinstance(data, Pairs):
-        return data.batches(settings.batch, settings.length, settings.seed, settings.valid_bytes)
+        return data.batches(settings.batch, settings.length, settings.seed, settings.valid_bytes or MOST)
     if len(data.valid) < 2:
         raise ValueError(f"{data.name} leaves {len(data.valid)} bytes to validate on, and 2 are needed; give more text")
     if model.lanes:
@@ -172,8 +172,11 @@ def train(
     too short, and for a model that learns what comes next and reads ahead or cannot go on.
     """
     settings = settings or Settings()
-    training = Training(model, data, settings, folder, show or Show())
+    stream(model, data, settings)  # refuses what it does not read
     refuse_ahead(model, settings.length)
+    if isinstance(data, Text):
+        settings = measuring([model], data, budget, settings)
+    training = Training(model, data, settings, folder, show or Show())
     if isinstance(data, Text):
         model.trained_length = settings.length
     if isinstance(data, Pairs):

@@ -11,8 +11,8 @@ from kinformer.train.recipe import Recipe
 class Settings:
     """`batch` windows or lanes of `length` tokens; `lr` is the highest learning rate, the member's own unless given.
 
-    `clip` bounds the gradient's norm; `measures` says how often the valid data is measured, a text on its first
-    `valid_bytes` bytes.
+    `clip` bounds the gradient's norm; `measures` says how often the valid data is measured at most, a text on its first
+    `valid_bytes` bytes: as many as a tenth of the training's time allows unless given.
     """
 
     batch: int = 16
@@ -22,7 +22,7 @@ class Settings:
     decay: float = 0.1
     clip: float = 1.0
     measures: int = 6
-    valid_bytes: int = 65_536
+    valid_bytes: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch", "length", "measures"):
@@ -32,7 +32,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be above 0, and {value} came")
-        if self.seed < 0 or self.valid_bytes < 2:
+        if self.seed < 0 or (self.valid_bytes is not None and self.valid_bytes < 2):
             raise ValueError("seed must not be negative, and valid_bytes must be at least 2")
 
     def recipe(self, model: Any) -> Recipe:

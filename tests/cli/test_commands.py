@@ -1,5 +1,6 @@
 """The commands, run as a user runs them; each wrong word ends in one line on stderr and exit code 2."""
 
+import base64
 import json
 import os
 import signal
@@ -188,11 +189,12 @@ def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: p
     more = ["--data", text, "--out", str(out), "--steps", "1", *QUICK]
     assert run(["train", BIGRAM, "d=4", *more]) == 0
     before = (out / "model.safetensors").read_bytes()
-    words = "holds a model of 'bigram' with d=4, which would be overwritten; give another --out, or remove it first"
+    words = "holds a model of 'bigram' with d=4, which would be overwritten; give another --out, or --overwrite"
     fails(capsys, ["train", BIGRAM, "d=5", *more], words)
     fails(capsys, ["train", "gpt", *more], "holds a model of 'bigram' of tiny.py, which would be overwritten")
+    fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a model of 'bigram' that was trained before")
     assert (out / "model.safetensors").read_bytes() == before
-    assert run(["train", BIGRAM, "d=4", *more, "--seed", "1"]) == 0
+    assert run(["train", BIGRAM, "d=4", *more, "--seed", "1", "--overwrite"]) == 0
     assert (out / "model.safetensors").read_bytes() != before
     (out / "config.json").unlink()
     fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a model.safetensors without its config.json")
@@ -200,14 +202,16 @@ def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: p
     fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a config.json that was not written by kinformer")
 
 
-def test_compare_goes_over_an_earlier_one_and_over_no_other(
+def test_compare_goes_over_an_earlier_one_only_where_it_may(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["--data", text, "--out", str(tmp_path), "--minutes", "0.002", *QUICK]
     assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more]) == 0
-    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more]) == 0
+    fails(capsys, ["compare", BIGRAM, f"{BIGRAM}(d=3)", *more], "holds a comparison, which would be overwritten")
+    assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more, "--overwrite"]) == 0
+    (tmp_path / "results.json").unlink()
     assert run(["train", "gpt", "d=16", "depth=1", "--data", text, "--out", f"{tmp_path}/gpt", "--steps", "1"]) == 0
-    fails(capsys, ["compare", BIGRAM, "gpt", *more], "gpt holds a model of 'gpt' with d=16, which would be overwritten")
+    fails(capsys, ["compare", "gpt", "gpt(d=16)", *more], "gpt holds a model of 'gpt' with d=16, which would be")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ def test_compare_goes_over_an_earlier_one_and_over_no_other(
         (["gpt", "--minutes", "-1"], "more than no minutes, and -1 came"),
         (["gpt", "--steps", "x"], "valid integer"),
         (["gpt", "--steps", "1", "--lr", "0"], "lr must be above 0"),
-        (["gpt", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
+        (["gpt", "d=16", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
         (["gpt", "length=8", "--steps", "1", "--length", "9"], "position 8 is beyond the table of 8 learned positions"),
         (["gpt", "--step", "1"], "No such option: --step"),
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
@@ -344,7 +348,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
     from kinformer.cli.results import compressed
     from kinformer.cli.training import prepare
 
-    data = os.urandom(500) * 40
+    data = base64.b64encode(os.urandom(375)) * 40
     (tmp_path / "text").write_bytes(data * 20)
     job = prepare(f"text={tmp_path}/text", 1, None, 2, 8, 1e-3, 0)
     valid = bytes(job.text.valid[: job.valid_bytes].tolist())
@@ -404,3 +408,33 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     file.write_text("a\tb\nc\n")
     fails(capsys, ["train", *small, "--steps", "1", "--out", str(none)], "line 2 of pairs=")
     assert not none.exists()
+
+
+# what is refused before it is taken ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gpt", "d=1000000"], "the weights and their gradients take about"),
+        (["gpt", "d=16", "--batch", "100000000"], "give a smaller --batch or --length"),
+        (["gpt", "depth=100000000"], "give at most 2,000"),
+        (["gpt", "vocab=10"], "a text has 256 kinds of bytes"),
+        (["gpt", "d=16", "--steps", "3"], "--steps is given twice"),
+        (["gpt", "d=16", "--length", "100000"], "is too short"),
+    ],
+)
+def test_a_refused_training_leaves_nothing_behind(
+    tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    out = tmp_path / "deep" / "out"
+    out.parent.mkdir()
+    fails(capsys, ["train", *words, "--data", text, "--steps", "2", "--out", str(out)], said)
+    assert not out.exists()
+
+
+def test_a_refused_comparison_leaves_no_folder(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "all"
+    words = ["compare", BIGRAM, "bert", "--data", text, "--out", str(out), "--minutes", "0.001", *QUICK]
+    fails(capsys, words, "fills in hidden bytes")
+    assert not out.exists()

@@ -1,0 +1,67 @@
+"""What a training would need, estimated before it is taken: what is too large for a machine is refused in one line."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.wanted import Wanted
+
+NUMBERS = 4  # of each weight: itself, its gradient and AdamW's two means
+KEPT = 3  # of each number that a layer gives: itself, its gradient, and what it was made from
+
+
+def refuse_too_large(one: Wanted, batch: int, length: int) -> None:
+    """UserError where weights, or what a batch keeps for its gradients, are surely more than the memory that is there.
+
+    A plain estimate from the widths of a model that is built without its numbers; what cannot be built so, or a machine
+    that does not tell its memory, is let pass.
+    """
+    there = memory()
+    if there is None:
+        return
+    try:
+        with from_user(ValueError, TypeError, LookupError), torch.device("meta"):
+            model = one.function(**one.keywords)
+    except UserError:
+        raise
+    except Exception:
+        return  # it draws or looks at numbers while it is built, which nobody can without them
+    for what, needed, advice in (
+        ("the weights", NUMBERS * _weights(model), "a smaller model"),
+        (f"a batch of {batch:,} x {length:,}", KEPT * batch * length * _given(model), "a smaller --batch or --length"),
+    ):
+        if 4 * needed > there:
+            raise UserError(
+                f"{one.text}: {what} and their gradients take about {_size(4 * needed)}, and {_size(there)} of memory "
+                f"are there; give {advice}"
+            )
+
+
+def memory() -> int | None:
+    """The bytes of memory that are free where a training would run; None where nobody tells."""
+    if torch.cuda.is_available():
+        return torch.cuda.mem_get_info()[0]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found = dict(line.split(":", 1) for line in lines)
+        return int(found["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _weights(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _given(model: nn.Module) -> int:
+    """How many numbers a token gets from the linear layers of a model, which are most that it keeps."""
+    return sum(module.out_features for module in model.modules() if isinstance(module, nn.Linear))
+
+
+def _size(count: float) -> str:
+    power = min(int(math.log(max(count, 1), 1000)), 4)
+    return f"{count / 1000**power:,.3g} {('B', 'KB', 'MB', 'GB', 'TB')[power]}"
