@@ -43,6 +43,11 @@ class Memory(nn.Module, ABC):
 
         return ~Segment(self.length, 0)
 
+    @property
+    def hears(self) -> Pattern:
+        """The tokens of which a query can hear something: more than `reads` where one position stands for several."""
+        return self.reads
+
     @abstractmethod
     def start(self, room: Room, width: int) -> State:
         """The memory before the first token."""

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.data.tasks import SYMBOLS, copied, copy_at_distance
 from kinformer.discover import find_member
@@ -49,8 +50,9 @@ def _across(example: Any) -> None:
 
 
 def _back(example: Any) -> None:
-    patterns = _patterns(_tiny(example, 1))
-    reach = max((pattern.reach()[0] for pattern in patterns), default=math.inf)
+    one = _tiny(example, 1)
+    heard = [part.hears for part in one.modules() if isinstance(part, Memory)]
+    reach = max((pattern.reach()[0] for pattern in (*_patterns(one), *heard)), default=math.inf)
     depth = 1 if math.isfinite(reach) else 2
     near = _always(_tiny(example, depth))
     steps = _learns(_tiny(example, depth), _from_back(near, None), f"{near} back, where every token may read")
@@ -59,7 +61,7 @@ def _back(example: Any) -> None:
         _cannot(_tiny(example, depth), alone, 2 * steps, CUT, f"{near} back while each token reads itself alone")
     if math.isfinite(reach):
         far = int(reach) + 1
-        what = f"{far} back although its pattern reaches {far - 1}"
+        what = f"{far} back although it reaches {far - 1}"
         beyond = _from_back(far, None)
         if _takes(_tiny(example, 1), beyond):  # what is no longer than its reach cannot be asked beyond it
             _cannot(_tiny(example, 1), beyond, 2 * steps, CHANCE, what)

@@ -13,26 +13,40 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
-from kinformer.memories.compressive import CUTS, Compressive
+from kinformer.memories.compressive import Compressive
+from kinformer.memories.places import CUTS, BySlots, ByTokens
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 
 Compression = Literal["mean", "max", "conv", "dilated", "most_used"]
 Reconstruction = Literal["attention", "autoencoding"]
+Count = Literal["slots", "tokens"]
 
 
 @member
 def compressive_transformer(
-    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, segment: int = 64, memory: int = 64,
-    compressed: int = 64, rate: int = 4, compression: Compression = "conv", loss: Reconstruction = "attention",
-    reconstruction: float = 1.0, vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    segment: int = 64,
+    memory: int = 64,
+    compressed: int = 64,
+    rate: int = 4,
+    compression: Compression = "conv",
+    count: Count = "slots",
+    loss: Reconstruction = "attention",
+    reconstruction: float = 1.0,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Compressive Transformer (Rae et al., 2019, arXiv:1911.05507): a Transformer-XL with a second, compressed memory.
 
     Choose it for what must be remembered longer than a Transformer-XL does: each layer reads its `segment`, `memory`
     tokens before it, and `rate` times `compressed` tokens before those. `loss`, weighed by `reconstruction`, trains the
-    compressions that learn, "conv" and "dilated", which want a `memory` of at least a `segment`.
+    compressions that learn, "conv" and "dilated". Distances to compressed states `count` slots, as in the paper, or
+    their tokens, which lets documents be kept apart in a row.
     """
     width = d // heads if head_dim is None else head_dim
     first = TransformerXL(heads, width, d)
@@ -46,10 +60,11 @@ def compressive_transformer(
     }
     learned = one_of("compression", compression, Compression) in ("conv", "dilated")
     one_of("loss", loss, Reconstruction)
+    places = {"slots": BySlots, "tokens": ByTokens}[one_of("count", count, Count)]
 
     def block(bias: TransformerXL) -> PostNorm:
         lost = AttentionReconstruction() if loss == "attention" else AutoEncoding(d, rate)
-        kept = Compressive(segment, memory, compressed, ways[compression](), lost if learned else None)
+        kept = Compressive(segment, memory, compressed, ways[compression](), lost if learned else None, places=places())
         mechanism = Softmax(Causal() & kept.reads, bias, dropout=dropout)
         attention = Attention(QKV(d, heads, head_dim=head_dim, bias=False), mechanism, memory=kept)
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)

@@ -8,7 +8,8 @@ from torch.nn import functional as F
 from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.memories.compressive import CUTS, Compression, Compressive, Slots, by_block, first_of_block
+from kinformer.memories.compressive import Compression, Compressive, Slots, by_block, first_of_block
+from kinformer.memories.places import CUTS
 
 
 class MeanPool(Compression):

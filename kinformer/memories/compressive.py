@@ -18,6 +18,7 @@ from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
 from kinformer.core.memory import Memory, moved
 from kinformer.losses.compression import CompressionLoss
+from kinformer.memories.places import CUTS, BySlots, Places
 from kinformer.patterns.segment import Segment
 
 
@@ -31,13 +32,14 @@ class Slots(NamedTuple):
 class CompressiveStates(NamedTuple):
     """Layer inputs of the memory and the own segment, and the attention that each got so far; the compressed ones.
 
-    `now` is each row's next position.
+    `left` are the states that left the memory last, where a loss asks for them; `now` is each row's next position.
     """
 
     x: Float[Tensor, "B C D"]
     pos: Int[Tensor, "B C"]
     used: Float[Tensor, "B C"]
     old: Slots
+    left: Slots
     now: Int[Tensor, " B"]
 
 
@@ -57,44 +59,58 @@ class Compressive(Memory):
 
     Choose it where a Transformer-XL's memory is too short: with a compression of rate c a layer reads length + memory +
     c compressed tokens back, at the price of length + memory + compressed. At a segment's end what leaves the memory is
-    compressed. Give the mechanism `Causal() & memory.reads`: that range, in whole segments. A compressed state stands
-    at the position of the first token in it: it comes before the memory, stays where it is, and limits of a batch
-    (documents, episode starts) hold for all that it was made of. A relative bias so sees distances in tokens, where the
-    paper counts slots. Decoding compresses too, so the state is this one in both modes.
+    compressed. Give the mechanism `Causal() & memory.reads`. Decoding compresses too, so the state is this one in both
+    modes.
 
     length: tokens of a segment, a multiple of the rate.
     memory: tokens before it that are kept as they are.
     compressed: compressed states that are kept.
     compression: what makes one state of `compression.rate`.
-    loss: what trains the compression, in train mode, reported in aux under its key; no loss of a model does. A segment
-        learns from what leaves the memory at its end, all of which stands before it only where memory >= length.
+    loss: what trains the compression, in train mode, reported in aux under its key; no loss of a model does. As in the
+        paper a segment learns from what leaves the memory at its end. Where memory < length a part of that is its own
+        tokens, which its first ones may not know: there it learns from what left as it began.
+    places: where compressed states stand: `BySlots()`, the paper's, counts each as one position; `ByTokens()` lets a
+        batch's limits hold for them.
 
-    Errors: ValueError where segments do not divide into blocks, for a loss with memory < length, and for `ctx.also`.
-    Source: Rae et al., 2019, arXiv:1911.05507, section 3.
+    Errors: ValueError where segments do not divide into blocks, for a compression that learns and has no loss, for
+    `ctx.also`, and, by slots, for `ctx.only`. Source: Rae et al., 2019, arXiv:1911.05507, section 3.
     """
 
     kind = CompressiveStates
     cached = False
 
     def __init__(
-        self, length: int, memory: int, compressed: int, compression: Compression, loss: CompressionLoss | None = None
+        self,
+        length: int,
+        memory: int,
+        compressed: int,
+        compression: Compression,
+        loss: CompressionLoss | None = None,
+        *,
+        places: Places | None = None,
     ):
         super().__init__()
         rate = a_part("compression", compression, Compression, "a compression, such as MeanPool(4)").rate
         multiple("length", length, "rate", rate)
-        if loss is not None and at_least("memory", memory, 0) < length:
+        if loss is None and any(True for _ in compression.parameters()):
             raise ValueError(
-                f"a segment of length={length} leaves tokens of its own behind memory={memory}, on which {loss.key} "
-                "cannot train the compression; make memory at least length, or leave the loss out"
+                f"{type(compression).__name__} learns, and no loss of a model reaches it; give Compressive "
+                "loss=AttentionReconstruction(), or a compression without weights, such as MeanPool(4)"
             )
         self.length, self.memory, self.slots = length, memory, at_least("compressed", compressed, 0)
-        # in whole segments: the slots of one segment may all be made of its last states, or all of its first
-        self.older = -(-rate * compressed // length) * length
-        self.near, self.reads = Segment(length, memory), Segment(length, memory + self.older)
+        self.places = a_part("places", places or BySlots(), Places, "BySlots() or ByTokens()")
+        self.near = Segment(length, memory)
+        self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
+        self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
+        self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
         self.compression = compression
         self.loss = (
             None if loss is None else a_part("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
         )
+
+    @property
+    def hears(self) -> Segment:
+        return Segment(self.length, self.memory + self.older)
 
     def penalties(self) -> dict[str, Penalty]:
         if self.loss is None:
@@ -111,7 +127,7 @@ class Compressive(Memory):
         x, pos = empty(near)
         used = torch.zeros(pos.shape, dtype=torch.promote_types(room.dtype, torch.float32), device=room.device)
         now = torch.zeros(room.batch, dtype=torch.long, device=room.device)
-        return CompressiveStates(x, pos, used, Slots(*empty(self.slots)), now)
+        return CompressiveStates(x, pos, used, Slots(*empty(self.slots)), Slots(*empty(self.lately)), now)
 
     def forward(
         self, x: Float[Tensor, "B T D"], state: CompressiveStates, ctx: Context, read: Callable
@@ -120,26 +136,37 @@ class Compressive(Memory):
             raise ValueError(
                 f"a Compressive memory has compressed what ctx.also={ctx.also} would read; leave it out, or use Hidden"
             )
+        if ctx.only is not None and not self.places.limits:
+            raise ValueError(
+                f"ctx.only={ctx.only} limits tokens, and BySlots() counts compressed states by slots; give the "
+                "Compressive memory places=ByTokens()"
+            )
         plan = moved(state.pos, state.now, ctx, self.near)
         near = torch.cat([state.x, x.to(state.x.dtype)], 1)
         used = F.pad(state.used, (0, x.shape[1]))
         source = torch.cat([state.old.x.to(x.dtype), state.x.to(x.dtype), x], 1)
-        pos = torch.cat([state.old.pos, plan.both], 1)
-        kept = CompressiveStates(near, plan.both, used, state.old, plan.now)
+        first = torch.as_tensor(self.near.first(plan.now[:, None] - 1))
+        pos = torch.cat([self.places(state.old.pos, first), plan.both], 1)
+        kept = CompressiveStates(near, plan.both, used, state.old, state.left, plan.now)
         return source, pos, kept, self._aux(x, state, plan.now, ctx, read)
 
     def after(self, state: CompressiveStates, ctx: Context, mass: Callable[[], Tensor]) -> CompressiveStates:
         """The state with what left the memory compressed, which happens where a row has come to its segment's end."""
-        x, both, used, old, now = state
+        x, both, used, old, left, now = state
         slots = both.shape[1] - ctx.pos.shape[1]
         with torch.no_grad():
             if self.compression.watches:
                 used = used + mass()[:, old.pos.shape[1] :].to(used.dtype)
-            if self.slots and self._something_leaves(both, now, ctx):
-                first = torch.as_tensor(self.near.first(now[:, None])) - self.older
-                old = self._queued(old, self._compressed(x, both, used, first, self.older, now)[1], now)
+            if (self.slots or self.lately) and self._something_leaves(both, now, ctx):
+                end = torch.as_tensor(self.near.first(now[:, None]))
+                new = self.compression(*self._cut(x, both, used, end - self.older, self.older, now))
+                old = self._queued(old, new, now)
+                if self.lately:
+                    leaves = ((both >= 0) & (both < end)).any(1, keepdim=True)
+                    last, pos, _ = self._cut(x, both, used, end - self.length, self.length, now)
+                    left = Slots(torch.where(leaves[..., None], last, left.x), torch.where(leaves, pos, left.pos))
         plan = ctx.memo.get(lambda: moved(both[:, :slots], now, ctx, self.near), "kept", self.near, both, now)
-        return CompressiveStates(cut(x, plan.order, 1), plan.pos, cut(used, plan.order, 1), old, now)
+        return CompressiveStates(cut(x, plan.order, 1), plan.pos, cut(used, plan.order, 1), old, left, now)
 
     def cuts(self, ctx: Context) -> list[int]:
         found = super().cuts(ctx)
@@ -154,30 +181,38 @@ class Compressive(Memory):
         leaving = (pos >= 0) & (pos < self.near.first(now[:, None]))
         return bool(ctx.memo.get(lambda: ctx.memo.look(leaving.any()), "leaving", self.near, pos, now)[0])
 
-    def _compressed(
+    def _cut(
         self, x: Tensor, pos: Tensor, used: Tensor, first: Int[Tensor, "B 1"], size: int, now: Int[Tensor, " B"]
-    ) -> tuple[Slots, Slots]:
-        """The states at positions first .. first + size - 1, in blocks, and what the compression makes of them."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The states at positions first .. first + size - 1, their positions and their average use."""
         average = used / (now[:, None] - pos).clamp_min(1)  # over the queries since, the state's own included
         place = torch.where((pos >= 0) & (pos >= first) & (pos < first + size), pos - first, size)
-        old = Slots(_placed(x, place, size, 0), _placed(pos, place, size, -1))
-        return old, self.compression(*old, _placed(average, place, size, 0))
+        return _placed(x, place, size, 0), _placed(pos, place, size, -1), _placed(average, place, size, 0)
 
     def _queued(self, old: Slots, new: Slots, now: Int[Tensor, " B"]) -> Slots:
         """First in, first out: the newest compressed states, as many as there are slots."""
         x, pos = torch.cat([old.x, new.x.to(old.x.dtype)], 1), torch.cat([old.pos, new.pos], 1)
-        order, pos = survivors(pos, (pos >= 0) & self.reads.live(pos, now[:, None]), self.slots)
+        live = pos >= 0
+        if self.places.limits:  # a slot by its tokens may be out of reach, which a jump of positions makes it
+            live = live & self.reads.live(pos, now[:, None])
+        order, pos = survivors(pos, live, self.slots)
         return Slots(cut(x, order, 1), pos)
 
     def _aux(
         self, x: Tensor, state: CompressiveStates, now: Int[Tensor, " B"], ctx: Context, read: Callable
     ) -> dict[str, Tensor]:
-        """The loss of what leaves the memory at the end of this segment: of all that stood before the segment began."""
+        """The loss of what leaves the memory at the end of this segment, or left it as the segment began."""
         if self.loss is None or not self.training:
             return {}
-        first = ((now - 1) // self.length * self.length)[:, None] - self.memory
-        old, new = self._compressed(state.x.detach().to(x.dtype), state.pos, state.used, first, self.length, now)
-        value = self.loss(x.detach(), old.x, old.pos >= 0, new.x, new.pos >= 0, read)
+        old, pos = state.left
+        if self.lately:
+            used = torch.zeros_like(pos, dtype=state.used.dtype)
+        else:  # all of it stood before the segment
+            first = torch.as_tensor(self.near.first(now[:, None] - 1))
+            old, pos, used = self._cut(state.x.detach(), state.pos, state.used, first, self.length, now)
+        old = old.to(x.dtype)
+        new = self.compression(old, pos, used)
+        value = self.loss(x.detach(), old, pos >= 0, new.x, new.pos >= 0, read)
         return {self.loss.key: torch.where(ctx.pos >= 0, value, 0.0)}
 
 
@@ -201,12 +236,10 @@ def _placed(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> T
 
 
 def _example() -> Compressive:
-    from kinformer.memories.compression import MeanPool
+    from kinformer.losses.compression import AutoEncoding
+    from kinformer.memories.compression import StridedConv
 
-    return Compressive(4, 4, 2, MeanPool(2))
+    return Compressive(4, 3, 2, StridedConv(16, 2), AutoEncoding(16, 2))
 
 
-CUTS = (
-    "a row is cut where a segment ends, so that what follows reads what was compressed there: positions are looked at"
-)
 EXAMPLES = (Example(_example, breaks={"compiles": CUTS}),)

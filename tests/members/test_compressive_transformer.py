@@ -12,6 +12,8 @@ from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
 from kinformer.memories.compressive import Compressive
 from kinformer.models.lm import LM
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -83,10 +85,18 @@ def test_reconstruction_weighs_the_loss_of_what_learns(loss: str) -> None:
     assert small(compression="mean", loss=loss).penalties == {}
 
 
-def test_a_compression_that_could_not_be_trained_is_refused() -> None:
-    with pytest.raises(ValueError, match="memory at least length"):
-        small(memory=3)
-    assert small(memory=3, compression="max")
+@pytest.mark.parametrize("memory", [0, 3])
+def test_a_memory_shorter_than_a_segment_trains_the_compression_too(memory: int) -> None:
+    model = small(memory=memory).train()
+    found = model(torch.randint(0, 11, (2, 18)))
+    assert "body.layers.1.layers.0.memory.compression.down.weight" in moved(model, found.total)
+    assert found.parts["attention_reconstruction"] > 0
+
+
+def test_it_counts_slots_as_the_paper_does_or_tokens() -> None:
+    patterns = [small(count=count).body.layers[0].layers[0].mechanism.pattern for count in ("slots", "tokens")]
+    assert patterns == [Causal() & Segment(4, 4 + 2), Causal() & Segment(4, 4 + 4)]
+    assert small().body.layers[0].layers[0].mechanism.pattern == patterns[0]
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, 
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
 from kinformer.memories.compressive import Compression, Compressive, CompressiveStates
+from kinformer.memories.places import BySlots, ByTokens, Places
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
@@ -41,9 +42,16 @@ Kept = list[tuple[int, Tensor]]  # states with their positions
 
 
 def attention(
-    length: int, memory: int, compressed: int, compression: Compression, loss: CompressionLoss | None = None
+    length: int,
+    memory: int,
+    compressed: int,
+    compression: Compression,
+    loss: CompressionLoss | None = None,
+    places: Places | None = None,
 ) -> Attention:
-    kept = Compressive(length, memory, compressed, compression, loss)
+    learns = any(True for _ in compression.parameters())
+    loss = AttentionReconstruction() if learns and loss is None else loss
+    kept = Compressive(length, memory, compressed, compression, loss, places=places)
     return Attention(QKV(D, HEADS), Softmax(Causal() & kept.reads, ALiBi(HEADS)), memory=kept)
 
 
@@ -78,10 +86,16 @@ class Paper:
         ys = []
         for begin in range(0, len(x), self.memory.length):
             h = [(t, x[t]) for t in range(begin, min(begin + self.memory.length, len(x)))]
-            ys += [self.attend(t, vector, self.cm + self.m + h[: t - begin + 1]) for t, vector in h]
+            ys += [self.attend(t, vector, self.placed(begin) + self.m + h[: t - begin + 1]) for t, vector in h]
             if len(h) == self.memory.length:
                 self.end(h)
         return torch.stack(ys)
+
+    def placed(self, begin: int) -> Kept:
+        """Distances count slots; or tokens, where that is asked for."""
+        if isinstance(self.memory.places, ByTokens):
+            return self.cm
+        return [(begin - self.memory.memory - len(self.cm) + n, state) for n, (_, state) in enumerate(self.cm)]
 
     def attend(self, t: int, vector: Tensor, seen: Kept) -> Tensor:
         q = projected(self.layer, "q", vector)
@@ -144,9 +158,12 @@ def states(slots: tuple[Tensor, Tensor], row: int) -> Kept:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
-def test_it_is_the_paper_s_algorithm_cut_anywhere_in_both_modes(way: str, sizes: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize("places", [BySlots, ByTokens])
+def test_it_is_the_paper_s_algorithm_cut_anywhere_in_both_modes(
+    places: type[Places], way: str, sizes: tuple[int, int, int, int]
+) -> None:
     *queues, rate = sizes
-    layer = attention(*queues, WAYS[way](rate))
+    layer = attention(*queues, WAYS[way](rate), places=places())
     x, pos = torch.randn(3, LENGTH, D), torch.full((3, LENGTH), -1)
     for row, (lo, hi) in enumerate([(0, LENGTH), (4, LENGTH), (0, LENGTH - 6)]):
         pos[row, lo:hi] = torch.arange(hi - lo)
@@ -213,7 +230,7 @@ def test_a_layer_reads_as_far_as_the_paper_says_and_no_further(way: str) -> None
 
 
 def test_a_batch_s_limits_hold_for_what_was_compressed() -> None:
-    layer = attention(4, 4, 5, MeanPool(2))
+    layer = attention(4, 4, 5, MeanPool(2), places=ByTokens())
     x, border = torch.randn(1, LENGTH, D), 7  # inside a block
     ids = (torch.arange(LENGTH) >= border).long()[None]
     ctx = Context(torch.arange(LENGTH)[None], run=True, only=Document(ids))
@@ -221,11 +238,22 @@ def test_a_batch_s_limits_hold_for_what_was_compressed() -> None:
     other[:, :border] = torch.randn(1, border, D)
     y, changed = (layer(z, None, ctx).y[:, border:] for z in (x, other))
     assert torch.equal(y, changed)
+    with pytest.raises(ValueError, match=r"ctx.only=.* give the Compressive memory places=ByTokens\(\)"):
+        attention(4, 4, 5, MeanPool(2))(x, None, ctx)
 
 
-def test_its_pattern_reaches_all_slots_in_whole_segments() -> None:
-    assert Compressive(4, 5, 6, StridedConv(D, 2)).reads == Segment(4, 5 + 12)
-    assert Compressive(4, 5, 3, StridedConv(D, 2)).reads == Segment(4, 5 + 8)
+def test_its_pattern_reaches_all_slots_by_slots_or_by_tokens_in_whole_segments() -> None:
+    assert Compressive(4, 5, 6, MeanPool(2)).reads == Segment(4, 5 + 6)
+    assert Compressive(4, 5, 6, MeanPool(2), places=ByTokens()).reads == Segment(4, 5 + 12)
+    assert Compressive(4, 5, 3, MeanPool(2), places=ByTokens()).reads == Segment(4, 5 + 8)
+
+
+def test_slots_stand_one_behind_the_other_before_the_memory() -> None:
+    """The newest nearest to it, whatever was compressed into it; by tokens each where its first token stood."""
+    memory = Compressive(4, 5, 4, MostUsed(2))
+    pos, first = torch.tensor([[2, 5, -1, 8], [-1, -1, -1, 1]]), torch.tensor([[11], [4]])
+    assert memory.places(pos, first).tolist() == [[8, 9, -1, 10], [-1, -1, -1, 3]]
+    assert torch.equal(ByTokens()(pos, first), pos)
 
 
 def test_without_slots_it_is_dense_attention_over_segments_and_memory() -> None:
@@ -301,17 +329,33 @@ def test_errors_say_what_came_and_what_to_do() -> None:
         layer(torch.randn(1, 3, D), None, Context(torch.arange(3)[None], also=Tokens(1)))
 
 
-@pytest.mark.parametrize("loss", [AttentionReconstruction(), AutoEncoding(D, 2)], ids=lambda loss: loss.key)
-@pytest.mark.parametrize("memory", [0, 2, 3])
-def test_a_loss_that_would_not_see_all_that_leaves_is_refused(memory: int, loss: CompressionLoss) -> None:
-    with pytest.raises(ValueError, match=f"length=4 leaves tokens of its own behind memory={memory}, .* at least len"):
-        Compressive(4, memory, 2, StridedConv(D, 2), loss)
-    Compressive(4, 4, 2, StridedConv(D, 2), loss)
-
-
-@pytest.mark.parametrize("memory", [4, 5, 8])
 @pytest.mark.parametrize("way", ["conv", "dilated"])
-def test_every_tap_is_trained_once_the_memory_is_a_segment_long(memory: int, way: str) -> None:
+def test_a_compression_that_no_loss_would_train_is_refused(way: str) -> None:
+    with pytest.raises(ValueError, match="Conv learns, and no loss of a model reaches it; give Compressive loss="):
+        Compressive(4, 4, 2, WAYS[way](2))
+
+
+@pytest.mark.parametrize("memory", [0, 2, 3])
+@pytest.mark.parametrize("cuts", [(), (1, 2, 7), tuple(range(1, 12))], ids=lambda cuts: f"{len(cuts)}cuts")
+def test_with_a_short_memory_a_segment_learns_from_what_left_as_it_began(memory: int, cuts: tuple[int, ...]) -> None:
+    layer = attention(4, memory, 2, StridedConv(D, 2)).train()
+    x = torch.randn(1, 12, D)
+    got = in_pieces(layer, x, torch.arange(12)[None], cuts).aux["attention_reconstruction"][0]
+    assert not got[:4].any()
+    for segment in (1, 2):
+        left = [x[0, t] if t >= 0 else None for t in range((segment - 1) * 4 - memory, segment * 4 - memory)]
+        blocks = [block for block in (left[:2], left[2:]) if any(state is not None for state in block)]
+        new = torch.stack([Paper(layer).one(layer.memory.compression, block) for block in blocks])
+        old = torch.stack([state for state in left if state is not None])
+        for t in range(segment * 4, (segment + 1) * 4):
+            gap = content(layer, x[0, t], old) - content(layer, x[0, t], new)
+            assert got[t].item() == pytest.approx(gap.norm().item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("memory", [0, 2, 4, 5, 8])
+@pytest.mark.parametrize("way", ["conv", "dilated"])
+def test_every_tap_is_trained_whatever_the_memory(memory: int, way: str) -> None:
+    """A12: with less memory than a segment, half of a kernel or all of it had no gradient."""
     layer = attention(4, memory, 3, WAYS[way](4), AttentionReconstruction()).train()
     x = torch.randn(1, 24, D)
     layer(x, None, Context(torch.arange(24)[None])).aux["attention_reconstruction"].sum().backward()
@@ -361,7 +405,7 @@ def test_gradients_end_where_a_segment_begins() -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "what"),
-    [(Band(3), "never reads"), (Causal() & Band(12), "never reads"), (Causal(), "reads keys that the memory does not")],
+    [(Band(3), "never reads"), (Causal() & Band(7), "never reads"), (Causal(), "reads keys that the memory does not")],
     ids=str,
 )
 def test_a_pattern_that_says_something_else_is_refused(pattern: Pattern, what: str) -> None:
@@ -385,12 +429,15 @@ def test_a_forward_looks_once_for_all_layers(way: str, monkeypatch: pytest.Monke
     assert len(looks) == 1
 
 
-def test_a_jump_of_positions_compresses_what_it_leaves() -> None:
-    """Positions that are left out stand for tokens that nobody sees."""
-    layer = attention(4, 4, 4, MeanPool(2))
+@pytest.mark.parametrize(
+    ("places", "firsts"), [(BySlots(), [0, 2, 4, 6]), (ByTokens(), [4, 6])], ids=["slots", "tokens"]
+)
+def test_a_jump_of_positions_compresses_what_it_leaves(places: Places, firsts: list[int]) -> None:
+    """Positions that are left out stand for tokens that nobody sees: by tokens they take up room."""
+    layer = attention(4, 4, 4, MeanPool(2), places=places)
     x, pos = torch.randn(1, 13, D), torch.tensor([[*range(8), *range(14, 19)]])
     state = layer(x, layer.start(1, 20), Context(pos)).state
     kept = states(tuple(state.old), 0)
-    assert [p for p, _ in kept] == [4, 6]
+    assert [p for p, _ in kept] == firsts
     for p, mean in kept:
         torch.testing.assert_close(mean, x[0, p : p + 2].mean(0), rtol=0, atol=1e-12)

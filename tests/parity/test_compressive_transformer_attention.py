@@ -1,6 +1,6 @@
 """One Compressive Transformer attention, what it remembers and what it loses, against another's code.
 
-The source's relative keys count slots, so the state is given positions without gaps; where its memory is longer or
+The source's relative keys count slots, as the default does; where its memory is longer or
 shorter than the segment, its loss compares with all of the memory in place of what is compressed.
 """
 
@@ -48,8 +48,8 @@ def attention(golden: Golden) -> Attention:
     """An attention layer with the weights of a golden; what has no tensor there is zero."""
     sizes, tensors = golden.hyperparameters, golden.tensors
     d, heads, length = sizes["d"], sizes["heads"], tensors["x"].shape[1]
-    loss = AttentionReconstruction("mse") if sizes["mem_len"] >= length else None
-    memory = Compressive(length, sizes["mem_len"], sizes["cmem_len"], StridedConv(d, sizes["ratio"]), loss)
+    conv, loss = StridedConv(d, sizes["ratio"]), AttentionReconstruction("mse")
+    memory = Compressive(length, sizes["mem_len"], sizes["cmem_len"], conv, loss)
     mechanism = Softmax(Causal() & memory.reads, KeysByDistance(tensors["pos"]))
     layer = Attention(QKV(d, heads), mechanism, memory=memory).double()
     names = [f"{what}_{name}" for name in "qkv" for what in "Wb"]
@@ -77,7 +77,8 @@ def state(golden: Golden) -> tuple[CompressiveStates, Tensor]:
     old = Slots(cmem, pos[:, :slots])
     used = mem.new_zeros(batch, kept)
     begun = torch.full((batch,), first)
-    return CompressiveStates(mem, pos[:, slots : slots + kept], used, old, begun), pos[:, slots + kept :]
+    left = attention(golden).start(batch, length).left
+    return CompressiveStates(mem, pos[:, slots : slots + kept], used, old, left, begun), pos[:, slots + kept :]
 
 
 @goldens("compressive_transformer_attention")
