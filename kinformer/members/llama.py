@@ -21,8 +21,9 @@ def llama(
 ) -> LM:
     """Llama (Touvron et al., 2023, arXiv:2302.13971): rotary positions, RMS norms, gated feed-forward, no biases.
 
-    Choose it over `gpt` for rows longer than those it was trained on and for a smaller cache: `key_heads` keys and
-    values serve all `heads`, as in Llama 2 (arXiv:2307.09288). `hidden` is 8/3 d unless given; `base` sets the slowest
+    Choose it over `gpt` for a smaller cache: `key_heads` keys and values serve all `heads`, as in Llama 2
+    (arXiv:2307.09288). Train it at the length that it is to read: its rotations have no end, but distances beyond those
+    of training make it worse, where `bloom` stays as it was. `hidden` is 8/3 d unless given; `base` sets the slowest
     rotation; `tie` makes the head the embedding again.
     """
 

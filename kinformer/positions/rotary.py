@@ -16,7 +16,8 @@ Pairs = Literal["interleaved", "half"]
 class Rotary(Rotation):
     """RoPE: pair n of a head's dimensions turns by pos * base^(-2n/turned).
 
-    The usual choice of today's decoders; no parameters, any length.
+    The usual choice of today's decoders; no parameters, and no end, though distances beyond those of training make a
+    model worse.
 
     head_dim: the width of a query.
     base: the longest wavelength is 2 pi times nearly that many positions.

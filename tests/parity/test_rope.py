@@ -8,13 +8,14 @@ from tests.parity.goldens import Golden, close, goldens
 
 @goldens("rope")
 def test_rope(golden: Golden) -> None:
-    tensors = golden.tensors
+    tensors, sizes = golden.tensors, golden.hyperparameters
     found = [(x, pairs) for x in ("q", "k") for pairs in ("interleaved", "half") if f"{x}_{pairs}" in tensors]
     assert found, f"nothing turned to compare with among {sorted(tensors)}"
     for x, pairs in found:
         batch, _, length, head_dim = tensors[x].shape
-        ours = Rotary(head_dim, pairs=pairs)(tensors[x], torch.arange(length).expand(batch, length))
-        close(ours, tensors[f"{x}_{pairs}"], tolerance(golden, f"{x}_{pairs}"))
+        pos = tensors.get("positions", torch.arange(length)).expand(batch, length)
+        rotary = Rotary(head_dim, base=sizes.get("base", 10000.0), pairs=pairs, turned=sizes.get("turned"))
+        close(rotary(tensors[x], pos), tensors[f"{x}_{pairs}"], tolerance(golden, f"{x}_{pairs}"))
 
 
 def tolerance(golden: Golden, name: str) -> float:
