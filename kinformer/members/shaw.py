@@ -1,7 +1,5 @@
 """Shaw's Transformer: relative positions in keys and values, and no others."""
 
-from typing import Any
-
 from kinformer.discover import member
 from kinformer.members.support.encoder_decoder import encoder_decoder, start
 from kinformer.members.support.wiring import Norms, Wiring
@@ -11,9 +9,18 @@ from kinformer.train.recipe import Recipe
 
 @member(recipe=Recipe(lr=7e-4, warmup=0.04, schedule="inverse_sqrt"))
 def shaw(
-    d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 1024, clip: int = 16,
-    values: bool = True, pattern: str = "Full()", norm: Norms = "post", vocab: int = 256, dropout: float = 0.1,
-    smoothing: float = 0.1
+    d: int = 512,
+    depth: int = 6,
+    heads: int = 8,
+    head_dim: int | None = None,
+    hidden: int = 1024,
+    clip: int = 16,
+    values: bool = True,
+    pattern: str = "Full()",
+    norm: Norms = "post",
+    vocab: int = 256,
+    dropout: float = 0.1,
+    smoothing: float = 0.1,
 ) -> Seq2Seq:
     """The Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
 
@@ -29,5 +36,4 @@ def shaw(
     return Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, std=start(d), smoothing=smoothing, dropout=dropout)
 
 
-TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "hidden": 24, "vocab": 11, "dropout": 0.0}
-EXAMPLES = (lambda: shaw(**TINY, clip=5), lambda: shaw(**TINY, clip=3, values=False, norm="pre"))
+EXAMPLES = (lambda: shaw(d=16, depth=2, heads=2, hidden=24, clip=5, vocab=11, dropout=0.0),)
