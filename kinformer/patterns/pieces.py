@@ -55,4 +55,4 @@ class Pieces(Pattern):
         return (back, ahead) if self.n == 0 else (torch.inf, torch.inf)
 
 
-EXAMPLES = (Pieces(2, g2l=Band(1, 3), l2l=Band(2)), Pieces(3, l2g=Tokens(1)))
+EXAMPLES = (Pieces(2, g2l=Band(1, 3), l2g=Tokens(1), l2l=Band(2)),)

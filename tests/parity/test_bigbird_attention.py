@@ -6,7 +6,6 @@ from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
-from kinformer.depth.global_ends import GlobalEnds
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.block import Block
 from kinformer.patterns.blocks import Blocks
@@ -21,13 +20,16 @@ def test_bigbird(golden: Golden, float64: None) -> None:
     sizes, tensors = golden.hyperparameters, golden.tensors
     block, x, drawn = sizes["block"], tensors["x"], tensors["random_blocks"].tolist()
     parameters = {f"{kind}_{name}" for kind in "Wb" for name in "qkv"}
-    assert tensors.keys() <= parameters | {"x", "random_blocks", "y"}
+    assert tensors.keys() <= parameters | {"x", "random_blocks", "pad", "y"}
     # the first and the last block read all, and so draw none
     tables = [((), *(tuple(sorted(set(blocks))) for blocks in head), ()) for head in drawn]
-    pattern = Block(block, 1, 1) | Tokens(block) | Rows(block) | Heads(*(Blocks(table, block) for table in tables))
+    ends = (*range(block), *range(x.shape[1] - block, x.shape[1]))
+    pattern = Block(block, 1, 1) | Tokens(ends) | Rows(ends) | Heads(*(Blocks(table, block) for table in tables))
     layer = Attention(QKV(sizes["d"], sizes["heads"]), Softmax(pattern), aggregation=Concat())
     weights = [tensors[f"W_{name}"].T for name in "qkv"]
     biases = [tensors.get(f"b_{name}", w.new_zeros(len(w))) for name, w in zip("qkv", weights, strict=True)]
     layer.projection.qkv.weight.data.copy_(torch.cat(weights))
     layer.projection.qkv.bias.data.copy_(torch.cat(biases))
-    close(GlobalEnds(layer, block)(x, None, Context.of(x)).y, tensors["y"])
+    padding = tensors["pad"].bool() if "pad" in tensors else torch.zeros(x.shape[:2], dtype=torch.bool)
+    pos = torch.arange(x.shape[1]).expand(x.shape[:2]).masked_fill(padding, -1)
+    close(layer(x, None, Context(pos)).y, tensors["y"])
