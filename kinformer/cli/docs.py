@@ -52,8 +52,8 @@ def heading(title: str, one: Any) -> str:
     """Names and defaults of arguments, without types: `Band(left, right=None)`."""
     pieces, star = [], False
     for name, parameter in parameters(one).items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            pieces.append(f"*{name}")
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            pieces.append(f"{'*' if parameter.kind is parameter.VAR_POSITIONAL else '**'}{name}")
             star = True
             continue
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
@@ -84,7 +84,8 @@ def parameters(one: Any) -> dict[str, inspect.Parameter]:
         found = inspect.signature(one, eval_str=isinstance(getattr(one, "origin", None), Origin)).parameters
     except (TypeError, ValueError, NameError):
         return {}
-    return {name: parameter for name, parameter in found.items() if name not in ("self", "cls")}
+    untold = ("args", "kwargs") if inspect.isclass(one) and "__init__" not in vars(one) else ()  # of nn.Module itself
+    return {name: parameter for name, parameter in found.items() if name not in ("self", "cls", *untold)}
 
 
 def annotation(kind: Any) -> str:
@@ -93,7 +94,7 @@ def annotation(kind: Any) -> str:
         return ""
     text = kind if isinstance(kind, str) else describe(kind)
     text = re.sub(r"ForwardRef\('(\w+)'\)", r"\1", text)
-    text = re.sub(r"(?:jaxtyping\.)?(Float|Int|Bool)\[Tensor, ['\"]\s*([^'\"]*)['\"]\]", r"\1 [\2]", text)
+    text = re.sub(r"(?:jaxtyping\.)?(\w+)\[Tensor, ['\"]\s*([^'\"]*)['\"]\]", r"\1 [\2]", text)
     return re.sub(r"\b(?:[a-z_]\w*\.)+([A-Za-z]\w*)", r"\1", text)
 
 

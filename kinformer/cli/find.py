@@ -42,7 +42,6 @@ class Topic(NamedTuple):
     word: str
     says: str
     places: tuple[Found, ...]
-    pages: tuple[Page, ...]
 
 
 def found(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
@@ -70,7 +69,7 @@ def found(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
         return pages
     talked = _talked(name)
     if talked:
-        return Topic(name, "Nothing has this name; these speak of it.", talked, ())
+        return Topic(name, "Nothing has this name; these speak of it.", talked)
     raise UserError(f"there is no part or member {name!r}{near(name, _titles())}; kinformer list has them all")
 
 
@@ -111,13 +110,14 @@ def _of_module(
     everything = _named(module)
     examples = tuple(_made(entry) for entry in getattr(module, "EXAMPLES", ()))
     if fold(file) == name:
-        chosen = [pair for pair in everything if _is_main(pair[1], examples)] or everything
+        kinds = {type(make()) for make in examples} if any(inspect.isclass(one) for _, one in everything) else set()
+        chosen = [pair for pair in everything if _is_member(pair[1]) or pair[1] in kinds] or everything
     else:
         chosen = [pair for pair in everything if fold(pair[0]) == name]
     if not chosen:
         return None
     helpers = [pair for pair in everything if pair not in chosen] if fold(file) == name else []
-    members = [one for _, one in chosen if isinstance(getattr(one, "origin", None), Origin)]
+    members = [one for _, one in chosen if _is_member(one)]
     if members:
         examples = tuple(_built(one, keywords) for one in members)
     elif keywords:
@@ -190,11 +190,8 @@ def _built(function: Callable[..., Any], texts: tuple[str, ...]) -> Callable[[],
     return build
 
 
-def _is_main(one: Any, examples: Iterable[Callable[[], Any]]) -> bool:
-    """Is it a member, or the class of an example?"""
-    if isinstance(getattr(one, "origin", None), Origin):
-        return True
-    return inspect.isclass(one) and any(type(make()) is one for make in examples)
+def _is_member(one: Any) -> bool:
+    return isinstance(getattr(one, "origin", None), Origin)
 
 
 def _holds(example: Any, one: Any) -> bool:
@@ -272,12 +269,16 @@ def _alone(one: Any) -> tuple[Callable[[], Any], ...]:
 
 
 def _topic(word: str, says: str, places: Iterable[str]) -> Topic:
-    """The places of a topic, in its order, and after them whatever else speaks of the word; pages to draw."""
+    """The places of a topic, in its order, and after them whatever else speaks of the word."""
     files = {f"{kind}/{file}": module for kind, file, module in _files()}
     chosen = [Found(place, first_sentence(files[place])) for place in places if place in files]
     more = [one for one in _talked(word) if one.place not in places]
-    pages = [page for place in places for page in _exact(place, ())]
-    return Topic(word, says, (*chosen, *more[: max(0, TALKED - len(chosen))]), tuple(pages))
+    return Topic(word, says, (*chosen, *more[: max(0, TALKED - len(chosen))]))
+
+
+def page_of(place: str) -> Page:
+    """The page of "patterns/band"."""
+    return next(_exact(place, ()))
 
 
 def _talked(words: str) -> tuple[Found, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kinformer.cli.docs import Doc, arguments, doc, first_sentence, heading
-from kinformer.cli.find import Page, Topic
+from kinformer.cli.find import Page, Topic, page_of
 from kinformer.discover import Origin
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 NARROW, WIDE = 60, 110
 MOST, FIRST = 6, 2  # examples that are looked at; pages of a topic that are drawn
+WIDTH = 16  # of every example
 
 
 def width_of(console: "Console") -> int:
@@ -83,13 +84,14 @@ def topic_pictures(topic: Topic, length: int | None) -> list["Picture"]:
     from kinformer.cli.pictures.who_reads import side_by_side
     from kinformer.core.pattern import Pattern
 
-    made = [page.examples[0]() for page in topic.pages if page.heading.startswith("patterns/") and page.examples]
+    places = [one.place for one in topic.places]
+    made = [page_of(place).examples[0]() for place in places if place.startswith("patterns/")]
     patterns = [one for one in made if isinstance(one, Pattern)]
     if len(patterns) > 1:
         return [side_by_side(patterns, length)]
     return [
         one._replace(caption=f"{page.heading}: {one.caption}")
-        for page in topic.pages[:FIRST]
+        for page in map(page_of, places[:FIRST])
         for one in pictures(page, length)[:1]
     ]
 
@@ -129,8 +131,10 @@ def measured(page: Page) -> Iterator[str]:
             one for one in forms(example() if inspect.isclass(example) else example, make) if isinstance(one, Subject)
         )
         for use in uses:
-            yield f"\n  measured here: {use.place}" if use.place else "\n  measured here"
-            yield from measure(use).lines()
+            yield ""
+            yield f"  measured here{': ' * bool(use.place)}{use.place}"
+            wide = f"width {getattr(example, 'd', use.width)}"
+            yield from (f"  {line.replace(f'width {WIDTH}', wide)}" for line in measure(use).lines())
             return
 
 

@@ -56,7 +56,7 @@ def show(
                 console.print(f"\n  {line}" if n == 0 else f"  {line}")
             drawn += _printed(pictures(page, length), console)
             for line in measured(page) if cost else ():
-                console.print(f"  {line}")
+                console.print(line)
             write_helpers(page, console)
     if out is not None:
         _save(" ".join(words), drawn, out)

@@ -94,7 +94,7 @@ def test_a_page_begins_with_the_class_one_came_for_and_ends_with_its_helpers(
 def test_a_page_of_each_name_that_the_folders_hold() -> None:
     for kind in kinds():
         for file, module in modules(kind).items():
-            for name in (f"{kind}/{file}", file, *(title for title, _ in named(module))):
+            for name in (f"{kind}/{file}", *(title for title, _ in named(module))):
                 told = found(name)
                 assert isinstance(told, list) and any(page.heading == f"{kind}/{file}" for page in told), name
 
@@ -139,7 +139,7 @@ def test_topics_lead_where_a_reader_means(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_what_only_speaks_of_a_word_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "memories/compressive" in shown(capsys, "Rae")
+    assert "memories/compressive" in shown(capsys, "Rae", "--length", "8")
 
 
 def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -422,6 +422,15 @@ def test_places_are_named_as_a_reader_counts() -> None:
 def test_a_pattern_is_spelled_as_one_would_write_it(text: str) -> None:
     assert spelled(parse(text)) == text and parse(spelled(parse(text))) == parse(text)
     assert longest(Full()) == 0 and longest(parse("Band(3) & Random(2, 5, seed=99)")) == 5
+
+
+def test_cost_is_measured_and_not_promised(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kinformer.cli.growth.LENGTHS", (16, 32))
+    out = shown(capsys, "causal", "--cost", "--length", "3")
+    assert "  measured here: Causal() & it\n  rows of 16 to 32 tokens, each twice as long, width 16" in out
+    out = shown(capsys, "gpt", "d=24", "heads=2", "depth=1", "--cost", "--length", "3")
+    assert "rows of 16 to 32 tokens, each twice as long, width 24" in out and "\n  time " in out
+    assert "measured" not in shown(capsys, "causal", "--length", "3")
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
