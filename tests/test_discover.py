@@ -331,5 +331,6 @@ def test_a_text_is_split_outside_brackets() -> None:
 
 def test_annotations_are_described_as_one_writes_them() -> None:
     assert describe(tuple[int, ...] | None) == "tuple[int, ...] | None"
+    assert describe(tuple[Literal["a", "b"], ...]) == "tuple['a' | 'b', ...]"
     assert describe(Literal["a", 1]) == "'a' | 1"
     assert describe(float) == "float"

@@ -27,7 +27,7 @@ def blockbert(
 ) -> MLM:
     """BlockBERT (Qiu et al., 2019, arXiv:1911.02972): a row is cut into blocks, and each head reads one for each.
 
-    Choose it over `bert` for a 1 / `blocks` part of its attention: some heads read their own block, others the next
+    Choose it over `bert` where 1 / `blocks` of the pairs are enough: some heads read their own block, others the next
     ones in turn. Trained by hiding tokens.
 
     d: width of a token.

@@ -23,8 +23,8 @@ def longformer_lm(
 ) -> LM:
     """Longformer's language model (Beltagy et al., 2020, arXiv:2004.05150, section 4): causal windows, nothing global.
 
-    Choose it over `gpt` for long rows: each layer reads a window, small ones at the bottom, and the windows of all
-    layers add up. Pre-norm; relative positions of Transformer-XL, so any length. Decodes with a cache of its windows.
+    Choose it over `gpt` where the cache of decoding must not grow with the row: each layer reads a window, small ones
+    at the bottom, and the windows of all layers add up. Pre-norm; relative positions of Transformer-XL, so any length.
 
     d: width of a token.
     depth: layers.
