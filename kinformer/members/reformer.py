@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.attention import Attention
-from kinformer.core.checks import multiple, one_of
+from kinformer.core.checks import at_least, multiple, one_of
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.doubled import Doubled
@@ -31,7 +31,7 @@ def reformer(
     d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int = 64,
     chunk: int | None = None, length: int = 1024, vocab: int = 256, tie: bool = True, dropout: float = 0.0,
     scale: float | None = None, eval_rounds: int | None = None, redraw: int | None = None, halves: Halves = "own",
-    ff_chunk: int | None = None
+    ff_chunk: int | None = None, head_dim: int | None = None
 ) -> LM:
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 
@@ -54,27 +54,28 @@ def reformer(
     vocab: tokens there are.
     tie: False gives the head a matrix of its own.
     dropout: the share of numbers dropped in training.
-    scale: the factor of q.k in the odd blocks, whose keys have length 1: the paper's 1/sqrt(d / heads) unless given, 1
+    scale: the factor of q.k in the odd blocks, whose keys have length 1: the paper's 1/sqrt(head_dim) unless given, 1
         in the authors' code.
     halves: "own" embeds a token for each half by itself and hands both to the head; tables of equal halves make it the
         authors' code. "same" starts both as one embedding and hands on their mean, as reformer-pytorch has it: half the
         embedding's weights.
     ff_chunk: tokens that a feed-forward reads at a time, which bounds the memory of its wide values; all unless given.
+    head_dim: the width of a head, d / heads unless given.
     """
     one_of("halves", halves, Halves)
+    wide = multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
 
     def lsh(seed: int) -> Mechanism:
-        width = multiple("d", d, "heads", heads) // heads
         if chunk is None:
-            return LSH(heads, width, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed)
+            return LSH(heads, wide, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed)
         return PublishedLSH(
-            heads, width, buckets, chunk, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed
+            heads, wide, buckets, chunk, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed
         )
 
     def attention(n: int) -> Attention:
         if n % 2:
-            return Attention(SharedQK(d, heads, bias=False), lsh(n))
-        return Attention(QKV(d, heads, bias=False), Softmax(Causal() & Block(local, back=1), lse=False))
+            return Attention(SharedQK(d, heads, head_dim=wide, bias=False), lsh(n))
+        return Attention(QKV(d, heads, head_dim=wide, bias=False), Softmax(Causal() & Block(local, back=1), lse=False))
 
     def block(n: int) -> Coupled:
         feed = MLP(d, activation="relu", dropout=dropout)
@@ -91,7 +92,7 @@ EXAMPLES = (
     Example(
         lambda: reformer(
             d=16, depth=2, heads=2, buckets=4, rounds=1, local=4, length=64, vocab=11, eval_rounds=3, redraw=1,
-            halves="same", ff_chunk=3
+            halves="same", ff_chunk=3, head_dim=6
         ),
         breaks=GRAPH,
     ),

@@ -43,8 +43,8 @@ def routing_transformer(
     update: how centroids follow: "sum" is the paper's, "direction" the published PyTorch code's, which moves them some
         hundred times less.
     decay: of the centroids' moving average.
-    commitment: the weight of the distance of queries and keys to their centroids in the loss. The paper has none; the
-        authors' code and the published PyTorch code have one (1e-4).
+    commitment: the weight in the loss of the distance of queries and keys to their centroids. The paper's algorithm has
+        none; the authors' code has one, and the published PyTorch code (1e-4).
     position: what is not added to the embedded is known to local heads alone, as "relative" is in the authors' code.
     length: the longest row it can read where positions are learned.
     vocab: tokens there are.
