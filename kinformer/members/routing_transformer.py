@@ -1,7 +1,9 @@
 """Routing Transformer: half of the heads local, the others within learned clusters of like tokens."""
 
+import math
+
 from kinformer.attention import Attention
-from kinformer.core.checks import at_least, multiple
+from kinformer.core.checks import at_least, multiple, within
 from kinformer.core.mechanism import Mechanism
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -70,7 +72,7 @@ def routing_transformer(
         return Attention(projection, SplitHeads(of_few.mechanism, routing(n)))
 
     body = made.stack(made.block(attention(n), MLP(d, dropout=dropout)) for n in range(depth))
-    penalties = {"commitment": commitment} if commitment else {}
+    penalties = {"commitment": within("commitment", commitment, 0, math.inf)} if commitment else {}
     added, scale = made.added(), made.scale
     return LM(vocab, d, body, position=added, scale=scale, std=START, dropout=dropout, penalties=penalties)
 

@@ -105,6 +105,8 @@ def test_clusters_of_one_size_are_the_published_form_and_training_says_that_they
         refuse_ahead(model, 20)
 
 
-def test_an_odd_number_of_heads_has_no_halves() -> None:
+def test_what_is_wrong_is_said_in_words() -> None:
+    with pytest.raises(ValueError, match="commitment=-1.0: give a number from 0 up"):
+        tiny(commitment=-1.0)
     with pytest.raises(ValueError, match="heads=3 does not split into halves=2"):
         routing_transformer(d=12, heads=3)
