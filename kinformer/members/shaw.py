@@ -9,18 +9,9 @@ from kinformer.train.recipe import Recipe
 
 @member(recipe=Recipe(lr=7e-4, warmup=0.04, schedule="inverse_sqrt"))
 def shaw(
-    d: int = 512,
-    depth: int = 6,
-    heads: int = 8,
-    head_dim: int | None = None,
-    hidden: int = 1024,
-    clip: int = 16,
-    values: bool = True,
-    pattern: str = "Full()",
-    norm: Norms = "post",
-    vocab: int = 256,
-    dropout: float = 0.1,
-    smoothing: float = 0.1,
+    d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 1024, clip: int = 16,
+    values: bool = True, pattern: str = "Full()", norm: Norms = "post", vocab: int = 256, dropout: float = 0.1,
+    smoothing: float = 0.1
 ) -> Seq2Seq:
     """The Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
 
