@@ -90,6 +90,8 @@ def _zero(part: nn.Module, inputs: tuple, out: Out, what: str) -> None:
     if not nothing.any():
         return
     y, lse = out.y.y.detach(), out.y.lse
+    if y.shape[1] != nothing.shape[1]:  # talking heads end in other heads, which hear what any head reads
+        nothing = nothing.all(1, keepdim=True).expand(y.shape[:3])
     name = type(part).__name__
     if (y.abs().sum(-1) * nothing).any() or y.isnan().any():
         raise Broken(
