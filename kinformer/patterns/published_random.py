@@ -15,9 +15,10 @@ class PublishedRandom(Pattern):
     """Block j // block is among `keys` blocks drawn without repetition from first .. among - 1 beside the window.
 
     BigBird's draw as its code makes it: for each query block alone, so that a key block need not read who drew it, and
-    from the first `among` blocks, wherever the query stands; of shorter rows only what is there. Choose it to repeat
-    the published model; `Random` draws from all that was before. Keyed by (seed, head, query block, number of the
-    draw) as `Random` is, so the draws themselves are others than numpy's.
+    from the first `among` blocks, wherever the query stands; of shorter rows only what is there. Nobody draws a later
+    block, so far paths to it lead through global tokens. Choose it to repeat the published model; `Random` draws from
+    all that was before. Keyed by (seed, head, query block, number of the draw) as `Random` is, so the draws themselves
+    are others than numpy's.
 
     keys: how many blocks a query block draws; it reads all where no more are left.
     block: positions of a block.

@@ -184,6 +184,36 @@ def test_the_published_draw_is_uniform_and_the_same_at_every_length():
     assert not torch.equal(long.matrix(40), long.matrix(40, h=1))
 
 
+def steps(pattern, length):
+    """How many layers of one pattern until every position knows of every other that it may ever know of."""
+    reads = pattern.matrix(length).double()
+    known, count = torch.eye(length, dtype=torch.double), 0
+    while not torch.equal(wider := (reads @ known + known).clamp_max(1), known):
+        known, count = wider, count + 1
+    return count, known.bool()
+
+
+def test_random_blocks_shorten_paths():
+    """Claim of Zaheer et al., section 2: paths of logarithmic length, where a window alone takes as many as it has."""
+    n, window = 64, Block(1, 1, 1)
+    assert steps(window, n)[0] == n - 1
+    count, known = steps(window | Random(3, symmetric=True, first=1, back=2), n)
+    assert known.all() and count <= 6  # 64 is 2 to the 6th
+    assert steps(window | PublishedRandom(3), n)[0] > n // 2  # nobody draws the later blocks; global ones lead there
+
+
+@pytest.mark.parametrize("pattern", [Band(6) | Strided(6), Fixed(6, 1), Fixed(6, 2, 1)])
+def test_two_steps_of_a_sparse_transformer_reach_all_that_was_before(pattern):
+    """Child et al., section 4.2: any position is reached in as many steps as there are factors."""
+    reads = (Causal() & pattern).matrix(40).double()
+    reached = (reads @ reads + reads) > 0
+    at = torch.arange(40)
+    past = at <= at[:, None]
+    if isinstance(pattern, Fixed):  # what stands behind its block's summary is seen in its own block alone
+        past = past & ((at % 6 < 6 - pattern.offset) | (at // 6 == (at // 6)[:, None]))
+    assert torch.equal(reached, past)
+
+
 def test_blocks_by_comparisons_alone_are_the_same_set():
     """What is compiled may make no table."""
     at = torch.arange(20)
