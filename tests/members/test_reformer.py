@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
@@ -21,9 +22,10 @@ def tiny(depth: int = 2, chunk: int | None = None) -> LM:
     return reformer(d=16, depth=depth, heads=2, buckets=4, local=4, chunk=chunk, length=64, vocab=11)
 
 
-def test_training_keeps_the_same_at_any_depth() -> None:
+@pytest.mark.parametrize("halves", ["own", "same"])
+def test_training_keeps_the_same_at_any_depth(halves: Literal["own", "same"]) -> None:
     def of(depth: int) -> int:
-        model = tiny(depth)
+        model = reformer(d=16, depth=depth, heads=2, buckets=4, local=4, length=64, vocab=11, halves=halves)
         return kept(model, lambda: model(torch.ones(2, 20, dtype=torch.long)))
 
     assert 0 < of(2) == of(10)
@@ -153,6 +155,6 @@ def test_the_scale_is_the_papers_unless_given(kind: type[Hashed]) -> None:
 
 
 @pytest.mark.parametrize("halves", ["own", "same"])
-def test_it_starts_where_nothing_is_known(halves: str) -> None:
-    loss = reformer(d=32, depth=2, length=64, local=8, halves=halves)(torch.randint(0, 256, (4, 33)))  # type: ignore[arg-type]
+def test_it_starts_where_nothing_is_known(halves: Literal["own", "same"]) -> None:
+    loss = reformer(d=32, depth=2, length=64, local=8, halves=halves)(torch.randint(0, 256, (4, 33)))
     assert abs(float(loss.total.detach()) / math.log(256) - 1) < 0.03

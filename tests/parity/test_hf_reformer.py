@@ -19,7 +19,7 @@ from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
 from tests.parity.peers import agree, gradient, put, put_qkv, shaken
 
-VOCAB, D, HEADS, CHUNK, LOCAL, LENGTH, SEED = 19, 24, 3, 4, 8, 32, 5
+VOCAB, D, HEADS, WIDTH, CHUNK, LOCAL, LENGTH, SEED = 19, 24, 3, 6, 4, 8, 32, 5
 KINDS = [(("local", "lsh", "local", "lsh"), 1), (("local", "lsh"), 3)]
 
 
@@ -28,7 +28,7 @@ def peer(layers: tuple[str, ...], rounds: int, dtype: torch.dtype) -> ReformerMo
         vocab_size=VOCAB,
         hidden_size=D,
         num_attention_heads=HEADS,
-        attention_head_size=D // HEADS,
+        attention_head_size=WIDTH,
         feed_forward_size=4 * D,
         attn_layers=list(layers),
         num_buckets=6,
@@ -52,7 +52,7 @@ def peer(layers: tuple[str, ...], rounds: int, dtype: torch.dtype) -> ReformerMo
 def ours_like(theirs: ReformerModelWithLMHead) -> LM:
     config, their, dtype = theirs.config, theirs.reformer, theirs.lm_head.decoder.weight.dtype
     rounds, depth = config.num_hashes, len(config.attn_layers)
-    made: Any = reformer(D, depth, HEADS, 6, rounds, LOCAL, CHUNK, LENGTH, VOCAB, tie=False, scale=1.0)
+    made: Any = reformer(D, depth, HEADS, 6, rounds, LOCAL, CHUNK, LENGTH, VOCAB, tie=False, scale=1.0, head_dim=WIDTH)
     made = made.to(dtype).eval()
     put(made.embedding, twice(their.embeddings.word_embeddings.weight))
     put(made.position.table, twice(their.embeddings.position_embeddings.embedding.weight))
@@ -65,9 +65,9 @@ def ours_like(theirs: ReformerModelWithLMHead) -> LM:
         if hasattr(inner, "query_key"):
             put(attention.projection.qk, inner.query_key.weight)
             put(attention.projection.v, inner.value.weight)
-            attention.projection.eps = 1e-6 * (D // HEADS)  # theirs is added to the mean square
+            attention.projection.eps = 1e-6 * WIDTH  # theirs is added to the mean square
             torch.manual_seed(SEED)
-            attention.mechanism.hash.r = torch.randn(HEADS, D // HEADS, rounds, 3, dtype=dtype)
+            attention.mechanism.hash.r = torch.randn(HEADS, WIDTH, rounds, 3, dtype=dtype)
             attention.mechanism.restricted = attention.mechanism.divided = False
         else:
             for name in ("query", "key", "value"):

@@ -27,6 +27,7 @@ class Centroids(nn.Module):
     decay: of the moving average; the paper's is 0.999.
     update: "sum" has seen half the sum of the directions of all queries and keys of the cluster, the paper's;
         "direction" that sum at length 1, the published PyTorch code's, by which centroids move some hundred times less.
+        The authors' code, which divides a moving sum by a moving count and leaves the length free, is not here.
     seed: draws the first centroids, which are saved.
 
     Source: Roy et al., 2020, arXiv:2003.05997, section 4.1; the routing-transformer package (P. Wang, 2020).
