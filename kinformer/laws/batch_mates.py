@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from kinformer.core.state import select
 from kinformer.laws.support.compare import agree, agree_out, agree_states
@@ -18,7 +19,8 @@ LENGTH = 13
 def judge(subject: Subject | Trained) -> Iterator[str]:
     """Each row alone, and twice beside itself, in eval and train mode, with and without a state.
 
-    What a model measures over a batch is the sum of what it measures row by row.
+    What a model measures over a batch, and its loss times its count, is the sum of what it is row by row; so are the
+    stats by which parts change after a step.
     """
     module = subject.build()
     if isinstance(subject, Trained):
@@ -33,14 +35,19 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
 def _alone(length: int, subject: Subject, module: Any, decodes: bool) -> None:
     batch = subject.ragged(length)
     out = subject.call(module, batch, subject.start(module, ROWS, length) if decodes else None)
+    stats: list[dict[str, Tensor]] = []
     for rows in ([0], [1], [2], [2, 2, 0]):
         mine = batch.rows(rows)
         own = subject.call(module, mine, subject.start(module, len(rows), length) if decodes else None)
         whole = out._replace(y=out.y[rows], aux={key: v[rows] if v.dim() else v for key, v in out.aux.items()})
+        stats += [dict(own.stats)] if len(rows) == 1 else []
         sentence = f"rows {rows} of {length} tokens give another result in a batch of three than by themselves"
         agree_out(own, whole, sentence, mine.pos, bound=1e-12)
         if decodes:
             agree_states(own.state, select(out.state, torch.tensor(rows)), sentence)
+    for name, value in out.stats.items():
+        sentence = f"the stats {name!r} of three rows of {length} are not the sum of theirs"
+        agree(torch.stack([one[name] for one in stats]).sum(0), value, sentence)
 
 
 def _measured(length: int, subject: Trained, model: Any) -> None:
@@ -51,3 +58,9 @@ def _measured(length: int, subject: Trained, model: Any) -> None:
         sentence = f"{name!r} of three rows of {length} is not the sum of theirs"
         agree(torch.stack([one[name][0] for one in alone]).sum(), total, sentence)
         agree(torch.stack([one[name][1] for one in alone]).sum(), count, f"{sentence} (its count)")
+    losses, loss = [model(batch.rows([n]).x) for n in range(ROWS)], model(batch.x)
+    sentence = f"of three rows of {length} is not the sum of theirs"
+    agree(torch.as_tensor(sum(int(one.count) for one in losses)), torch.as_tensor(loss.count), f"the count {sentence}")
+    for name in loss.parts.keys() & {"nll"}:
+        whole_nll = loss.parts[name] * loss.count
+        agree(torch.stack([one.parts[name] * one.count for one in losses]).sum(), whole_nll, f"{name!r} {sentence}")

@@ -1,30 +1,52 @@
-"""Law chunk: cut a row anywhere and carry the state; outputs, aux and the last state are those of one call."""
+"""Law chunk: cut a row anywhere and carry the state; outputs, aux and the last state are those of one call.
+
+Cuts are read as decoding reads them, without gradients; the law `gradients` reads them with theirs.
+"""
 
 import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from kinformer.core.layer import Out, State
+from kinformer.core.mechanism import NoState
 from kinformer.laws.support.batch import Batch
-from kinformer.laws.support.compare import agree_out, agree_states, entries, joined
+from kinformer.laws.support.compare import agree, agree_out, agree_states, entries, joined
 from kinformer.laws.support.finding import Broken, Unjudged, smallest
-from kinformer.laws.support.subject import EFFORT, Subject
+from kinformer.laws.support.subject import EFFORT, ROWS, Subject, Trained
 
 SAYS = "cut anywhere, the state carried on, it gives what one call gives"
-OVER = "layer"
+OVER = ("layer", "model")
 LENGTH = 13
 
 
-def judge(subject: Subject) -> Iterator[str]:
-    """Uneven cuts, longer and shorter than the cache; rows padded differently; rows longer than `start` was told."""
+def judge(subject: Subject | Trained) -> Iterator[str]:
+    """Uneven cuts, longer and shorter than the cache; rows padded differently; rows longer than `start` was told.
+
+    A call that only remembers leaves the state of one that reads. What a model of text says of a row, and what it is
+    measured by, is what it says of consecutive pieces, which share a token.
+    """
     module = subject.build()
+    if isinstance(subject, Trained):
+        if not module.predicts_next or not isinstance(subject.ragged(2).x, Tensor):
+            raise Unjudged("its batches are no text that could be cut")
+        try:
+            module.start(1, LENGTH)
+        except NoState as error:
+            raise Unjudged(f"no state to judge: {error}") from error
+        yield from smallest(_told, LENGTH, subject, module)
+        return
     stateless = ""
     for _ in subject.modes(module):
         text = subject.no_state(module)
         if text is None:
             for seed in range(2 * EFFORT):
                 yield from smallest(_cut, LENGTH + 5 * (seed // 2), subject, module, seed)
+            if not subject.vocab:
+                yield from smallest(_remembered, LENGTH, subject, module)
         elif "use " not in text:
             yield f"start() says that there is no state but not what to do instead: {text!r}"
         else:
@@ -46,11 +68,47 @@ def _cut(length: int, subject: Subject, module: Any, seed: int) -> None:
     odd = ((2 * length, _drawn(length, seed)), (length // 3 + 1, [1] * length))
     for told, sizes in odd if seed % 2 else even:
         sentence = f"cut into chunks of {sizes}, {length} tokens give another result than in one call"
-        out = chunked(subject, module, batch, sizes, subject.start(module, 3, told))
+        with torch.no_grad():
+            out = chunked(subject, module, batch, sizes, subject.start(module, 3, told))
         agree_out(out, whole, sentence, batch.pos)
         agree_states(out.state, whole.state, sentence)
         if told >= length and not subject.source and subject.also is None:
             _no_growth(subject.start(module, 3, told), out.state, f"{told} tokens announced and {length} read")
+
+
+@torch.no_grad()
+def _remembered(length: int, subject: Subject, module: Any) -> None:
+    batch, ends_as = subject.batch([length, length - 1, length]), []
+    ends = (length // 2, length - 1, length)
+    for remember in (False, True):
+        state = subject.start(module, 3, length)
+        for lo, hi in itertools.pairwise((0, *ends)):
+            piece = batch.columns(lo, hi)
+            state = module(piece.x, state, piece.context().but(remember=remember and hi < length)).state
+        ends_as.append(state)
+    agree_states(ends_as[1], ends_as[0], f"calls up to columns {ends[:2]} that only remember leave another state")
+
+
+def _told(length: int, subject: Trained, model: Any) -> None:
+    x = subject.ragged(length).x
+    for ask, what in ((_losses, "the loss"), (_measures, "what it is measured by")):
+        whole, _ = ask(model, x, model.start(ROWS, length))
+        for cut in (1, length // 2):
+            first, state = ask(model, x[:, : cut + 1], model.start(ROWS, length))
+            second, _ = ask(model, x[:, cut:], state)
+            for n, (one, other, both) in enumerate(zip(first, second, whole, strict=True)):
+                sentence = f"{what} of {length} tokens is not that of pieces which meet at token {cut} (number {n})"
+                agree(one + other, both, sentence)
+
+
+def _losses(model: Any, x: Tensor, state: State) -> tuple[list[Tensor], State]:
+    loss = model(x, state)
+    return [torch.as_tensor(loss.count), loss.parts["nll"] * loss.count] if "nll" in loss.parts else [], loss.state
+
+
+def _measures(model: Any, x: Tensor, state: State) -> tuple[list[Tensor], State]:
+    judged = model.judge(x, state)
+    return [number for pair in judged.totals.values() for number in pair], judged.state
 
 
 def _no_growth(start: State, end: State, sentence: str) -> None:

@@ -3,35 +3,51 @@
 Hard choices (buckets, clusters, exits) are those of the lower precision in both.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from kinformer.core.bias import Bias
 from kinformer.core.choice import Choices
 from kinformer.core.layer import Out
 from kinformer.laws.chunk import chunked
+from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.finding import Broken, found
 from kinformer.laws.support.subject import ROWS, Subject, Trained, twin
 
 SAYS = "bfloat16 and float16 stay finite and close"
 OVER = ("layer", "model")
-LENGTH = 13
+LENGTH, FAR = 13, 1000
+WAYS = ("one call", "far apart", "two chunks", "two chunks, a state in float32")
 MOST = {torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
 
 def judge(subject: Subject | Trained) -> Iterator[str]:
-    """Without a state, and with one, made in the module's own precision, in two chunks."""
+    """Without a state, and with one, in two chunks, made in the module's own precision or in single precision.
+
+    Also with a gap in the positions, behind which a low precision cannot tell one position from the next.
+    """
     module = subject.build()
     for training in subject.modes(module) if isinstance(subject, Subject) else (False,):
         for dtype, most in MOST.items():
             low, exact = twin(module, dtype)
-            for way in ("one call", "two chunks")[: len(subject.states(exact, 1, 4))]:
+            # what is new in the other two is the same in float16
+            ways = WAYS if dtype == torch.bfloat16 else WAYS[::2]
+            for way in ways if len(subject.states(exact, 1, 4)) > 1 else [one for one in ways if one in WAYS[:2]]:
                 yield from found(_near, subject, low.train(training), exact.train(training), dtype, most, way)
 
 
 def _near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: float, way: str) -> None:
     batch, name = subject.ragged(LENGTH).to(dtype), str(dtype).removeprefix("torch.")
+    if way == "far apart":
+        if isinstance(subject, Trained) or subject.vocab or not _goes_so_far(subject, exact):
+            return
+        if isinstance(subject.part, Bias):
+            return  # a score that grows with distance loses digits, however distances were told
+        batch = _apart(batch)
     choices = Choices()  # rounding moves a vector over a border now and then, which is no error of arithmetic
     with choices.writing():
         got = _result(subject, low, batch, way)
@@ -47,9 +63,34 @@ def _near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: float, w
         raise Broken(f"the relative error in {name} is {error:.2g}, above {most:g} ({way})")
 
 
+def _read(subject: Any, module: Any, batch: Any, way: str) -> Out:
+    if way == "one call":
+        return subject.call(module, batch)
+    return module(batch.x, None, batch.context().but(run=False))
+
+
+def _apart(batch: Batch) -> Batch:
+    def moved(pos: Tensor) -> Tensor:
+        return pos + FAR * (pos >= LENGTH // 3)
+
+    source_pos = None if batch.source_pos is None else moved(batch.source_pos)
+    return dataclasses.replace(batch, pos=moved(batch.pos), source_pos=source_pos)
+
+
+def _goes_so_far(subject: Subject, exact: Any) -> bool:
+    """Does it know such positions? A table of them ends somewhere, and some want rows without gaps."""
+    try:
+        _read(subject, exact, _apart(subject.ragged(LENGTH)), WAYS[1])
+    except Exception:
+        return False
+    return True
+
+
 def _result(subject: Any, module: Any, batch: Any, way: str) -> Out:
     with torch.no_grad():
-        if way == "one call":
-            return subject.call(module, batch)
-        state = subject.start(module, ROWS, LENGTH)
+        if way in WAYS[:2]:
+            return _read(subject, module, batch, way)
+        lower = next(module.parameters(), batch.x).dtype in MOST
+        kind = torch.float32 if way == WAYS[3] and lower else None
+        state = subject.start(module, ROWS, LENGTH, kind)
         return chunked(subject, module, batch, [LENGTH // 2, LENGTH - LENGTH // 2], state)

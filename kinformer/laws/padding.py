@@ -7,20 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.laws.support.batch import Batch, positions
+from kinformer.laws.support.batch import Batch, placed, positions
 from kinformer.laws.support.compare import agree, agree_names, agree_states
-from kinformer.laws.support.finding import Broken, smallest
+from kinformer.laws.support.finding import Broken, Unjudged, smallest
 from kinformer.laws.support.reading import gradients, loss, real
-from kinformer.laws.support.subject import EFFORT, SOURCE, Subject
+from kinformer.laws.support.subject import EFFORT, ROWS, SOURCE, Subject, Trained
 
 SAYS = "padding changes nothing, left or right, in values and gradients"
-OVER = "layer"
+OVER = ("layer", "model")
 LENGTH = 13
 
 
-def judge(subject: Subject) -> Iterator[str]:
-    """Rows padded right, left, with other garbage: values, aux, states, gradients of a loss on real positions."""
+def judge(subject: Subject | Trained) -> Iterator[str]:
+    """Rows padded right, left, with other garbage: values, aux, states, gradients of a loss on real positions.
+
+    Of a model of tokens, whose padding is -1: its loss, what it counts and what it is measured by.
+    """
     module = subject.build()
+    if isinstance(subject, Trained):
+        if not hasattr(module, "logits"):
+            raise Unjudged("it says nothing of tokens, so nobody knows what padding is to it")
+        yield from smallest(_told, LENGTH, subject, module)
+        return
     for _ in subject.modes(module):
         for seed in range(EFFORT):
             yield from smallest(_move, LENGTH + 5 * seed, subject, module, seed)
@@ -42,12 +50,47 @@ def _move(length: int, subject: Subject, module: Any, seed: int) -> None:
         _compare(sentence, want, _values(subject, module, batch))
     for where, batch in (("x", _spoiled(tight)), ("the source", _resourced(subject, tight, seed))):
         _compare(f"what stands at padding of {where} matters", want, _values(subject, module, batch))
+    _stats(subject, module, tight, moved)
     if subject.no_state(module) is None:
         states = [
             subject.call(module, batch, subject.start(module, 3, length)).state for batch in (tight, *moved.values())
         ]
         for where, state in zip(moved, states[1:], strict=True):
             agree_states(state, states[0], f"rows of {lengths} tokens leave another state with more padding {where}")
+
+
+def _stats(subject: Subject, module: Any, tight: Batch, moved: dict[str, Batch]) -> None:
+    """What parts change by after a step of training."""
+    training = module.training
+    module.train()
+    want = subject.call(module, tight).stats
+    for where, batch in moved.items() if want else ():
+        got = subject.call(module, batch).stats
+        for name, value in want.items():
+            agree(got[name], value, f"with more padding {where} the stats {name!r} are others")
+    module.train(training)
+
+
+def _told(length: int, subject: Trained, model: Any) -> None:
+    lengths = [length, max(2, length - 3), max(2, length // 2)]
+    columns = length + 3
+    lefts = {"right": [0] * ROWS, "left": [columns - n for n in lengths]}
+    drawn = subject.ragged(length)
+    want = _says(model, drawn.over(lambda t: placed(t, positions(lengths, [0] * ROWS, length), -1)).x)
+    for where, left in lefts.items():
+        pos = positions(lengths, left, columns)
+        padded = drawn.over(lambda t, pos=pos: placed(t, pos, -1))  # type: ignore[misc]
+        got = _says(model, padded.x)
+        for name, value in want.items():
+            agree(got[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
+
+
+def _says(model: Any, x: Any) -> dict[str, Tensor]:
+    loss, judged = model(x), model.judge(x)
+    totals = {f"{name!r}, {n}": one for name, pair in judged.totals.items() for n, one in enumerate(pair)}
+    # penalties are means over tokens that are read, of which a padded row has one more: its last
+    total = {} if getattr(model, "penalties", None) else {"loss": loss.total}
+    return {**total, "count of targets": torch.as_tensor(loss.count), **totals}
 
 
 def _spoiled(batch: Batch) -> Batch:

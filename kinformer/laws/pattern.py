@@ -19,6 +19,7 @@ SAYS = "what it says of its reach, live positions, cache, cover and parts is tru
 OVER = "pattern"
 BATCH, HEADS = 2, 3
 LENGTHS = (1, 2, 7, 13, 22) if EFFORT > 1 else (1, 7, 13)
+FAR = 5000
 LONGEST = 13  # for patterns with tensors of a batch, which end somewhere
 JOINS: list[tuple[Callable[..., Pattern], int]] = [(And, 2), (And, 2), (Or, 2), (Or, 2), (Heads, 2), (Not, 1)]
 
@@ -61,6 +62,11 @@ def _kinds(pattern: Pattern, length: int) -> None:
         raise Broken(f"{pattern}: it answers with {kind}; answer with true or false, by comparisons alone")
     if not isinstance(given, bool) and torch.broadcast_shapes(given.shape, (length, length)) != (length, length):
         raise Broken(f"{pattern}: {length} queries and {length} keys give an answer of shape {list(given.shape)}")
+    far = torch.tensor([0, FAR])
+    try:  # a cache asks about any position, and so does a row that is longer than a table
+        pattern(0, 0, far[:, None], far), pattern.live(far[None], far[None, -1:])
+    except Exception as error:
+        raise Broken(f"{pattern}: it fails at position {FAR}: {type(error).__name__}: {error}") from error
     reach = pattern.reach()
     if not isinstance(reach, tuple) or len(reach) != 2:
         raise Broken(f"{pattern}: reach() is {reach!r}; give two numbers, how far back and how far ahead")

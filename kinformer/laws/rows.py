@@ -1,4 +1,4 @@
-"""Law rows: a reset row is a fresh one, a selected one is its origin, a forked state goes on by itself."""
+"""Law rows: a reset row is a fresh one, a selected one is its origin, a forked or widened state goes on by itself."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinformer.core.cache import widened
 from kinformer.core.layer import State
 from kinformer.core.state import fork, leaves, reset, select
 from kinformer.laws.support.batch import Batch
@@ -13,7 +14,7 @@ from kinformer.laws.support.compare import agree_out, agree_states, joined
 from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
 from kinformer.laws.support.subject import Subject
 
-SAYS = "rows of its state can be reset, picked and copied"
+SAYS = "rows of its state can be reset, picked, copied and given more slots"
 OVER = "layer"
 LENGTH = 6
 PICKED = [2, 0, 0, 1]
@@ -53,6 +54,15 @@ def _all(length: int, subject: Subject, module: Any) -> None:
     _select(subject, module, fork(state), rest)
     _fork(subject, module, fork(state), rest, others.columns(length, 2 * length))
     _reset(subject, module, fork(state), rest, length)
+    _widen(subject, module, state, rest)
+
+
+def _widen(subject: Subject, module: Any, state: State, rest: Batch) -> None:
+    """As `generate` does where a text is to grow longer than its state was made for."""
+    want = subject.call(module, rest, fork(state))
+    got = subject.call(module, rest, widened(state, subject.start(module, 3, 4 * rest.size[1])))
+    agree_out(got, want, "a state with more slots goes on otherwise", rest.pos)
+    agree_states(got.state, want.state, "a state with more slots goes on otherwise")
 
 
 def _after(subject: Subject, module: Any, batch: Batch, length: int) -> State:

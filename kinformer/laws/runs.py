@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from kinformer.core.collected import met
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.model import Judged, Model
+from kinformer.core.model import Judged, Model, Writer
 from kinformer.core.position import Position
 from kinformer.core.read import Read
-from kinformer.laws.support.compare import agree_out
+from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.compare import agree, agree_out
 from kinformer.laws.support.finding import Broken, smallest
 from kinformer.laws.support.subject import Subject, Trained
 
@@ -46,10 +47,33 @@ def _call(length: int, subject: Subject, module: Any) -> None:
     _out(out, type(module).__name__)
     if tuple(out.y.shape[:2]) != batch.size:
         raise Broken(f"{list(batch.size)} tokens in, an output of shape {list(out.y.shape)} out")
+    _asked_otherwise(subject, module, batch, out)
     numbers = out.y[batch.real]
     if not numbers.isfinite().all():
         wrong = int((~numbers.isfinite()).sum())
         raise Broken(f"{wrong} of {numbers.numel()} numbers of its output are NaN or infinite, in rows of {length}")
+
+
+def _asked_otherwise(subject: Subject, module: Any, batch: Batch, out: Out) -> None:
+    """The last logits alone; the inner states of a first sublayer."""
+    if isinstance(module, Writer) and batch.only is None and batch.also is None:
+        source: dict[str, Any] = {} if batch.source is None else {"source": batch.source}
+        last = module.logits(batch.x, last=True, **source).y
+        agree(last, out.y[:, -1:], "logits(last=True) are not the last of all logits", bound=1e-12)
+    layers = getattr(module, "layers", None)
+    if subject.vocab or not isinstance(layers, nn.ModuleList) or not isinstance(layers[0], Layer):
+        return
+    seen: list[tuple[Tensor, Tensor]] = []
+    hook = layers[0].register_forward_hook(lambda part, inputs, out: seen.append((inputs[0], out.y)))
+    try:
+        tapped = module(batch.x, None, batch.context().but(taps=("0", "0.input")))
+    finally:
+        hook.remove()
+    for name, want in zip(("0.input", "0"), seen[0] if seen else (), strict=False):
+        if name in tapped.taps:
+            agree(
+                tapped.taps[name], want, f"the tap {name!r} is not what sublayer 0 {'gave' if name == '0' else 'got'}"
+            )
 
 
 def _model(length: int, model: Model, subject: Trained) -> None:

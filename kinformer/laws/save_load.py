@@ -1,15 +1,17 @@
 """Law save_load: what is written of a part or model makes one that computes the same."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from kinformer.discover import Record, find_member
 from kinformer.laws.support.compare import agree_out
 from kinformer.laws.support.finding import Broken, found
 from kinformer.laws.support.subject import Subject, Trained
+from kinformer.train.after_step import after_step
 from kinformer.train.checkpoint import load, save
 
 SAYS = "what is saved and loaded computes the same"
@@ -18,19 +20,41 @@ LENGTH = 7
 
 
 def judge(subject: Subject | Trained) -> Iterator[str]:
-    """A part's state_dict goes into one of another seed; a member's model through a folder, by name and keywords."""
+    """A part's state_dict goes into one of another seed; a member's model through a folder, by name and keywords.
+
+    It has been told of a step of training before, and both are told of one more: what counts steps is saved too.
+    """
     yield from found(_same, subject, subject.build())
 
 
 def _same(subject: Any, module: Any) -> None:
+    stats = _trained(subject, module)
+    after_step(module, 0.5, stats)
     member = isinstance(getattr(module, "member", None), Record)
     again = _through_a_folder(module) if member else _through_numbers(subject, module)
     if _shared(again) != _shared(module):
         raise Broken(f"parameters are shared by {_shared(module)}, and after loading by {_shared(again)}")
+    _compare(subject, module, again, "what was saved and loaded computes something else")
+    for one in (module, again):
+        after_step(one, 0.6, stats)
+    _compare(
+        subject, module, again, "what was saved and loaded computes something else after one more step of training"
+    )
+
+
+def _compare(subject: Any, module: Any, again: Any, sentence: str) -> None:
     batch = subject.ragged(LENGTH)
     with torch.no_grad():
         want, got = subject.call(module, batch), subject.call(again, batch)
-    agree_out(got, want, "what was saved and loaded computes something else", batch.pos, bound=0.0)
+    agree_out(got, want, sentence, batch.pos, bound=0.0)
+
+
+def _trained(subject: Any, module: Any) -> Mapping[str, Tensor]:
+    """The stats of a call in train mode."""
+    with torch.no_grad():
+        stats = subject.call(module.train(), subject.ragged(LENGTH)).stats
+    module.eval()
+    return stats
 
 
 def _through_numbers(subject: Any, module: Any) -> Any:

@@ -1,21 +1,29 @@
 """Layers and mechanisms that are broken on purpose, each in one way, for the laws to catch."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from kinformer.blocks.pre_norm import NormFirst
 from kinformer.core.block import ResidualBlock
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
-from kinformer.core.loss import Penalty
+from kinformer.core.loss import Loss, Penalty
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.pattern import pairs
+from kinformer.core.model import Judged
+from kinformer.core.pattern import Index, Pattern, pairs
 from kinformer.core.read import Read
 from kinformer.core.request import Request
+from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.split import SplitHeads
+from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 
@@ -484,3 +492,177 @@ class Reaching(MLP):
         found = super().forward(x, state, ctx)
         aux = {"weight": self.up.weight.square().sum(), "still": x.new_ones(()), "hidden": self.up(x).mean(-1)}
         return found._replace(aux=aux)
+
+
+# What comes of a step: gradients, chance, precision, training -------------------------------------------------------
+
+
+class Detached(Toy):
+    """Its matrix has no gradient, though values depend on it."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + F.linear(x, self.inside.weight.detach(), self.inside.bias), state)
+
+
+class Drops(Toy):
+    """A right layer that drops, which those below spoil."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = 0.0
+
+    def dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout, self.training)
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + self.dropped(self.inside(x)), state)
+
+
+class DropsAlways(Drops):
+    """It drops in eval mode too."""
+
+    def dropped(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.dropout)
+
+
+class DropsNever(Drops):
+    """It forgets its dropout."""
+
+    def dropped(self, x: Tensor) -> Tensor:
+        return x
+
+
+class DropsOthers(Drops):
+    """Computed again in the backward, it drops other numbers than the forward did."""
+
+    def dropped(self, x: Tensor) -> Tensor:
+        inner = super().dropped
+        return checkpoint(inner, x, use_reentrant=False, preserve_rng_state=False)
+
+
+class Blurred(Toy):
+    """It knows positions in its own precision, which cannot tell 1000 from 1001."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + ctx.pos[..., None].to(x.dtype).sin(), state)
+
+
+class CountsSteps(Toy):
+    """It changes after each second step, and does not save how many there were."""
+
+    steps = 0
+
+    def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
+        self.steps += 1
+        if self.steps % 2 == 0:
+            self.inside.weight.data.mul_(0.5)
+
+
+class MeanStats(Toy):
+    """Its stats are means over the batch."""
+
+    def stats(self, x: Tensor, ctx: Context) -> Tensor:
+        return x.detach().mean(0).sum()
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(self.inside(x), state, stats={"seen": self.stats(x, ctx)} if self.training else {})
+
+
+class PaddedStats(MeanStats):
+    """Its stats count columns, padding too."""
+
+    def stats(self, x: Tensor, ctx: Context) -> Tensor:
+        return x.new_tensor(x.shape[1] * len(x))
+
+
+# What a call is asked for beside its values --------------------------------------------------------------------------
+
+
+class Oblivious(Softmax):
+    """A call that only remembers remembers nothing."""
+
+    def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+        out = super().forward(queries, keys, None if ctx.remember else state, ctx)
+        return out._replace(state=state) if ctx.remember else out
+
+
+class ForgetsAtWork(Mean):
+    """Where nothing learns, as in decoding, it keeps what it had."""
+
+    def kept(self, last: Count, before: Count) -> Count:
+        return last if torch.is_grad_enabled() else before
+
+
+class Unlimited(Softmax):
+    """It reads what a batch shuts out."""
+
+    def limited(self, ctx: Context) -> Pattern:
+        return self.pattern
+
+
+class CountsFromZero(SplitHeads):
+    """Each of its parts numbers its heads from 0."""
+
+    def _asked(self, queries: Queries, n: int) -> Queries:
+        return super()._asked(queries, n)._replace(head=0)
+
+
+class TapsInputs(Stack):
+    """Asked for what a sublayer gave, it hands back what that got."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        out = super().forward(x, state, ctx)
+        return out._replace(taps={name: out.taps[f"{name.partition('.')[0]}.input"] for name in out.taps})
+
+
+class TakesAnothers(Toy):
+    """It looks up what it has found out under a name that others use."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        half = ctx.memo.get(lambda: ctx.pos / 2, "by head", ctx.pos)
+        return Out(x + half.flatten(1)[..., None].to(x), state)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ending(Pattern):
+    """A table that fails beyond its end."""
+
+    ids: Tensor
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return self.ids[b, q] == self.ids[b, k]
+
+
+# Models --------------------------------------------------------------------------------------------------------------
+
+
+class Judges(LM):
+    """It measures each piece of a text as if it were the first."""
+
+    def judge(self, batch: Tensor, state: State | None = None) -> Judged:
+        return super().judge(batch, None)._replace(state=state)
+
+
+class FirstForLast(LM):
+    """Asked for the last logits, it gives the first."""
+
+    def logits(
+        self, tokens: Tensor, state: State | None = None, ctx: Context | None = None, *, last: bool = False
+    ) -> Out:
+        out = super().logits(tokens, state, ctx)
+        return out._replace(y=out.y[:, :1]) if last else out
+
+
+class CountsRows(LM):
+    """Its loss is said to be the mean over rows."""
+
+    def forward(self, batch: Tensor, state: State | None = None, progress: float = 1.0) -> Loss:
+        return super().forward(batch, state)._replace(count=torch.tensor(len(batch) + 1))
+
+
+class CountsPadding(LM):
+    """Its loss is over all columns."""
+
+    def forward(self, batch: Tensor, state: State | None = None, progress: float = 1.0) -> Loss:
+        found = super().forward(batch, state)
+        return found._replace(total=found.total * found.count / (batch.numel() - len(batch)))

@@ -10,24 +10,31 @@ from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core import memo
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.loss import Penalty
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
 from kinformer.laws import (
     any_length,
     batch_mates,
     chunk,
     compiles,
+    derivative,
+    dropout,
     dtype,
     empty_rows,
     gradients,
     groups,
     learns,
+    limits,
     merge,
     mutation,
+    neighbours,
     padding,
+    pattern,
     peek,
     rows,
     runs,
@@ -37,8 +44,9 @@ from kinformer.laws import (
 from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.forms import forms
 from kinformer.laws.support.judging import Judged, laws, verdict
-from kinformer.laws.support.subject import Subject
+from kinformer.laws.support.subject import Subject, Trained
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.split import SplitHeads
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
@@ -55,6 +63,13 @@ def toy(make: Callable[[], Any], **more: Any) -> Subject:
 def mechanism(make: Callable[[], Mechanism], **more: Any) -> Subject:
     across = {"cross": True} if more.get("source") else {}
     return toy(lambda: Attention(QKV(16, 2), make(), **across), **more)
+
+
+def trained(kind: type[LM]) -> Trained:
+    def make() -> LM:
+        return kind(8, 16, PreNorm(Attention(QKV(16, 2), Softmax(Causal()))))
+
+    return Trained(make(), make)
 
 
 def unmasked() -> LM:
@@ -115,6 +130,30 @@ CAUGHT = [
     (empty_rows, mechanism(spoiled.NaNGradient), "the gradient of"),
     (groups, spoiled.IgnoresGroups(Causal()), "4 heads that share 2 of keys read otherwise than with copies"),
     (merge, spoiled.Naive(), "Naive gives no lse, so what it reads merges with nothing; return Read(y, lse)"),
+    (derivative, toy(spoiled.Detached), "in eval mode, the gradient along inside.weight says"),
+    (derivative, toy(spoiled.DropsOthers), "in train mode, with dropout, the gradient along"),
+    (dropout, toy(spoiled.DropsAlways), "in eval mode it drops what only training may"),
+    (dropout, toy(spoiled.DropsNever), "DropsNever says that half is dropped, and in train mode nothing is"),
+    (dtype, toy(spoiled.Blurred), "(far apart)"),
+    (dtype, toy(spoiled.Mean), "torch.float32 comes out (two chunks, a state in float32)"),
+    (save_load, toy(spoiled.CountsSteps), "computes something else after one more step of training"),
+    (batch_mates, toy(spoiled.MeanStats), "the stats 'seen' of three rows of 2 are not the sum of theirs"),
+    (batch_mates, trained(spoiled.CountsRows), "the count of three rows of 2 is not the sum of theirs"),
+    (padding, toy(spoiled.PaddedStats), "with more padding right the stats 'seen' are others"),
+    (padding, trained(spoiled.CountsPadding), "tokens give another loss with more padding right"),
+    (chunk, mechanism(lambda: spoiled.Oblivious(Causal())), "that only remember leave another state"),
+    (chunk, toy(spoiled.ForgetsAtWork), "cut into chunks of [1, 1], 2 tokens"),
+    (chunk, trained(spoiled.Judges), "what it is measured by of 3 tokens is not that of pieces which meet at token 1"),
+    (limits, mechanism(lambda: spoiled.Unlimited(Causal())), "which ctx.only=Document(...) shuts out"),
+    (
+        limits,
+        spoiled.CountsFromZero(Softmax(Full()), Softmax(Full())),
+        "head 1 of heads that count from 1 reads otherwise",
+    ),
+    (runs, toy(lambda: spoiled.FirstForLast(8, 16, spoiled.Mean()), vocab=8), "are not the last of all logits"),
+    (runs, toy(lambda: spoiled.TapsInputs([spoiled.Toy()])), "the tap '0' is not what sublayer 0 gave"),
+    (neighbours, toy(spoiled.TakesAnothers), "in one call after attention under (Causal() & Band(left=0, right=None))"),
+    (pattern, spoiled.Ending(torch.zeros(2, 64).long()), "it fails at position 5000: IndexError"),
 ]
 
 
@@ -138,6 +177,7 @@ def test_a_row_longer_than_told_may_not_fail() -> None:
 
 
 LAYER_LAWS = [runs, chunk, peek, gradients, padding, batch_mates, save_load, any_length, mutation, rows]
+LAYER_LAWS += [derivative, neighbours]
 
 
 @pytest.mark.parametrize("law", LAYER_LAWS, ids=lambda law: law.__name__)
@@ -240,6 +280,36 @@ def test_a_state_that_is_used_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(rows, "fork", lambda state: state)
     monkeypatch.setattr(rows, "leaves", lambda state: [])  # the law looks at shared memory first
     assert "a state goes on otherwise because its fork does" in next(rows.judge(subject))
+
+
+def test_a_state_that_is_not_widened_whole_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "widened", lambda state, like: like)
+    said = next(rows.judge(mechanism(lambda: Softmax(Causal()))))
+    assert "a state with more slots goes on otherwise" in said
+
+
+def test_what_layers_share_is_named_by_their_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Masks, and slots of caches, that are found again without the pattern that they are of."""
+    nameless = lambda key: tuple(part for part in key if not isinstance(part, Pattern))  # noqa: E731
+    honest = memo._name
+    monkeypatch.setattr(memo, "_name", lambda key: honest(nameless(key)))
+    said = list(neighbours.judge(mechanism(lambda: Softmax(Causal()))))
+    assert any("in one call after attention under" in one for one in said)
+    assert any("in one state with attention under" in one for one in said)
+
+
+def test_limits_that_are_kept_and_limits_that_are_refused() -> None:
+    assert list(limits.judge(mechanism(lambda: Softmax(Causal())))) == []
+    assert list(limits.judge(SplitHeads(Softmax(Full()), Softmax(Causal())))) == []
+    with pytest.raises(Unjudged, match="refused: reads its own row, without ctx.only"):
+        list(limits.judge(mechanism(spoiled.PicksByAll)))
+
+
+def test_dropout_of_a_right_layer_and_of_none() -> None:
+    for law in (dropout, derivative):
+        assert list(law.judge(toy(spoiled.Drops))) == []
+    with pytest.raises(Unjudged, match="no part of it has dropout"):
+        list(dropout.judge(toy(spoiled.Toy)))
 
 
 # Penalties ------------------------------------------------------------------------------------------------------------

@@ -39,8 +39,9 @@ class Recent(Memory):
     def forward(
         self, x: Float[Tensor, "B T D"], state: Kept, ctx: Context, read: Callable
     ) -> tuple[Tensor, Tensor, Kept, dict[str, Tensor]]:
-        source, plan = torch.cat([state.x, x], 1), moved(state.pos, state.now, ctx, self.reads)
-        return source, plan.both, Kept(cut(source, plan.order, 1), plan.pos, plan.now), {}
+        both, plan = torch.cat([state.x, x], 1), moved(state.pos, state.now, ctx, self.reads)
+        kept = cut(both, plan.order, 1).to(state.x.dtype)
+        return both.to(x.dtype), plan.both, Kept(kept, plan.pos, plan.now), {}
 
 
 EXAMPLES = (lambda: Recent(3),)

@@ -30,6 +30,8 @@ class Average(Layer):
         return Sum(torch.zeros(batch, self.d, dtype=new.dtype, device=new.device), count)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError("Average adds up a whole row and cannot honour ctx.only or ctx.also; use Attention")
         real = ctx.pos >= 0
         total, count = torch.where(real[..., None], x, 0.0).cumsum(1), real.cumsum(1)
         if state is not None:

@@ -15,10 +15,11 @@ class Turn(Rotation):
         self.angle = angle
 
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
-        by = (self.angle * pos.clamp_min(0)[:, None]).to(x.dtype)  # [B 1 T]
+        exact = torch.promote_types(x.dtype, torch.float32)  # angles of far positions need the digits
+        by = self.angle * pos.clamp_min(0)[:, None].to(exact)  # [B 1 T]
         a, b, rest = x[..., 0], x[..., 1], x[..., 2:]
         turned = torch.stack([a * by.cos() - b * by.sin(), a * by.sin() + b * by.cos()], -1)
-        return torch.cat([turned, rest], -1)
+        return torch.cat([turned.to(x.dtype), rest], -1)
 
 
 EXAMPLES = (lambda: Turn(0.3),)

@@ -186,6 +186,10 @@ class Sampled:
         """The same, its numbers in another precision."""
         return Sampled(_over(self.x, lambda t: t.to(dtype) if t.is_floating_point() else t))
 
+    def over(self, f: Callable[[Tensor], Tensor]) -> "Sampled":
+        """The same with f made of every tensor."""
+        return Sampled(_over(self.x, f))
+
     def rows(self, rows: Sequence[int]) -> "Sampled":
         """The given rows, which may repeat."""
         return Sampled(_over(self.x, lambda t: t[torch.tensor(rows)]))

@@ -1,0 +1,102 @@
+"""Law limits: what a batch shuts out by `ctx.only` is not read, or the limits are refused."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
+from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
+from kinformer.laws.support.heads import drawn
+from kinformer.laws.support.reading import reads
+from kinformer.laws.support.subject import Subject
+from kinformer.patterns.document import Document
+from kinformer.patterns.on_heads import OnHeads
+
+SAYS = "what a batch shuts out is not read, or the batch is refused"
+OVER = ("layer", "mechanism")
+LENGTH = 9
+HEADS = 4
+ODD_HEADS = OnHeads(1, 2)
+
+
+class Refused(Exception):
+    """It cannot honour limits, and says so."""
+
+
+def judge(subject: Subject | Mechanism) -> Iterator[str]:
+    """Two documents in a row; heads of which every other one may read nothing, from whichever number they count."""
+    try:
+        if isinstance(subject, Mechanism):
+            yield from _by_head(subject.double().eval())
+            return
+        module = subject.build()
+        for _ in subject.modes(module):
+            yield from smallest(_apart, LENGTH, subject, module)
+    except Refused as why:
+        raise Unjudged(f"refused: {why}") from why
+
+
+def _apart(length: int, subject: Subject, module: Any) -> None:
+    batch = subject.ragged(length)
+    # other borders in each row, by position; longer than any row, as a layer may put tokens of its own before them
+    border = torch.tensor([length // 2, length // 3, length // 2 + 1])[:, None]
+    ids = (torch.arange(4 * LENGTH) >= border).long()
+    batch = batch.narrowed(Document(ids))
+    try:
+        read = reads(subject, module, batch)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    own = ids.gather(1, batch.pos.clamp_min(0))
+    wrong = (read > 0) & batch.real[:, :, None] & batch.real[:, None, :] & (own[:, :, None] != own[:, None, :])
+    if wrong.any():
+        r, t, s = wrong.nonzero()[0].tolist()
+        query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
+        raise Broken(f"position {query} of {length} reads position {key}, which ctx.only=Document(...) shuts out")
+
+
+def _by_head(mechanism: Mechanism) -> Iterator[str]:
+    judged, why = False, "it takes none of these numbers of heads"
+    for heads in (HEADS, 2):
+        for first in (0, 1):
+            try:
+                queries, keys = drawn(mechanism, heads=heads, groups=heads)
+                queries = queries._replace(head=first)
+                want = _read(mechanism, queries, keys, None)
+            except Exception:
+                continue  # made for another number of heads, or asks for more: other laws see to that
+            if _mixed(want, queries.q):
+                why = "its heads are mixed"
+                continue
+            try:
+                got = _read(mechanism, queries, keys, ODD_HEADS)
+            except ValueError as error:
+                raise Refused(str(error)) from error
+            judged = True
+            yield from found(_silent, got, want, first)
+    if not judged:
+        raise Unjudged(why)
+
+
+def _read(mechanism: Mechanism, queries: Queries, keys: Keys, only: Pattern | None) -> Tensor:
+    return mechanism(queries, keys, None, Context(queries.pos[:, 0], run=True, only=only, labels=queries.labels)).y.y
+
+
+def _mixed(y: Tensor, q: Tensor) -> bool:
+    if y.shape[1] != q.shape[1]:
+        return True
+    (gradient,) = torch.autograd.grad(y[:, 0].sum(), q, retain_graph=True, allow_unused=True)
+    return gradient is not None and bool((gradient[:, 1:] != 0).any())
+
+
+def _silent(got: Tensor, want: Tensor, first: int) -> None:
+    for h in range(got.shape[1]):
+        what = f"head {first + h} of heads that count from {first}"
+        if (first + h) % 2 == 0 and bool((got[:, h] != 0).any()):
+            raise Broken(f"{what} reads keys, which ctx.only={ODD_HEADS} shuts out")
+        if (first + h) % 2 and not torch.allclose(got[:, h], want[:, h], atol=1e-9, rtol=1e-9):
+            raise Broken(f"{what} reads otherwise under ctx.only={ODD_HEADS}, which shuts nothing out of it")

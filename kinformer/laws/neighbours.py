@@ -1,0 +1,105 @@
+"""Law neighbours: what other layers of one call have found out, and share, is not taken for what this one needs."""
+
+import copy
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinformer.attention import Attention
+from kinformer.core.layer import Layer
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Memory
+from kinformer.core.pattern import Pattern
+from kinformer.core.state import shared
+from kinformer.laws.support.compare import agree_out
+from kinformer.laws.support.finding import Unjudged, found
+from kinformer.laws.support.forms import forms
+from kinformer.laws.support.subject import ROWS, Subject, built
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.memories.hidden import Hidden
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
+from kinformer.projections.qkv import QKV
+
+SAYS = "beside other layers it computes what it computes alone"
+OVER = "layer"
+LENGTH, NEAR = 7, Causal() & Band(0)
+
+
+def judge(subject: Subject) -> Iterator[str]:
+    """In one context with attention under its own patterns and another, with a memory, and with other uses of itself.
+
+    Where it has a state, it shares positions with the state of another layer, as layers of a stack do.
+    """
+    if subject.vocab or subject.source:
+        raise Unjudged("a model makes the context of its layers itself; other uses see to those that read a source")
+    module = subject.build()
+    if subject.tried:
+        raise Unjudged("what is shared is the same in this use")
+    others = list(_others(subject, module))
+    for training in subject.modes(module):
+        for other in others:
+            yield from found(_beside, subject, module, other.train(training))
+        if subject.no_state(module) is None:
+            yield from found(_sharing, subject, module, _attention(subject.width, NEAR).train(training))
+
+
+def _attention(width: int, pattern: Pattern, heads: int = 1, **more: Any) -> Any:
+    return built(lambda: Attention(QKV(width, heads), Softmax(pattern), **more))
+
+
+def _others(subject: Subject, module: nn.Module) -> Iterator[Layer]:
+    patterns = {repr(p): p for part in module.modules() if isinstance(p := _pattern(part), Pattern) and not p.tensors()}
+    own = next((part.projection for part in module.modules() if isinstance(part, Attention)), None)
+    yield _attention(subject.width, NEAR, own.heads if own is not None and subject.width % own.heads == 0 else 1)
+    for pattern in patterns.values():
+        yield _attention(subject.width, pattern)
+    reads = [part.reads for part in module.modules() if isinstance(part, Memory)]
+    kept = next((one for one in reads if isinstance(one, Segment) and one.memory), Segment(2, 2))
+    less = Segment(kept.length, kept.memory - 1)  # cut as its own memory is, and forgets sooner
+    yield _attention(subject.width, Causal() & less, memory=Hidden(less.length, less.memory))
+    for form in forms(subject.part, partial(copy.deepcopy, subject.part)) if subject.part is not None else ():
+        if isinstance(form, Subject) and not form.source and not form.vocab and form.place != subject.place:
+            yield form.build()
+
+
+def _pattern(part: nn.Module) -> Pattern | None:
+    return part.pattern if isinstance(part, Mechanism) and hasattr(part, "pattern") else None  # type: ignore[return-value]
+
+
+def _beside(subject: Subject, module: Any, other: Layer) -> None:
+    batch = subject.ragged(LENGTH)
+    want, ctx = subject.call(module, batch), batch.context()
+    try:
+        other(batch.x, None, ctx)
+    except ValueError:
+        return  # it refuses what this batch is limited to
+    agree_out(
+        module(batch.x, None, ctx), want, f"in one call after {_told(other)} it computes something else", batch.pos
+    )
+
+
+@torch.no_grad()
+def _sharing(subject: Subject, module: Any, other: Layer) -> None:
+    batch = subject.batch([LENGTH] * ROWS)
+    alone = subject.start(module, ROWS, 2)
+    its, mine = shared((other.start(ROWS, 2), subject.start(module, ROWS, 2)))
+    for lo, hi in ((0, 2), (2, 3), (3, 6), (6, LENGTH)):
+        piece = batch.columns(lo, hi)
+        ctx = piece.context()
+        try:
+            its = other(piece.x, its, ctx).state
+        except ValueError:
+            return
+        want, got = subject.call(module, piece, alone), module(piece.x, mine, ctx)
+        agree_out(got, want, f"in one state with {_told(other)} it computes something else at {hi} tokens", piece.pos)
+        alone, mine = want.state, got.state
+
+
+def _told(other: Any) -> str:
+    mechanism = getattr(other, "mechanism", None)
+    return f"attention under {mechanism.pattern}" if isinstance(mechanism, Softmax) else "another use of itself"
