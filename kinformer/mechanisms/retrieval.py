@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, at_least, one_of, within
+from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Side, Sizes, number_of_groups
@@ -37,8 +37,9 @@ class Retrieval(Keyed):
 
     Choose it, in one of the upper layers, for text that says again what was said long ago. Near is a query's own
     segment of `length` tokens and `cache` before it, read as softmax attention does with the `bias`; far are the `k`
-    keys with the highest scores of the `memory` before those, of equal ones the latest. Queries and keys have length 1
-    per head, and scores are a learned |s_h| times their product. The memory is searched exactly: every key is scored.
+    keys with the highest scores of the `memory` before the segment, of equal ones the latest. Queries and keys have
+    length 1 per head, and scores are a learned |s_h| times their product. The memory is searched exactly: every key is
+    scored. As in the authors' code it holds the cache's keys too, so that one of them can be read both ways.
 
     Keys and values of earlier segments are read without gradients, in the cache and in the memory, wherever a row was
     cut; the state is a cache of keys and carries its graph. Train a model whose only memory this is on consecutive text
@@ -46,26 +47,50 @@ class Retrieval(Keyed):
 
     heads: query heads of the layer.
     length: tokens of a segment.
-    memory: keys before the cache that are searched. It is no parameter: set it to another number at any time.
+    memory: keys before the segment that are searched, the cache's at least. It is no parameter: set it to another
+        number at any time.
     k: how many of them a query reads.
     bias: a change of the near scores.
     cache: tokens before the segment that are read whole.
-    combine: "gate", the paper's; "joint", as in later code, is one softmax over both, whose lse can be merged.
+    near: what is read whole, in place of the segment and its cache: the paper's sliding window of w tokens is
+        `Causal() & Band(w)`, that of its code, without the query's own, `Band(w, -1)`.
+    apart: True searches only keys that are not read whole, `memory` of them before the cache.
+    combine: "gate", the paper's; "joint", as in later code, is one softmax over both, whose lse can be merged: each key
+        is read once, as with `apart`.
     eps: added to |x|^2.
     impl: the executor of the near read by name; "auto" takes the cheapest.
 
-    Errors: ValueError for other heads than it was made for, and for cross-attention. Source: Wu et al., 2022,
+    Errors: ValueError for other heads than it was made for, for a `near` that reads ahead or without end, and for
+    cross-attention. Source: Wu et al., 2022,
     arXiv:2203.08913, section 3.
     """
 
     def __init__(
-        self, heads: int, length: int, memory: int, k: int = 32, bias: Bias | None = None, *, cache: int = 0,
-        combine: Literal["gate", "joint"] = "gate", eps: float = 1e-6, impl: str = "auto"
+        self,
+        heads: int,
+        length: int,
+        memory: int,
+        k: int = 32,
+        bias: Bias | None = None,
+        *,
+        cache: int = 0,
+        near: Pattern | None = None,
+        apart: bool = False,
+        combine: Literal["gate", "joint"] = "gate",
+        eps: float = 1e-6,
+        impl: str = "auto",
     ):
         super().__init__()
         if k < 1:
             raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
-        self.length, self.cache = at_least("length", length, 1), at_least("cache", cache, 0)
+        self.length, self.own = at_least("length", length, 1), Segment(length, 0)
+        self.near = Causal() & Segment(length, at_least("cache", cache, 0)) if near is None else a_pattern("near", near)
+        back, ahead = (cache, 0) if near is None else self.near.reach()
+        if back == torch.inf or ahead > 0:
+            raise ValueError(
+                f"near={near} reads ahead or without end; give a window, such as Causal() & Band({length})"
+            )
+        self.cache, self.apart = int(back), a_flag("apart", apart) or combine == "joint"
         self.memory, self.k = at_least("memory", memory, 0), at_least("k", k, 1)
         self.bias = None if bias is None else a_part("bias", bias, Bias, "a bias, such as T5(heads)")
         self.combine, self.eps, self.impl = one_of("combine", combine, ("gate", "joint")), eps, impl_of(impl)
@@ -78,17 +103,13 @@ class Retrieval(Keyed):
     @property
     def stops(self) -> Pattern:
         """Pairs through which no gradient flows: those of a query and a key of an earlier segment."""
-        return ~Segment(self.length, 0)
-
-    @property
-    def near(self) -> Pattern:
-        """What is read whole."""
-        return Causal() & Segment(self.length, self.cache)
+        return ~self.own
 
     @property  # derived, because `memory` may be set to another number
     def pattern(self) -> Pattern:  # type: ignore[override]
         """What may be read at all."""
-        return Causal() & Segment(self.length, self.cache + self.memory)
+        back = self.cache + self.memory if self.apart else max(self.cache, self.memory)
+        return Causal() & Segment(self.length, back)
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
         if sizes.cross:  # asked when a layer is built, and so refused there
@@ -106,12 +127,9 @@ class Retrieval(Keyed):
         return queries._replace(q=unit(queries.q, self.eps) * self.head_scale.abs()[:, None, None]), keys
 
     def read(self, request: Request) -> Out[Read]:
-        far = request.but(
-            keys=request.keys.detach(),
-            pattern=request.pattern & Not(self.near),
-            bias=None,
-            below={},  # ~ cannot compile
-        )
+        before = request.pattern & Not(self.own)  # ~ cannot compile
+        pattern = before & Not(self.near) if self.apart else before
+        far = request.but(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
         columns = choice(lambda: best(far, self.k))
         found, local = folded(far, columns), self._local(request)
         if self.gate is None:
@@ -127,9 +145,8 @@ class Retrieval(Keyed):
         near = request.but(pattern=request.pattern & self.near)
         if not self.cache or not torch.is_grad_enabled():
             return read(near, self.impl)
-        own = Segment(self.length, 0)
-        earlier = near.but(keys=near.keys.detach(), pattern=near.pattern & Not(own))
-        return merge(read(near.but(pattern=near.pattern & own), self.impl), read(earlier, self.impl))
+        earlier = near.but(keys=near.keys.detach(), pattern=near.pattern & Not(self.own))
+        return merge(read(near.but(pattern=near.pattern & self.own), self.impl), read(earlier, self.impl))
 
     def _check_heads(self, heads: int) -> None:
         if heads != len(self.head_scale):
@@ -188,5 +205,11 @@ def _far() -> Retrieval:
     return Retrieval(2, 2, 20, 1)
 
 
+def _window() -> Retrieval:
+    from kinformer.patterns.band import Band
+
+    return Retrieval(2, 4, 7, 2, near=Causal() & Band(3))
+
+
 APART = {"merge": "the k best of a part of the keys are not the k best of all"}
-EXAMPLES = tuple(Example(make, breaks=APART) for make in (_example, _joint, _far))
+EXAMPLES = tuple(Example(make, breaks=APART) for make in (_example, _joint, _far, _window))

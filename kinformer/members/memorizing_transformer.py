@@ -1,8 +1,11 @@
 """Memorizing Transformer: one layer that finds what was said long ago."""
 
+from typing import Literal
+
 from kinformer.attention import Attention
 from kinformer.biases.t5 import T5
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import one_of
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -11,28 +14,40 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
 
+Local = Literal["window", "segments"]
+
 
 @member
 def memorizing_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, segment: int = 64, memory: int = 512, k: int = 32, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    segment: int = 64,
+    memory: int = 512,
+    k: int = 32,
+    local: Local = "window",
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Memorizing Transformer (Wu et al., 2022, arXiv:2203.08913): a layer near the top with a long memory.
 
-    Choose it for text that repeats itself over long distances. Every layer reads its segment and the one before it,
-    with T5's biases of distance; the layer three quarters up also the `k` best of the `memory` keys before those.
+    Choose it for text that repeats itself over long distances. Every layer reads a sliding window of `segment` tokens,
+    as in the paper, or with `local="segments"` its segment and all of the one before, with T5's biases of distance; the
+    layer three quarters up also the `k` best of the `memory` keys before its segment.
     `memory` is no part of the weights: a trained model's go into a member with a larger one. It trains on consecutive
     text, its state carried on: random windows would leave the memory empty.
     """
-    near = Causal() & Segment(segment, segment)
+    sliding = one_of("local", local, Local) == "window"
+    near = Causal() & (Band(segment) if sliding else Segment(segment, segment))
 
     def attention(n: int) -> Attention:
         if n == depth * 3 // 4:
-            return Attention(QKV(d, heads), Retrieval(heads, segment, memory, k, T5(heads), cache=segment))
+            return Attention(QKV(d, heads), Retrieval(heads, segment, memory, k, T5(heads), near=near))
         mechanism = Softmax(near, T5(heads), dropout=dropout)
         return Attention(QKV(d, heads), mechanism, memory=Hidden(segment, segment))
 

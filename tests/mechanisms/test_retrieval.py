@@ -16,6 +16,8 @@ from kinformer.core.vectors import unit
 from kinformer.mechanisms import retrieval
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
 from kinformer.patterns.tokens import Tokens
 from kinformer.projections.qkv import QKV
@@ -53,19 +55,28 @@ def softmax_of(pairs, values):
     return sum(w * values[j] for w, (j, _) in zip(logits.softmax(0), pairs, strict=True))
 
 
-@pytest.mark.parametrize("combine", ["gate", "joint"])
+@pytest.mark.parametrize("combine", ["gate", "apart", "joint"])
+@pytest.mark.parametrize("window", [None, Causal() & Band(4), Band(6, -1)], ids=["segments", "window", "code"])
 @pytest.mark.parametrize(
     ("groups", "length", "memory", "cache", "k"), [(2, 3, 5, 0, 2), (1, 4, 6, 2, 3), (2, 5, 20, 1, 40)]
 )
-def test_it_is_its_equation(groups, length, memory, cache, k, combine):
-    """y = g y_far + (1 - g) y_near, or one softmax; the k best |s_h| q.k / (|q| |k|) of the memory before the cache."""
-    mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), cache=cache, combine=combine))
+def test_it_is_its_equation(groups, length, memory, cache, k, window, combine):
+    """y = g y_far + (1 - g) y_near, or one softmax; the k best |s_h| q.k / (|q| |k|) of the memory before the segment.
+
+    Apart from what is near, where that is wanted or one softmax reads both.
+    """
+    way = {"combine": "joint" if combine == "joint" else "gate", "apart": combine == "apart"}
+    mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), cache=cache, near=window, **way))
+    cache = cache if window is None else int(window.reach()[0])
     mechanism.head_scale.data[0] = -1.5
     q, keys, v = inputs(groups)
     read = call(mechanism, q, keys, v).y.y
     for b, h, i in ((b, h, i) for b in range(B) for h in range(H) for i in range(T)):
         g = h * groups // H
-        first = i // length * length - cache
+        begin = i // length * length
+        whole = [j for j in range(i + 1) if (j >= begin - cache if window is None else bool(window(b, h, i, j)))]
+        back = max(cache, memory) if combine == "gate" else cache + memory
+        searched = [j for j in range(max(0, begin - back), begin) if combine == "gate" or j not in whole]
 
         def score(j, b=b, h=h, i=i, g=g):
             a, c = q[b, h, i], keys[b, g, j]
@@ -73,8 +84,8 @@ def test_it_is_its_equation(groups, length, memory, cache, k, combine):
             return abs(mechanism.head_scale[h]) * (a @ c) / sizes[0] / sizes[1]
 
         bucket = mechanism.bias.bucket(torch.arange(T))
-        near = [(j, score(j) + mechanism.bias.table[bucket[i - j], h]) for j in range(max(0, first), i + 1)]
-        far = sorted(((j, score(j)) for j in range(max(0, first - memory), first)), key=lambda pair: -pair[1])[:k]
+        near = [(j, score(j) + mechanism.bias.table[bucket[i - j], h]) for j in whole]
+        far = sorted(((j, score(j)) for j in searched), key=lambda pair: -pair[1])[:k]
         if combine == "joint":
             wanted = softmax_of(near + far, v[b, g])
         else:
@@ -225,6 +236,8 @@ def unchecked(kind, *args, **keywords):
         (lambda: call(Retrieval(1, 4, 8), *inputs()), "made for 1 heads and got 2; give it heads=2"),
         (lambda: Attention(QKV(16, 2), Retrieval(2, 4, 8), cross=True), "use Softmax to read a source"),
         (lambda: Retrieval(2, 0, 8), "length=0: give a whole number of at least 1"),
+        (lambda: Retrieval(2, 4, 8, near=Causal()), r"near=Causal\(\) reads ahead or without end; give a window"),
+        (lambda: Retrieval(2, 4, 8, near=Band(2)), r"near=Band.* reads ahead or without end; give a window"),
         (lambda: Retrieval(2, 4, -1), "memory=-1: give a whole number of at least 0"),
     ],
 )

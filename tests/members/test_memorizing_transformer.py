@@ -8,6 +8,9 @@ import torch
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.members.memorizing_transformer import memorizing_transformer
 from kinformer.models.lm import LM
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -47,6 +50,13 @@ def test_weights_go_into_a_member_with_a_larger_memory() -> None:
     larger.load_state_dict(model.state_dict())
     near, far = model.logits(tokens).y, larger.logits(tokens).y
     assert torch.equal(near[:, :12], far[:, :12]) and not torch.allclose(near[:, 20:], far[:, 20:])
+
+
+def test_every_layer_reads_a_sliding_window_as_in_the_paper_or_segments() -> None:
+    for local, near in (("window", Causal() & Band(3)), ("segments", Causal() & Segment(3, 3))):
+        model = memorizing_transformer(d=16, depth=4, heads=2, segment=3, local=local, vocab=11)
+        mechanisms = [block.layers[0].mechanism for block in model.body.layers]
+        assert [one.near if isinstance(one, Retrieval) else one.pattern for one in mechanisms] == [near] * 4
 
 
 def test_it_wants_consecutive_text() -> None:
