@@ -25,6 +25,7 @@ class TransformerXL(Bias):
     heads, head_dim: those of the layer.
     d: the width of R, even; heads * head_dim unless given.
     u, v: those of another layer, to share them as the paper's model does.
+    clamp: distances beyond it count as it, an option of the authors' code for memories longer than in training.
 
     Errors: ValueError for an odd d, for a u or v of another shape, and for a layer of another number of heads.
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.3.
@@ -38,6 +39,7 @@ class TransformerXL(Bias):
         *,
         u: nn.Parameter | None = None,
         v: nn.Parameter | None = None,
+        clamp: int | None = None,
     ):
         super().__init__()
         width = at_least("heads", heads, 1) * at_least("head_dim", head_dim, 1)
@@ -47,6 +49,7 @@ class TransformerXL(Bias):
         for name, given in (("u", u), ("v", v)):
             if given is not None and given.shape != (heads, head_dim):
                 raise ValueError(f"{name} has shape {list(given.shape)}; give one of [{heads}, {head_dim}]")
+        self.clamp = None if clamp is None else at_least("clamp", clamp, 1)
         self.position = nn.Linear(self.d, width, bias=False)
         self.u = _drawn(heads, head_dim) if u is None else u
         self.v = _drawn(heads, head_dim) if v is None else v
@@ -59,7 +62,7 @@ class TransformerXL(Bias):
         by_group = self.u.unflatten(0, (groups, -1))  # [G R K]: head h reads key head h // R
         content = torch.einsum("grk,bgsk->bgrs", by_group, k).flatten(1, 2) * piece.scale  # [B H S]
         asks = (q + self.v[:, None]) * piece.scale  # [B H T K]
-        bounds = distances(piece)
+        bounds = distances(piece, self.clamp)
         if bounds is None:
             position = self._of_positions(asks, q_pos, k_pos)
             return lambda s, b, h, i, j: s + content[b, h, j] + position[b, h, i, j]
@@ -92,12 +95,17 @@ class TransformerXL(Bias):
         return turned @ sinusoids(k_pos - here, self.d, asks.dtype).mT  # [B H T D] [B #H D S]
 
 
-def distances(piece: Request) -> tuple[int, int] | None:
-    """The least and the most that a query can be after its key, where that is known without looking at positions."""
+def distances(piece: Request, clamp: int | None = None) -> tuple[int, int] | None:
+    """The least and the most that a query can be after its key, where that is known without looking at positions.
+
+    No further apart than `clamp`, where further distances are alike.
+    """
     back, ahead = piece.pattern.reach()
     if piece.run and piece.queries.pos is piece.keys.pos:
         furthest = max(piece.keys.pos.shape[-1] - 1, 0)
         back, ahead = min(back, furthest), min(ahead, furthest)
+    if clamp is not None:
+        back, ahead = max(min(back, clamp), -clamp), max(min(ahead, clamp), -clamp)
     if math.inf in (back, ahead):
         return None
     return int(-ahead), max(int(-ahead), int(back))
@@ -114,4 +122,4 @@ def _drawn(heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(heads, head_dim) * 0.02)
 
 
-EXAMPLES = (lambda: TransformerXL(2, 8), lambda: TransformerXL(2, 8, 12))
+EXAMPLES = (lambda: TransformerXL(2, 8), lambda: TransformerXL(2, 8, 12), lambda: TransformerXL(2, 8, clamp=3))

@@ -9,6 +9,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
@@ -16,22 +17,34 @@ from kinformer.projections.qkv import QKV
 
 @member
 def transformer_xl(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, segment: int = 64, memory: int = 64,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    segment: int = 64,
+    memory: int = 64,
+    same_length: bool = False,
+    clamp: int | None = None,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """Transformer-XL (Dai et al., 2019, arXiv:1901.02860): segments, hidden memory, relative positions, post-norm.
 
     Choose it for text longer than what attention can hold: each layer reads its `segment` and `memory` tokens before
-    it, so `depth` layers see depth times as far. It trains on consecutive text, its memory carried from batch to batch.
+    it, so `depth` layers see depth times as far; with `same_length` each token reads exactly `memory` keys, itself
+    included, wherever it stands in its segment. `memory` is no part of the weights: a trained model's go into a member
+    with a longer one, in which distances beyond `clamp` count as that. Both are options of the authors' code, for
+    evaluation. It trains on consecutive text, its memory carried from batch to batch.
     Embeddings start as in the authors' code, with a deviation of 0.02, and are read times sqrt(d): in a post-norm stack
     a token's own logit starts at about d times that deviation.
     """
     width = d // heads if head_dim is None else head_dim
-    first = TransformerXL(heads, width, d)
-    biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v) for _ in range(depth - 1))]
+    first = TransformerXL(heads, width, d, clamp=clamp)
+    biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v, clamp=clamp) for _ in range(depth - 1))]
+    pattern = Causal() & (Band(memory - 1) if same_length else Segment(segment, memory))
 
     def block(bias: TransformerXL) -> PostNorm:
-        mechanism = Softmax(Causal() & Segment(segment, memory), bias, dropout=dropout)
+        mechanism = Softmax(pattern, bias, dropout=dropout)
         projection = QKV(d, heads, head_dim=head_dim, bias=False)
         attention = Attention(projection, mechanism, memory=Hidden(segment, memory))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
@@ -39,4 +52,7 @@ def transformer_xl(
     return LM(vocab, d, Stack(block(bias) for bias in biases), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)
 
 
-EXAMPLES = (lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),)
+EXAMPLES = (
+    lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),
+    lambda: transformer_xl(d=16, depth=2, heads=2, segment=4, memory=5, same_length=True, vocab=11),
+)

@@ -190,3 +190,20 @@ def test_no_query_and_no_key_give_no_score() -> None:
         pos = torch.arange(5)[None, None]
         request = asked(q, k, q_pos=pos[..., :queries], k_pos=pos[..., :keys], bias=strong())
         assert scores(request).shape == (1, HEADS, queries, keys)
+
+
+@pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(5), Full(), Band(6, -1)], ids=repr)
+@pytest.mark.parametrize("run", [True, False])
+def test_distances_beyond_the_clamp_count_as_it(pattern: Pattern, run: bool) -> None:
+    """By the equation with R of the clamped distance, whether or not the furthest one is known."""
+    bias = TransformerXL(HEADS, DIM, clamp=3)
+    torch.nn.init.normal_(bias.v)
+    q, k = torch.randn(1, HEADS, 9, DIM), torch.randn(1, HEADS, 9, DIM)
+    pos = torch.arange(9)[None, None]
+    found = scores(asked(q, k, q_pos=pos, k_pos=pos, pattern=pattern, bias=bias, run=run))
+    for i, j in torch.cartesian_prod(torch.arange(9), torch.arange(9)).tolist():
+        if not bool(pattern(0, 0, i, j)):
+            continue
+        r = (bias.position.weight @ wave(max(-3, min(3, i - j)), bias.d)).view(HEADS, DIM)
+        want = ((q[0, :, i] + bias.u) * k[0, :, j]).sum(-1) + ((q[0, :, i] + bias.v) * r).sum(-1)
+        torch.testing.assert_close(found[0, :, i, j], want * DIM**-0.5, rtol=0, atol=1e-12)

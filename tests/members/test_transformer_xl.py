@@ -67,6 +67,26 @@ def test_it_reads_further_than_a_layer_does() -> None:
     assert change.tolist() == [False] * 2 + [True] * 16
 
 
+def test_with_same_length_every_token_reads_exactly_its_memory() -> None:
+    model = transformer_xl(d=16, depth=1, heads=2, segment=5, memory=4, same_length=True, vocab=11).train()
+    tokens = torch.randint(0, 11, (1, 18))
+    for t in (3, 9, 10, 12, 17):
+        other = [torch.where(torch.arange(18) == p, (tokens + 1) % 11, tokens) for p in range(18)]
+        changed = [bool((model.logits(one).y - model.logits(tokens).y)[0, t].abs().max() > 0) for one in other]
+        assert changed == [t - 4 < p <= t for p in range(18)]
+
+
+def test_weights_go_into_a_member_with_a_longer_memory() -> None:
+    """The paper evaluates with more memory than it trained with."""
+    model, tokens = small(), torch.randint(0, 11, (2, 24))
+    longer = transformer_xl(d=16, depth=3, heads=2, segment=5, memory=9, vocab=11)
+    longer.load_state_dict(model.state_dict())
+    near, far = model.logits(tokens).y, longer.logits(tokens).y
+    # the first to read further are those whose segment began at 5 or later
+    torch.testing.assert_close(near[:, :5], far[:, :5], rtol=0, atol=1e-12)
+    assert ((near - far)[:, 5:].abs().amax(-1) > 1e-6).all()
+
+
 def test_it_wants_consecutive_text() -> None:
     assert small().lanes
 
