@@ -78,15 +78,15 @@ def test_what_is_asked_of_keys_reaches_its_part(groups):
     gated, wide = LinearAttention(ELU(), GatedSum()), GlobalSoftmax(Causal() & Band(2), Causal() & Rows(3))
     mechanism, (q, k, v), sizes = SplitHeads(gated, wide), inputs(groups), Sizes(H, groups, groups, K, K)
     widths = {name: side.width for name, side in mechanism.key_sides(sizes).items()}
-    assert widths == {"0.gate": 1, "1.k": K, "1.v": K}
+    assert widths == {"0.gate": 1, "1.global_k": K, "1.global_v": K}
     key_sides = {name: torch.randn(B, groups, T, width) for name, width in widths.items()}
-    sides = {"1.q": torch.randn(B, H, T, K)}
+    sides = {"1.global_q": torch.randn(B, H, T, K)}
     out = call(mechanism, q, k, v, sides, key_sides=key_sides)
     for n, part in enumerate((gated, wide)):
         pieces = [x if x.shape[1] == 1 else x.chunk(2, 1)[n] for x in (q, k, v)]
         own = {name[2:]: x for name, x in key_sides.items() if name.startswith(f"{n}.")}
         own = {name: x if groups == 1 else x.chunk(2, 1)[n] for name, x in own.items()}
-        alone = call(part, *pieces, {"q": sides["1.q"][:, 2:]}, key_sides=own)
+        alone = call(part, *pieces, {"global_q": sides["1.global_q"][:, 2:]}, key_sides=own)
         assert torch.equal(out.y.y[:, 2 * n : 2 * n + 2], alone.y.y)
 
 
