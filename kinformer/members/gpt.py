@@ -5,7 +5,7 @@ from typing import Any
 from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.members.support.wiring import START, Norms, Positions, Wiring
+from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 
 
@@ -28,7 +28,7 @@ def gpt(
         return made.block(made.attention(pattern, dropout=dropout), MLP(d, activation="gelu_tanh"))
 
     body = made.stack(block() for _ in range(depth))
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "length": 64, "vocab": 11}

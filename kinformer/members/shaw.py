@@ -24,7 +24,7 @@ def shaw(
     """
     made = Wiring(d, heads, head_dim, "relative", clip=clip, values=values, norm=norm, dropout=dropout)
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
-    return Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, std=start(d), smoothing=smoothing, dropout=dropout)
+    return Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, std=start(made), smoothing=smoothing, dropout=dropout)
 
 
 EXAMPLES = (lambda: shaw(d=16, depth=2, heads=2, hidden=24, clip=5, vocab=11, dropout=0.0),)

@@ -31,7 +31,7 @@ def transformer(
 
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
     return Seq2Seq(
-        vocab, d, encoder, decoder, position=made.added(), scale=d**0.5, std=start(d), smoothing=smoothing,
+        vocab, d, encoder, decoder, position=made.added(), scale=d**0.5, std=start(made), smoothing=smoothing,
         dropout=dropout
     )
 

@@ -150,8 +150,8 @@ STARTS: list[Any] = [*(lambda p=p, n=n: gpt(position=p, norm=n) for p in get_arg
 STARTS += [
     bert,
     lambda: bert(position="sinusoidal", norm="pre"),
-    lambda: transformer(depth=2),
-    lambda: transformer(depth=2, norm="pre"),
+    transformer,
+    lambda: transformer(d=128, heads=4, depth=3, norm="pre"),
 ]
 STARTS += [bloom, llama, da_transformer, lambda: shaw(depth=2), lambda: gpt(per_layer=True)]
 

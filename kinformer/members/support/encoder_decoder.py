@@ -27,9 +27,10 @@ def encoder_decoder(made: Wiring, depth: int, hidden: int, pattern: str = "Full(
     return made.stack(encoder() for _ in range(depth)), made.stack(decoder() for _ in range(depth))
 
 
-def start(d: int) -> float:
+def start(made: Wiring) -> float:
     """The standard deviation of their embeddings at the start, where the first loss is near ln(vocab).
 
     The authors' code starts them at d**-0.5; scaled by sqrt(d) and tied, they let the head repeat what it has read.
+    Waves stand in its way, so beside them they may be larger, and learn faster.
     """
-    return min(START, 4 / d)
+    return made.start if made.position == "sinusoidal" else min(START, 4 / made.d)

@@ -28,7 +28,7 @@ from kinformer.projections.qkv import QKV
 
 Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "relative", "none"]
 Norms = Literal["pre", "post"]
-START = 0.02  # embeddings' standard deviation at the start, GPT's and BERT's: the first loss is then near ln(vocab)
+START = 0.02  # embeddings' standard deviation at the start where norms hide their size, as in bloom
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,15 @@ class Wiring:
     def scale(self) -> float:
         """The factor of embedded tokens: the 2017 Transformer's sqrt(d) beside sinusoids, which would drown them."""
         return self.d**0.5 if self.position == "sinusoidal" else 1.0
+
+    @property
+    def start(self) -> float:
+        """Embeddings' standard deviation at the start: the first loss is then near ln(vocab).
+
+        Smaller ones learn more slowly; larger ones let the tied head repeat what it has read, sooner where norms hand
+        the embedded token on.
+        """
+        return self.d**-0.5 * (0.75 if self.norm == "pre" and self.position != "sinusoidal" else 0.5)
 
     def attention(self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0) -> Attention:
         """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing."""
