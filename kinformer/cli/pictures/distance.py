@@ -15,7 +15,7 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 
-HEADS, FLAT = 4, 0.9  # heads that are drawn; a bias whose least weight is more of its greatest shows nothing
+HEADS, FLAT = 4, 0.8  # heads that are drawn; a bias whose least weight is more of its greatest shows nothing
 
 
 def pictures(example: Any, length: int | None) -> Iterator[Picture]:

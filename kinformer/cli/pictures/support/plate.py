@@ -17,6 +17,7 @@ from torch import Tensor  # noqa: E402
 from kinformer.cli.pictures.support.panel import Panel, Picture, kinds_in  # noqa: E402
 
 ACROSS, SIZE, PALE = 4, 3.6, 0.2  # panels in a line, inches of one, how dark the palest cell is
+LEGEND = 0.4  # inches
 ONE = "#1f3b70"
 
 
@@ -25,7 +26,7 @@ def save(title: str, pictures: Sequence[Picture], path: Path) -> None:
     rows = [
         (picture, picture.panels[n : n + ACROSS]) for picture in pictures for n in range(0, len(picture.panels), ACROSS)
     ]
-    heights = [_height(panels) for _, panels in rows]
+    heights = [_height(panels) + LEGEND * bool(picture.kinds) for picture, panels in rows]
     width = max(6.4, max(SIZE * sum(_shares(panels)) for _, panels in rows) + 0.6)
     figure = pyplot.figure(figsize=(width, sum(heights) + 0.5), layout="constrained")
     figure.suptitle(title, fontsize=13, fontweight="bold")
