@@ -63,7 +63,7 @@ def write_topic(topic: Topic, console: "Console") -> None:
 
 def pictures(page: Page, length: int | None) -> list["Picture"]:
     """What can be drawn of a page's examples, each caption once; of a pattern's file its examples side by side."""
-    from kinformer.cli import pictures as drawers
+    from kinformer.cli.pictures.support import every
     from kinformer.core.pattern import Pattern
 
     made = [_seeded(make) for make in page.examples[:MOST]]
@@ -75,7 +75,7 @@ def pictures(page: Page, length: int | None) -> list["Picture"]:
     found: list[Picture] = []
     for one in patterns:
         seen = {picture.caption for picture in found}  # what another example has shown of the same kind
-        found += [picture for picture in drawers.pictures(one, length) if picture.caption not in seen]
+        found += [picture for picture in every.pictures(one, length) if picture.caption not in seen]
     return found
 
 

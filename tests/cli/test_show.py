@@ -45,6 +45,7 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import MeanPool
 from kinformer.memories.compressive import Compressive
 from kinformer.memories.hidden import Hidden
+from kinformer.memories.places import BySlots, ByTokens
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -317,10 +318,10 @@ def test_buckets_are_those_that_the_keys_are_in_and_sorted_they_are_blocks(make)
 
 
 def test_slots_of_a_memory_are_those_that_it_hands_to_its_layer() -> None:
-    (picture,) = slots.pictures(Compressive(4, 4, 2, MeanPool(2)), 24)
-    kind = picture.panels[0].kind
-    row = kind[18].tolist()  # its segment is 16..19, the memory 12..15, two slots of two before that
-    assert row == [0] * 8 + [3, 3, 4, 4] + [2] * 4 + [1] * 3 + [0] * 5
+    for places in (BySlots(), ByTokens()):  # the same tokens are in them, wherever they are said to stand
+        (picture,) = slots.pictures(Compressive(4, 4, 2, MeanPool(2), places=places), 24)
+        row = picture.panels[0].kind[18].tolist()  # its segment is 16..19, the memory 12..15, two slots of two before
+        assert row == [0] * 8 + [3, 3, 4, 4] + [2] * 4 + [1] * 3 + [0] * 5
     (picture,) = slots.pictures(Hidden(5, 3), 20)
     kind = picture.panels[0].kind
     at = torch.arange(20)
@@ -369,7 +370,7 @@ def test_nodes_at_a_rows_end_are_drawn_as_the_layer_reads() -> None:
 
 def test_what_is_found_among_far_keys_is_what_has_weight() -> None:
     torch.manual_seed(0)
-    (picture,) = retrieval.pictures(Retrieval(2, 3, 6, 2, cache=1), 15)
+    (picture,) = retrieval.pictures(Retrieval(2, 3, 6, 2, cache=1, apart=True), 15)
     kind = picture.panels[0].kind
     near, may = (parse(text).matrix(15) for text in ("Causal() & Segment(3, 1)", "Causal() & Segment(3, 7)"))
     assert torch.equal(kind == 1, near) and torch.equal(kind > 0, may)

@@ -24,7 +24,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
             key = f"{type(layer.memory).__name__} {layer.memory.reads} {layer.memory.length}"
             seen.setdefault(key, ([], layer, layer.memory))[0].append(place)
     for places, layer, memory in seen.values():
-        back = int(memory.reads.reach()[0])
+        back = int(getattr(memory, "hears", memory.reads).reach()[0])
         size, step = span(max(memory.length, back * 2 // 5), length, CELLS)
         kind = kept(layer, memory, size)
         if step > 1:
@@ -46,7 +46,9 @@ def kept(layer: Attention, memory: Memory, size: int) -> Int[Tensor, "T T"]:
     rate, slots = rate_of(memory), getattr(memory, "slots", 0)
 
     def note(module: nn.Module, given: Any, out: Any) -> None:
-        own, source = given[2].pos[0], out[1][0]
+        own, source, old = given[2].pos[0], out[1][0], getattr(out[2], "old", None)
+        if old is not None:  # where slots stand may be counted in slots: the state knows the tokens in them
+            source = torch.cat([old.pos[0], source[slots:]])
         rows = slice(int(own.min()), int(own.max()) + 1)
         for n, first in enumerate(source.tolist()):
             if first < 0:
