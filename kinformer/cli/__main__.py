@@ -12,6 +12,7 @@ from kinformer.cli.list import list_parts
 from kinformer.cli.show import show
 from kinformer.cli.train import train
 
+SEVERAL = {"--law"}  # options that may come again
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
 app.command("show")(show)
@@ -37,7 +38,7 @@ def main() -> None:
 def run(words: list[str]) -> int:
     """Run a command, and return its exit code."""
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
-    if twice := [name for n, name in enumerate(options) if name in options[:n]]:
+    if twice := [name for n, name in enumerate(options) if name in options[:n] and name not in SEVERAL]:
         return _end(f"{twice[0]} is given twice; give it once", WRONG)
     if debugging():
         return _code(app(words, prog_name="kinformer", standalone_mode=False))

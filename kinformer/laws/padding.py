@@ -88,9 +88,7 @@ def _told(length: int, subject: Trained, model: Any) -> None:
 def _says(model: Any, x: Any) -> dict[str, Tensor]:
     loss, judged = model(x), model.judge(x)
     totals = {f"{name!r}, {n}": one for name, pair in judged.totals.items() for n, one in enumerate(pair)}
-    # penalties are means over tokens that are read, of which a padded row has one more: its last
-    total = {} if getattr(model, "penalties", None) else {"loss": loss.total}
-    return {**total, "count of targets": torch.as_tensor(loss.count), **totals}
+    return {"loss": loss.total, "count of targets": torch.as_tensor(loss.count), **totals}
 
 
 def _spoiled(batch: Batch) -> Batch:

@@ -113,7 +113,7 @@ class LM(Writer):
         out = self.logits(batch[:, :-1], state)
         wanted = _wanted(batch)
         nll = mean(surprise(out.y, wanted), wanted >= 0)
-        sums = gathered(out.aux, batch[:, :-1] >= 0)
+        sums = gathered(out.aux, wanted >= 0)  # of tokens that predict one: the last of a row is not read
         count = (wanted >= 0).sum()
         return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, out.state, out.stats, count)
 
