@@ -111,11 +111,11 @@ class LinearAttention(Mechanism):
                 "Context(pos, run=True), or use FullLinearAttention"
             )
         with exact(keys.k):
-            sums = None if state is None else state.inside
-            dtype = precision(keys.k, sums)
+            old = None if state is None else state.inside
+            dtype = precision(keys.k, old)
             new = entering(self.map, keys, queries.pos[:, :1] >= 0, dtype)
             q, constant = (None, None) if ctx.remember else asked(self.map, queries, keys.k.shape[1], dtype)
-            sums = _fresh(new) if sums is None else sums
+            sums = _fresh(new) if old is None else _cast(old, dtype)
             reads, levels = [], []
             for lo in range(0, new.k.shape[2], self.piece):
                 hi = lo + self.piece
@@ -124,7 +124,7 @@ class LinearAttention(Mechanism):
                 )
                 reads.append(read)
                 levels += [] if level is None else [level]
-            kept = None if state is None else Exact(sums)
+            kept = None if old is None else Exact(_cast(sums, old.s.dtype))
             if q is None or constant is None:
                 return Out(Read(queries.q[..., :0], None), kept)
             read = _joined(reads, -2, q.new_zeros(*q.shape[:4], new.v.shape[3]))
@@ -137,6 +137,10 @@ class LinearAttention(Mechanism):
 def _fresh(new: Entering) -> Sums:
     s = new.k.new_zeros(*new.k.shape[:2], new.k.shape[3], new.v.shape[3])
     return Sums(s, s.new_full(s.shape[:2], -torch.inf))
+
+
+def _cast(sums: Sums, dtype: torch.dtype) -> Sums:
+    return Sums(sums.s.to(dtype), sums.level.to(dtype))
 
 
 def _joined(pieces: list[Tensor], dim: int, none: Tensor) -> Tensor:

@@ -171,6 +171,16 @@ def test_saturated_gates_neither_overflow_nor_lose_the_past():
         assert torch.allclose(reads[1].y.y, v[:, :, :1].expand_as(v) if level > 0 else v, atol=1e-12)
 
 
+@pytest.mark.parametrize("length", [1, T])
+def test_a_state_of_single_precision_serves_a_model_of_double(length):
+    mechanism, (q, k, v, _) = LinearAttention(ELU()), inputs(t=length)
+    out = call(mechanism, q, k, v, state=begun(mechanism, dtype=torch.float32))
+    assert {leaf.dtype for leaf in out.state.inside} == {torch.float32} and out.y.y.dtype == torch.float64
+    again = call(mechanism, q, k, v, state=out.state)
+    both = call(mechanism, *(torch.cat([x, x], 2) for x in (q, k, v)))
+    assert torch.allclose(torch.cat([out.y.y, again.y.y], 2), both.y.y, atol=1e-5)
+
+
 def test_the_state_is_float32_at_least():
     mechanism = LinearAttention(ELU())
     for length in (T, 1):
