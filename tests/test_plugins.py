@@ -161,7 +161,7 @@ def test_list_and_show_have_it(said: dict) -> None:
     ]
     assert ["members", "sinks", "Sinks:"] in [row.split()[:3] for row in said["list members"][1].splitlines()]
     assert ["memories", "toy_memory", "Recent:"] in [row.split()[:3] for row in said["list memories"][1].splitlines()]
-    assert "patterns/toy_pattern" in said["show Alternate"][1] and "█·█·█" in said["show Alternate"][1]
+    assert "patterns/toy_pattern" in said["show Alternate"][1] and "██ ·██ ·" in said["show Alternate"][1]
     assert "members/sinks" in said["show sinks"][1] and "window: int = 64" in said["show sinks"][1]
 
 

@@ -1,4 +1,4 @@
-"""Every law over every example that the folders and plugins hold, and over every executor.
+"""Every law over every part that the folders and plugins hold, and over every executor; `make prove`: every example.
 
 A break that an example declares is an expected failure, and must be found. What a law could not look at is skipped with
 the reason, and named in the table at the end of the run.
@@ -82,13 +82,20 @@ def unhooked() -> Iterator[Unhooked]:
 
 
 def cases() -> Iterator[tuple[str, Judged]]:
-    """Each law that speaks of an example, and the example. Of a file the first is compiled, in the long run all."""
+    """Each law that speaks of an example, and the example.
+
+    Of each part the first example is asked, of a file the first is compiled; patterns, which are cheap, and the long run
+    are asked about all.
+    """
+    parts: set[tuple[str, str]] = set()
     compiled: set[str] = set()
     for one, of in EXAMPLES:
-        file = one.name if PROVE else one.name.rpartition(".")[0]
-        for law in speaking(of):
-            if law != "compiles" or file not in compiled:
+        file = one.name.rpartition(".")[0]
+        part = (file, type(one.make()).__name__)
+        for law in speaking(of) if PROVE or part not in parts or file.startswith("patterns") else ():
+            if law != "compiles" or PROVE or file not in compiled:
                 yield law, one
+        parts.add(part)
         compiled.add(file)
 
 
