@@ -16,6 +16,7 @@ from kinformer.core.model import Judged, Metric, Writer, random_tokens, total
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
+from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.sliding import beyond, in_windows, to_the_left
 
 
@@ -38,7 +39,8 @@ class LM(Writer):
     lanes: train on consecutive text with the state carried from batch to batch; for bodies with a memory, which random
         windows would leave empty.
 
-    Errors: ValueError for a penalty that no part reports and for parts that want from below what nothing sends.
+    Errors: ValueError for a penalty that no part reports, for parts that want from below what nothing sends, and for an
+    `EarlyExit` whose rule learns: `MultiExit` trains it.
     Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
     """
 
@@ -74,7 +76,12 @@ class LM(Writer):
         if body.d != d:
             raise ValueError(f"d={d}, and the body is of width {body.d}; give both the same")
         self.refuse_unmet(body)
+        self.refuse_untrained(body)
         self.penalties = known(penalties or {}, (body, position))
+
+    def refuse_untrained(self, body: Layer) -> None:
+        """ValueError where a rule of exits has parameters that this model's loss would not train."""
+        refuse_rules(self, body)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
         """The state before the first token of rows of up to `length` tokens."""
@@ -111,7 +118,7 @@ class LM(Writer):
         The state stands before the last token, which the next chunk repeats.
         """
         out = self.logits(batch[:, :-1], state)
-        wanted = _wanted(batch)
+        wanted = next_tokens(batch)
         nll = mean(surprise(out.y, wanted), wanted >= 0)
         sums = gathered(out.aux, wanted >= 0)  # of tokens that predict one: the last of a row is not read
         count = (wanted >= 0).sum()
@@ -125,7 +132,7 @@ class LM(Writer):
             y = in_windows(lambda some: self.logits(some).y, batch[:, :-1], self.window)
         else:
             y, after, *_ = self.logits(batch[:, :-1], state)
-        wanted = _wanted(batch)
+        wanted = next_tokens(batch)
         return Judged({self.metric.name: total(surprise(y, wanted) / math.log(2), wanted >= 0)}, after)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
@@ -133,7 +140,7 @@ class LM(Writer):
         return random_tokens(self.vocab, rows, length, seed)
 
 
-def _wanted(batch: Int[Tensor, "B T"]) -> Int[Tensor, "B _"]:
+def next_tokens(batch: Int[Tensor, "B T"]) -> Int[Tensor, "B _"]:
     """What each token but the last is to predict; -1 where it, or what comes after it, is padding."""
     return batch[:, 1:].masked_fill(batch[:, :-1] < 0, -1)
 

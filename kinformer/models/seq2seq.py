@@ -17,6 +17,7 @@ from kinformer.core.model import Judged, Metric, Writer, random_tokens, total
 from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
+from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.sliding import beyond, in_windows, to_the_left
 
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]
@@ -43,8 +44,8 @@ class Seq2Seq(Writer):
     dropout: the share of embedded numbers that training drops.
     penalties: weights of auxiliary losses, by the last part of their names.
 
-    Errors: ValueError for a penalty that no part reports. Source: Vaswani et al., 2017, arXiv:1706.03762; label
-    smoothing: Szegedy et al., 2016, arXiv:1512.00567.
+    Errors: ValueError for a penalty that no part reports, and for an `EarlyExit` whose rule learns. Source: Vaswani et
+    al., 2017, arXiv:1706.03762; label smoothing: Szegedy et al., 2016, arXiv:1512.00567.
     """
 
     reads: ClassVar[str] = "pairs"
@@ -81,6 +82,7 @@ class Seq2Seq(Writer):
             self.head.weight = self.embedding.weight
         for part in (encoder, decoder):
             self.refuse_unmet(part)
+            refuse_rules(self, part)
         self.penalties = known(penalties or {}, (encoder, decoder, position))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:

@@ -1,20 +1,30 @@
 """MultiExit: its loss from the equation, what it teaches, and who leaves when it is asked to write."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 
-from kinformer.core.layer import Context
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.depth.act import ACT, Halting
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.depth.stack import Stack
+from kinformer.depth.universal import Universal
 from kinformer.exits.confidence import Probe, SoftmaxResponse
-from kinformer.exits.rules import Confident, Rule
+from kinformer.exits.rules import BySequence, Confident, Geometric, Rule
+from kinformer.feedforward.mlp import MLP
 from kinformer.generation import generate
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.calm import calm
 from kinformer.models.lm import LM
 from kinformer.models.multi_exit import MultiExit
+from kinformer.models.seq2seq import Seq2Seq
 from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 from tests.depth.test_act import unchecked
 from tests.depth.test_early_exit import DEPTH, D, blocks
 
@@ -139,6 +149,55 @@ def test_a_body_without_exits_and_other_weights_are_refused() -> None:
         unchecked(MultiExit.__init__)(torch.nn.Module.__new__(MultiExit), 7, D, Stack(blocks()))
     with pytest.raises(ValueError, match="alpha=-1.0"):
         build(Confident(SoftmaxResponse(), 0.2), alpha=-1.0)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_padding_behind_a_row_changes_nothing_of_the_loss(training: bool, float64: None) -> None:
+    """What the layers report of a token that predicts none, a row's last one, is as if it had not been read."""
+    torch.manual_seed(0)
+    block = PostNorm(Attention(QKV(D, 2), Softmax(Causal())), MLP(D))
+    layers = [ACT(Universal(block, 3), Halting(D, bias=-1.0)) for _ in range(2)]
+    body = EarlyExit(layers, LayerNorm(D), Confident(Probe(D), 0.5))
+    model = MultiExit(7, D, body, penalties={"ponder": 0.5}).train(training)
+    behind = torch.cat([BATCH, torch.full((2, 3), -1)], 1)
+    with torch.no_grad():
+        ours, theirs = model(BATCH), model(behind)
+    assert float(ours.parts["ponder"]) > 0
+    for name, part in ours.parts.items():
+        torch.testing.assert_close(theirs.parts[name], part, msg=name)
+    torch.testing.assert_close(theirs.total, ours.total)
+
+
+class Around(Layer):
+    """A body with a part inside, which it does not read."""
+
+    def __init__(self, part: Layer):
+        super().__init__()
+        self.d, self.part = part.d, part
+
+    def forward(self, x: torch.Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x, state)
+
+
+@pytest.mark.parametrize("rule", [lambda: Confident(Probe(D), 0.5), lambda: Geometric(D, DEPTH)])
+def test_a_rule_that_a_model_would_leave_untrained_is_refused(rule: Callable[[], Rule]) -> None:
+    body, plain, named = EarlyExit(blocks(), LayerNorm(D), rule()), Stack(blocks()), type(rule()).__name__
+    with pytest.raises(ValueError, match=rf"^LM would train nothing of {named}.*; use MultiExit[^\n]*$"):
+        LM(7, D, Around(body))
+    for encoder, decoder in ((body, plain), (plain, body)):
+        with pytest.raises(ValueError, match=f"^Seq2Seq would train nothing of {named}"):
+            Seq2Seq(7, D, encoder, decoder)
+    inside = EarlyExit([Around(body)] * 2, LayerNorm(D), Confident(SoftmaxResponse(), 0.5))
+    with pytest.raises(ValueError, match=f"^MultiExit would train nothing of {named}"):
+        MultiExit(7, D, inside)
+    MultiExit(7, D, body)
+    body.rule.requires_grad_(False)
+    LM(7, D, body)
+
+
+def test_a_rule_that_reads_a_source_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^MultiExit has no source for BySequence[^\n]*$"):
+        build(BySequence(D, DEPTH))
 
 
 @pytest.mark.parametrize("confidence", ["softmax_response", "saturation", "probe"])
