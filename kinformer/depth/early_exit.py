@@ -41,8 +41,8 @@ class EarlyExit(Layer):
         lends (`ctx.head`).
     rule: which tokens leave after a layer.
 
-    Errors: ValueError for another number of heads. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al.,
-    2022, arXiv:2207.07061.
+    Errors: ValueError for another number of heads, and for a rule of another width or number of layers. Source: Elbayad
+    et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
     """
 
     def __init__(self, layers: Sequence[Layer], heads: nn.Module | Sequence[nn.Module], rule: Rule):
@@ -55,6 +55,7 @@ class EarlyExit(Layer):
             raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
         self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
+        rule.agree(self.d, len(layers))
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
         self.divisible = all(divisible(layer) for layer in layers)

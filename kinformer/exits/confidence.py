@@ -1,7 +1,9 @@
 """Confidences: how sure a token is of its state, which CALM compares with a threshold to leave early."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import a_flag, at_least
 from kinformer.core.read import precise
 
 States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
@@ -22,6 +24,11 @@ class Confidence(nn.Module, ABC):
 
     In bfloat16 two confidences near 1 are the same number, and tokens would leave that should not.
     """
+
+    range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # of what it says, and so of thresholds
+
+    def agree(self, d: int) -> None:
+        """ValueError unless it reads states of width d."""
 
     @abstractmethod
     def forward(
@@ -41,13 +48,16 @@ class SoftmaxResponse(Confidence):
     Errors: ValueError where no head was given and none is lent. Source: Schuster et al., 2022, arXiv:2207.07061, 3.5.
     """
 
+    range = (0.0, 1.0)
+
     def __init__(self, head: nn.Module | None = None):
         super().__init__()
         self.head = head
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
-        best = _probabilities(self, states[-1], head).topk(2).values
-        return best[..., 0] - best[..., 1]
+        best = _probabilities(self, states[-1], head)
+        best = best.topk(min(2, best.shape[-1])).values
+        return best[..., 0] - best[..., 1:].sum(-1)  # of one token alone, which nothing rivals: 1
 
 
 class SoftmaxProbability(Confidence):
@@ -57,6 +67,8 @@ class SoftmaxProbability(Confidence):
 
     Errors: ValueError where no head was given and none is lent. Source: Elbayad et al., 2019, arXiv:1910.10073, 3.2.
     """
+
+    range = (0.0, 1.0)
 
     def __init__(self, head: nn.Module | None = None):
         super().__init__()
@@ -72,6 +84,8 @@ class Saturation(Confidence):
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
+    range = (-1.0, 1.0)
+
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         if len(states) < 2:
             return torch.full_like(precise(states[-1][..., 0]), -torch.inf)
@@ -81,9 +95,9 @@ class Saturation(Confidence):
 class Probe(Confidence):
     """sigmoid(w.h + b), one w for all layers: does this layer predict what the last one will?
 
-    It learns by the binary cross-entropy of each layer but the last, their mean, and teaches nothing beneath: the paper
-    trains it on a frozen model, which is the same to it. A probe with two outputs and a softmax is the same with the
-    differences of its columns.
+    It learns by the binary cross-entropy of each layer but the last, their mean, and no gradient reaches the
+    backbone, which the paper freezes first. A probe with two outputs and a softmax is the same with the differences of
+    its columns.
 
     d: the width of a state.
     bias: whether there is a b.
@@ -93,9 +107,15 @@ class Probe(Confidence):
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
+    range = (0.0, 1.0)
+
     def __init__(self, d: int, *, bias: bool = True, balance: bool = False):
         super().__init__()
-        self.unit, self.balance = nn.Linear(at_least("d", d, 1), 1, bias=bias), balance
+        self.unit, self.balance = nn.Linear(at_least("d", d, 1), 1, bias=bias), a_flag("balance", balance)
+
+    def agree(self, d: int) -> None:
+        if self.unit.in_features != d:
+            raise ValueError(f"Probe({self.unit.in_features}) came for states of width {d}; give Probe({d})")
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         return linear(self.unit, states[-1])[..., 0].sigmoid()

@@ -1,6 +1,5 @@
 """Exit rules: which tokens leave a stack after a layer, by what a classifier or a confidence says."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, at_least, one_of, within
+from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
 from kinformer.core.read import precise
@@ -27,6 +26,9 @@ class Rule(nn.Module, ABC):
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
     its own. A rule that needs something from outside keeps it from call to call: `start` and `told`.
     """
+
+    def agree(self, d: int, depth: int) -> None:
+        """ValueError unless the rule is made for `depth` layers of width d."""
 
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
         """What the rule keeps from call to call."""
@@ -82,10 +84,12 @@ class Confident(Rule):
     """A token leaves once its confidence reaches the threshold.
 
     confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
-    threshold: a number, one for each layer but the last, or one that falls with position: `Decaying(0.9, 512)`.
+    threshold: a number that the confidence can reach, one for each layer but the last, or one that falls with position:
+        `Decaying(0.9, 512)`.
     strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
 
-    Source: Schuster et al., 2022, arXiv:2207.07061, section 3.
+    Errors: ValueError for a threshold outside the confidence's range. Source: Schuster et al., 2022, arXiv:2207.07061,
+    section 3.
     """
 
     def __init__(
@@ -93,8 +97,14 @@ class Confident(Rule):
     ):
         super().__init__()
         self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
-        self.strict = strict
-        self.threshold = threshold if isinstance(threshold, Decaying) else _thresholds(threshold, -math.inf, math.inf)
+        self.strict = a_flag("strict", strict)
+        low, high = confidence.range
+        _thresholds(threshold.threshold if isinstance(threshold, Decaying) else threshold, low, high)
+        self.threshold = threshold
+
+    def agree(self, d: int, depth: int) -> None:
+        self.confidence.agree(d)
+        _counted(self.threshold, depth)
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         sure = self.confidence(states, head)
@@ -122,6 +132,9 @@ class Multinomial(Rule):
         super().__init__()
         self.oracle = oracle or Likelihood()
         self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
+
+    def agree(self, d: int, depth: int) -> None:
+        _made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def log_q(self, states: Sequence[Float[Tensor, "B T D"]]) -> Float[Tensor, "B T N"]:
         """Log-probabilities of the exits, to train by."""
@@ -160,11 +173,15 @@ class Geometric(Rule):
         super().__init__()
         self.oracle = oracle or Likelihood()
         self.threshold = _thresholds(threshold, 0, 1)
-        units = 1 if shared else at_least("depth", depth, 1) - 1
-        self.stop = nn.ModuleList(nn.Linear(at_least("d", d, 1), 1) for _ in range(units))
+        self.d, self.depth, self.shared = at_least("d", d, 1), at_least("depth", depth, 1), a_flag("shared", shared)
+        self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
+
+    def agree(self, d: int, depth: int) -> None:
+        _made_for(self, self.d, self.depth, d, depth)
+        _counted(self.threshold, depth)
 
     def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
-        unit = self.stop[min(n, len(self.stop) - 1)]
+        unit = self.stop[0 if self.shared else n]
         assert isinstance(unit, nn.Linear)
         return linear(unit, states[n])[..., 0]
 
@@ -192,6 +209,8 @@ class Chosen(NamedTuple):
 class BySequence(Rule):
     """All tokens of a row leave at the likeliest exit of softmax(W s + b), s the mean of the source's states.
 
+    No model of this library trains it: a loop of one's own does, by `log_q` and the exits of `ExitOracle.of_rows`.
+
     d: the width of a state.
     depth: how many layers there are.
 
@@ -201,6 +220,9 @@ class BySequence(Rule):
     def __init__(self, d: int, depth: int):
         super().__init__()
         self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
+
+    def agree(self, d: int, depth: int) -> None:
+        _made_for(self, self.choice.in_features, self.choice.out_features, d, depth)
 
     def start(self, batch: int, *, device: torch.device | None = None) -> Chosen:
         return Chosen(torch.zeros(batch, dtype=torch.long, device=device))
@@ -224,6 +246,19 @@ class BySequence(Rule):
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
+
+
+def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:
+    if (own_d, own_depth) != (d, depth):
+        name = type(rule).__name__
+        came = f"{name}({own_d}, {own_depth}) came for {depth} layers of width {d}"
+        raise ValueError(f"{came}; give {name}({d}, {depth})")
+
+
+def _counted(given: float | tuple[float, ...] | Decaying, depth: int) -> None:
+    if isinstance(given, tuple) and len(given) != depth - 1:
+        came = f"{len(given)} thresholds came for {depth} layers"
+        raise ValueError(f"{came}; give {depth - 1}, none for the last, or one number")
 
 
 def _named(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:

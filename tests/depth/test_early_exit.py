@@ -14,8 +14,8 @@ from kinformer.core.loss import Penalty
 from kinformer.core.state import leaves
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.depth.stack import Stack
-from kinformer.exits.confidence import Confidence, SoftmaxResponse
-from kinformer.exits.rules import BySequence, Confident, Multinomial
+from kinformer.exits.confidence import Confidence, Probe, SoftmaxResponse
+from kinformer.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
@@ -240,3 +240,31 @@ def test_only_to_remember_gives_the_same_state(float64: None) -> None:
 def test_another_number_of_heads_is_refused() -> None:
     with pytest.raises(ValueError, match="one per layer: 2 came for 4 layers"):
         EarlyExit(blocks(), [LayerNorm(D), LayerNorm(D)], Multinomial(D, DEPTH))
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (lambda: Geometric(D, 9), r"^Geometric\(8, 9\) came for 4 layers of width 8; give Geometric\(8, 4\)$"),
+        (lambda: Geometric(D, 2, shared=False), r"^Geometric\(8, 2\) came"),
+        (lambda: Geometric(D, 9, shared=False), r"^Geometric\(8, 9\) came"),
+        (lambda: Geometric(6, DEPTH), r"^Geometric\(6, 4\) came"),
+        (lambda: Geometric(D, DEPTH, threshold=(0.5, 0.5)), "^2 thresholds came for 4 layers; give 3"),
+        (lambda: Multinomial(D, 9), r"^Multinomial\(8, 9\) came"),
+        (lambda: Multinomial(D, 2), r"^Multinomial\(8, 2\) came"),
+        (lambda: BySequence(6, DEPTH), r"^BySequence\(6, 4\) came"),
+        (lambda: Confident(Probe(6), 0.5), r"^Probe\(6\) came for states of width 8"),
+        (lambda: Confident(Probe(D), (0.5,) * 2), "^2 thresholds came for 4 layers; give 3"),
+        (lambda: Confident(Probe(D), (0.5,) * 4), "^4 thresholds came for 4 layers; give 3"),
+    ],
+)
+def test_a_rule_made_for_other_layers_is_refused(rule: Callable[[], Rule], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        EarlyExit(blocks(), LayerNorm(D), rule())
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_rule_made_for_these_layers_is_taken(shared: bool) -> None:
+    EarlyExit(blocks(), LayerNorm(D), Geometric(D, DEPTH, shared=shared, threshold=(0.5,) * 3))
+    EarlyExit(blocks(), LayerNorm(D), Confident(Probe(D), (0.5,) * 3))
+    EarlyExit(blocks()[:1], LayerNorm(D), Geometric(D, 1, shared=shared))

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.confidence import Probe, Saturation, SoftmaxProbability, SoftmaxResponse
+from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxProbability, SoftmaxResponse
 from kinformer.exits.rules import BySequence, Chosen, Confident, Decaying, Geometric, Multinomial
 from kinformer.norms.layer import LayerNorm
 
@@ -190,3 +191,16 @@ def test_decisions_are_made_in_float32_under_autocast() -> None:
 def test_a_threshold_that_means_nothing_is_refused(keywords: dict, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         Decaying.__post_init__(SimpleNamespace(**{**vars(Decaying(0.9, 20)), **keywords}))
+
+
+@pytest.mark.parametrize("confidence", [SoftmaxResponse, SoftmaxProbability, lambda: Probe(D), Saturation])
+def test_a_threshold_that_a_confidence_cannot_reach_is_refused(confidence: Callable[[], Confidence]) -> None:
+    for threshold in (1.5, (0.5, 1.5), -3.0, Decaying(1.5, 10)):
+        with pytest.raises(ValueError, match=r"^threshold.*: give a number from (-1|0) to 1$"):
+            Confident(confidence(), threshold)
+    Confident(confidence(), (0.0, 1.0))
+    Confident(Saturation(), -1.0)
+
+
+def test_one_token_alone_has_no_rival() -> None:
+    assert (SoftmaxResponse(nn.Linear(D, 1))(states()[:1]) == 1).all()
