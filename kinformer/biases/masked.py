@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.bias import Bias, ScoreFn, at, of_heads
-from kinformer.core.checks import at_least, one_of, whole_numbers
+from kinformer.core.checks import a_flag, at_least, one_of, whole_numbers
 from kinformer.core.request import Request
 
 Nearest = Literal[0, 1]
@@ -30,7 +30,7 @@ class Masking(Bias):
 
     def __init__(self, *, nearest: Nearest = 0, itself: bool = True):
         super().__init__()
-        self.nearest, self.itself = one_of("nearest", nearest, Nearest), itself
+        self.nearest, self.itself = one_of("nearest", nearest, Nearest), a_flag("itself", itself)
 
     @property
     def reach(self) -> float:

@@ -88,6 +88,13 @@ def a_pattern(name: str, value: Any) -> Any:
     return a_part(name, value, Pattern, "a pattern, such as Causal() & Band(64)")
 
 
+def unread(why: str, **given: tuple[Any, Any]) -> None:
+    """Nothing but defaults in what nobody reads: by name the value that came, and its default."""
+    for name, (value, default) in given.items():
+        if value != default:
+            raise ValueError(f"{name}={value!r} is not read with {why}; leave it out")
+
+
 def a_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
     """An instance of a kind of part; the example says what to give."""
     if not isinstance(value, kind):

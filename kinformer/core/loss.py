@@ -1,5 +1,6 @@
 """Loss: what a model returns in training; Penalty: an auxiliary loss and the parameters it trains."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.checks import within
 from kinformer.core.layer import State
 
 
@@ -85,10 +87,11 @@ def weighed(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, flo
 
 
 def known(weights: Mapping[str, float], modules: Iterable[nn.Module | None]) -> dict[str, float]:
-    """The weights of penalties; ValueError for a name that no part reports."""
+    """The weights of penalties; ValueError for a name that no part reports and a weight below 0, a reward."""
     there = penalties_of(*modules)
-    for name in weights:
+    for name, weight in weights.items():
         if name not in there:
             names = ", ".join(sorted(there)) or "none"
             raise ValueError(f"penalties={dict(weights)}: no part of this model reports {name!r}; it reports {names}")
+        within(f"penalties[{name!r}]", weight, 0, math.inf)
     return dict(weights)

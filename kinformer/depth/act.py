@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_part, at_least, one_of, within
+from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
@@ -69,7 +69,7 @@ class Halting(nn.Module):
     ):
         super().__init__()
         self.epsilon, self.last = within("epsilon", epsilon, 0, 1, open_end=True), one_of("last", last, Last)
-        self.strict = strict
+        self.strict = a_flag("strict", strict)
         self.unit = nn.Linear(at_least("d", d, 1), 1, bias=bias is not None)
         if bias is not None:
             nn.init.constant_(self.unit.bias, bias)

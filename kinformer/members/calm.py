@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.core.checks import one_of
+from kinformer.core.checks import one_of, unread
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.discover import member
 from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
@@ -38,6 +38,10 @@ def calm(
         sure = Probe(d, balance=balance)
     else:
         sure = SoftmaxResponse() if confidence == "softmax_response" else Saturation()
+    if confidence != "probe":
+        unread(f"confidence={confidence!r}", balance=(balance, False))
+    if temperature is None:
+        unread("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
     falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     layers = [

@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import nn
 
-from kinformer.core.checks import one_of
+from kinformer.core.checks import one_of, unread
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.discover import member
 from kinformer.exits.confidence import SoftmaxProbability
@@ -35,15 +35,21 @@ def depth_adaptive(
     one unit for all layers). Both learn, weighted by `alpha`, which exit was best by the `oracle`, where a layer costs
     `price` and tokens `sigma` apart count too. "probability" learns nothing: a token leaves once its largest
     probability reaches the threshold. All exits have one head and learn by `weights`. The paper's own model translates;
-    here it is a `gpt`, whose keywords the others are.
+    here it is a `gpt`, whose keywords the others are. Left out of the paper: mixed training with sampled exits, the
+    scaling of gradients by layer, and an output classifier per layer.
     """
     named = (Likelihood if one_of("oracle", oracle, Oracle) == "likelihood" else Correctness)(price, sigma=sigma)
     rule: Rule
     if one_of("classifier", classifier, Classifier) == "multinomial":
+        unread("classifier='multinomial'", threshold=(threshold, 0.5), shared=(shared, True))
         rule = Multinomial(d, depth, oracle=named)
     elif classifier == "geometric":
         rule = Geometric(d, depth, threshold=threshold, shared=shared, oracle=named)
     else:
+        unread(
+            "classifier='probability'", shared=(shared, True), oracle=(oracle, "likelihood"), price=(price, 0.01),
+            sigma=(sigma, 0.0), alpha=(alpha, 1.0)
+        )
         rule = Confident(SoftmaxProbability(), threshold)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     layers = [

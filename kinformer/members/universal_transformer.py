@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import one_of
+from kinformer.core.checks import one_of, unread
 from kinformer.core.layer import Layer
 from kinformer.depth.act import ACT, Halted, Halting, Judged, Last, running, weighted
 from kinformer.depth.universal import Universal
@@ -36,16 +36,22 @@ def universal_transformer(
     """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819): one block of up to `depth` steps.
 
     Choose it for tasks whose tokens need unequal work. With `halting` "act" each token stops once its halting sum
-    exceeds 1 - `epsilon`, and pays `ponder` per step; "fixed" takes all steps. The defaults are the paper's appendix.
-    Its text says that the states of `halted` tokens are "copied". Graves (2016, arXiv:1603.08983) has the `mix`
-    "weighted", the `last` possible step weigh the "remainder", halting `judged` by a step's "output", and stops at
-    1 - `epsilon` already (`strict` False). `form` "encoder_decoder" is the paper's for pairs of sequences, the decoder
-    alone its language model. `transition` and its `hidden` width are those of the block's second half. Positions and
-    steps count from `first`, 0 in the authors' code. That also `tie`s the head to the embedding and starts two nats
-    above chance, where the paper's head has a matrix of its own. The block is wide where that of others is repeated.
+    exceeds 1 - `epsilon`, and pays `ponder` per step; "fixed" takes all steps and no keyword of halting. The defaults
+    are the paper's appendix. Its text says that the states of `halted` tokens are "copied". Graves (2016,
+    arXiv:1603.08983) has the `mix` "weighted", the `last` possible step weigh the "remainder", halting `judged` by a
+    step's "output", and stops at 1 - `epsilon` already (`strict` False). `form` "encoder_decoder" is the paper's for
+    pairs of sequences, the decoder alone its language model. `transition` and its `hidden` width are those of the
+    block's second half. Positions and steps count from `first`, 0 in the authors' code. That also `tie`s the head to
+    the embedding and starts two nats above chance, where the paper's head has a matrix of its own. The block is wide
+    where that of others is repeated.
     """
     one_of("form", form, Form), one_of("halting", halting, Kind), one_of("mix", mix, Answer)
     one_of("transition", transition, Transition)
+    if halting == "fixed":
+        unread(
+            "halting='fixed'", mix=(mix, "running"), halted=(halted, "updated"), last=(last, "probability"),
+            judged=(judged, "input"), strict=(strict, True), ponder=(ponder, 0.01), epsilon=(epsilon, 0.01)
+        )
 
     def body(causal: bool, cross: bool) -> Layer:
         own = Softmax(Causal() if causal else Full(), dropout=dropout, lse=False)

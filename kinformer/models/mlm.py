@@ -74,7 +74,7 @@ class MLM(Model):
             None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
         )
         self.segment, self.body = segment, a_part("body", body, Layer, "a layer, such as Stack([...])")
-        self.kind = nn.Embedding(kinds, d) if kinds else None
+        self.kind = nn.Embedding(kinds, d) if at_least("kinds", kinds, 0) else None
         if self.kind is not None:
             nn.init.normal_(self.kind.weight, std=START)
         self.norm = LayerNorm(d, eps=eps)

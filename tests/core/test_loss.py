@@ -46,3 +46,8 @@ def test_a_weight_for_what_no_part_reports_is_refused() -> None:
         known({"spn": 100.0}, [body])
     with pytest.raises(ValueError, match="reports 'span'; it reports none"):
         known({"span": 1.0}, [nn.Linear(1, 1), None])
+
+
+def test_a_penalty_that_would_reward_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^penalties\['span'\]=-1.0: give a number from 0 up$"):
+        known({"span": -1.0}, [Spans()])
