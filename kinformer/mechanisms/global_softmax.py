@@ -18,6 +18,7 @@ from kinformer.core.read import Read, merge
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.marked import MarkedRows
 from kinformer.patterns.rows import Rows
+from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.tail import TailRows
 
 NONE = Rows(0)
@@ -32,9 +33,10 @@ class LocalGlobal(NamedTuple):
 
 
 class GlobalSoftmax(Mechanism):
-    """Longformer's attention: a cheap pattern for most queries, and a few global ones that read every key.
+    """Longformer's attention: a narrow pattern for most queries, and a few global ones that read every key.
 
-    Choose it for long texts with a few tokens that must see all of it: a class token, a question. The pairs of `rows`,
+    Choose it for long texts with a few tokens that must see all of it: a class token, a question. Both reads are dense
+    for now; what a narrow pattern saves is the cache of decoding, where no global query may come. The pairs of `rows`,
     and of `Marked`, `MarkedRows` or `Tail` in `ctx.also`, are read with queries, keys and values of global projections;
     all other pairs of `(pattern | also) & only` with the layer's own. A local query reads a global token by the local
     projections: put `Tokens(n)` into the pattern, or use `Marked`.
@@ -136,9 +138,18 @@ def apart(part: Part, *names: str) -> tuple[Part, list[Tensor]]:
 
 
 def rows_of(also: Pattern) -> Pattern:
-    """The pairs of a batch's additions that global queries read: its `MarkedRows`, `TailRows` and `Rows`."""
-    found: list[Pattern] = [leaf for leaf in _union(also) if isinstance(leaf, MarkedRows | TailRows | Rows)]
+    """The pairs of a batch's additions that global queries read: its `MarkedRows`, `TailRows` and `Rows`.
+
+    They stay moved where `GlobalNodes` or `GlobalTokens` put tokens of their own before the text.
+    """
+    found: list[Pattern] = [leaf for leaf in _union(also) if isinstance(_unmoved(leaf), MarkedRows | TailRows | Rows)]
     return reduce(Or, found) if found else NONE
+
+
+def _unmoved(pattern: Pattern) -> Pattern:
+    while isinstance(pattern, Shifted):
+        pattern = pattern.pattern
+    return pattern
 
 
 def _global_rows(rows: Pattern, ctx: Context) -> Pattern:
@@ -153,7 +164,7 @@ def _union(pattern: Pattern) -> list[Pattern]:
     pattern = pattern.expression
     if isinstance(pattern, Or):
         return _union(pattern.left) + _union(pattern.right)
-    if isinstance(pattern, And | Not | Heads):
+    if isinstance(_unmoved(pattern), And | Not | Heads):
         raise ValueError(
             f"GlobalSoftmax cannot tell which queries ctx.also={pattern} makes global; "
             "give a union (|) of Marked, MarkedRows, Rows and patterns of keys, and put limits into ctx.only"

@@ -15,13 +15,18 @@ from kinformer.core.layer import Context, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.projection import by_head
+from kinformer.core.read import merge
 from kinformer.core.state import fork, leaves, reset, select
+from kinformer.depth.global_nodes import GlobalNodes
+from kinformer.execute import attend
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.patterns.marked import Marked, MarkedKeys, MarkedRows
 from kinformer.patterns.rows import Rows
+from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.tail import Tail
 from kinformer.patterns.tokens import Tokens
 from kinformer.projections.qkv import QKV
@@ -362,3 +367,28 @@ def test_hugging_face_s_layer(dtype: torch.dtype) -> None:
     pos = torch.arange(length).repeat(2, 1).masked_fill(padding, -1)
     y = layer(x, None, Context(pos, also=Marked(is_global))).y
     torch.testing.assert_close(y[~padding], expected[~padding], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("marks", [Marked, MarkedRows])
+def test_behind_nodes_the_marked_tokens_of_a_text_are_still_global(marks: type[Pattern]) -> None:
+    """They used to read with the local projections: the additions of a batch come wrapped in `Shifted` there."""
+    inner = shaken(Attention(QKV(16, 2), GlobalSoftmax(Shifted(Band(1), 2) | Tokens(2))))
+    made = GlobalNodes(inner, 2)
+    x, moved = torch.randn(3, LENGTH, 16), torch.nn.functional.pad(MASK, (2, 0))
+    both, at = torch.cat([made.node.expand(3, 2, 16), x], 1), torch.arange(LENGTH + 2).repeat(3, 1)
+    # the same limits, written with the positions that the layer sees
+    also = marks(moved) & Shifted(Full(), 2)
+    near = (inner.mechanism.pattern | also) & ~(MarkedRows(moved) & Shifted(Full(), 2))
+    queries, keys = inner.projection(both, at, both, at)
+    wide = [by_head(part, 2) for part in (inner.side(both), *inner.key_side(both).chunk(2, -1))]
+    pos = {"q_pos": at[:, None], "k_pos": at[:, None]}
+    local = attend(queries.q, keys.k, keys.v, **pos, pattern=near)
+    far = attend(*wide, **pos, pattern=MarkedRows(moved) & Shifted(Full(), 2))
+    want = inner.aggregation(merge(local, far).y, at)[:, 2:]
+    close(made(x, None, Context(at[:, :LENGTH], also=marks(MASK))).y, want)
+
+
+def test_behind_nodes_additions_that_hide_who_is_global_are_refused_too() -> None:
+    layer = GlobalNodes(Attention(QKV(16, 2), GlobalSoftmax(Band(2))), 1)
+    with pytest.raises(ValueError, match="cannot tell which queries"):
+        layer(torch.randn(3, LENGTH, 16), None, Context(torch.arange(LENGTH).repeat(3, 1), also=~MarkedRows(MASK)))
