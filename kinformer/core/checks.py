@@ -74,6 +74,14 @@ def a_probability(name: str, value: float) -> float:
     return within(name, value, 0, 1, open_end=True)
 
 
+def a_scale(value: float | None) -> float | None:
+    """The factor of the product of a query and a key, or None for the rule of the mechanism."""
+    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+    if value is not None and not good:
+        raise ValueError(f"scale={value!r}: give a number, or None for 1/sqrt of a key's width")
+    return value
+
+
 def multiple(name: str, value: int, of: str, size: int) -> int:
     """A whole number that `size` divides."""
     if at_least(name, value, 1) % at_least(of, size, 1):

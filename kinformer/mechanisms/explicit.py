@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, a_pattern, a_probability
+from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed, wants_of
 from kinformer.core.layer import Context, Out, PerPair
@@ -76,7 +76,7 @@ class Explicit(Keyed):
             None if before is None else a_part("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
         )
         self.after = None if after is None else a_part("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
-        self.up, self.scale, self.lse = up, scale, after is None
+        self.up, self.scale, self.lse = up, a_scale(scale), after is None
         self.wants, self.sends = wants_of(bias, score), frozenset({"scores"} if up else ())
 
     def read(self, request: Request) -> Out[Read]:

@@ -6,15 +6,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import a_pattern, at_least
+from kinformer.core.checks import a_pattern, a_scale, at_least
 from kinformer.core.choice import choice
-from kinformer.core.heads import Keys, Queries
+from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, precise
 from kinformer.core.request import Request
-from kinformer.mechanisms.support.groups import Grouped, by_key_head, made_for, no_additions
+from kinformer.mechanisms.support.groups import Grouped, by_key_head, made_for, made_for_layer, no_additions
 from kinformer.mechanisms.support.rotations import Rotations
 from kinformer.mechanisms.support.sorted_groups import read_groups
 from kinformer.patterns.causal import Causal
@@ -33,7 +33,7 @@ class Hashed(Keyed):
         self.hash = Rotations(heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, seed=seed)
         self.buckets = buckets
         self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale = scale
+        self.scale = a_scale(scale)
 
     @property
     def rounds(self) -> int:
@@ -52,6 +52,10 @@ class Hashed(Keyed):
     @eval_rounds.setter
     def eval_rounds(self, rounds: int | None) -> None:
         self.hash.eval_rounds = rounds
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        return super().sides(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         no_additions(self, ctx, "buckets")
@@ -91,8 +95,8 @@ class LSH(Hashed):
         length 1 too, it is 1.
     seed: draws the rotations. A vector near a border may change its bucket with its precision.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, since keys of other buckets
-    cannot be added. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
+    Errors: NoState from `start` where the pattern reads ahead; ValueError for a layer of other heads, and with
+    `ctx.also`, since keys of other buckets cannot be added. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2.
     """
 
     merges = True

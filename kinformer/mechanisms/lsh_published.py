@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.cache import KV
-from kinformer.core.checks import at_least
+from kinformer.core.checks import a_flag, at_least
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, Out
@@ -41,8 +41,8 @@ class PublishedLSH(Hashed):
     divided: False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch have it; the
         paper takes log N_ij off the scores, N_ij being counted over chunks of the same round.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, and for keys of another
-    sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
+    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, for a layer of other heads,
+    and for keys of another sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
     """
 
     mass = Mechanism.mass  # weights of chunks are not those of the pattern
@@ -56,7 +56,8 @@ class PublishedLSH(Hashed):
             heads, k_dim, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, pattern=pattern, scale=scale,
             seed=seed
         )
-        self.chunk, self.restricted, self.divided = at_least("chunk", chunk, 1), restricted, divided
+        self.chunk = at_least("chunk", chunk, 1)
+        self.restricted, self.divided = a_flag("restricted", restricted), a_flag("divided", divided)
 
     def start(self, room: Room, sizes: Sizes) -> KV:
         if sizes.cross:

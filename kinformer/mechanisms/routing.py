@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_pattern, at_least, one_of
-from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Penalty
@@ -23,6 +23,7 @@ from kinformer.mechanisms.support.groups import (
     by_key_head,
     by_query_head,
     made_for,
+    made_for_layer,
     no_additions,
     own_column,
     picked,
@@ -46,11 +47,15 @@ class Routed(Keyed):
         self.heads, self.k_dim = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
         self.centroids, self.clusters = Centroids(heads, k_dim, clusters, decay, update, seed), clusters
         self.pattern = Causal() if pattern is None else a_pattern("pattern", pattern)
-        self.scale, self.norm, self.score = scale, one_of("norm", norm, Norm), Grouped("cluster")
+        self.scale, self.norm, self.score = a_scale(scale), one_of("norm", norm, Norm), Grouped("cluster")
 
     def penalties(self) -> dict[str, Penalty]:
         """The commitment trains what lies beneath: projections of queries and keys. Centroids are no parameters."""
         return {"commitment": Penalty(trains=(), reaches_x=True)}
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        made_for_layer(self, sizes, self.heads, self.k_dim)  # asked when a layer is built, and so refused there
+        return super().sides(sizes)
 
     def start(self, room: Room, sizes: Sizes) -> KV:
         if sizes.cross:
@@ -123,9 +128,9 @@ class Routing(Routed):
     update: "sum", the paper's, or "direction", the published PyTorch code's: see `Centroids`.
     seed: draws the first centroids. A vector near a border may change its cluster with its precision.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, and for keys of another
-    sequence. Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the routing-transformer package
-    (P. Wang, 2020) after van den Oord et al., 2017, arXiv:1711.00937.
+    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, for a layer of other heads,
+    and for keys of another sequence. Source: Roy et al., 2020, arXiv:2003.05997, section 4; the commitment: the
+    routing-transformer package (P. Wang, 2020) after van den Oord et al., 2017, arXiv:1711.00937.
     """
 
     merges = True

@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import a_flag, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries
+from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memo import Memo
@@ -50,7 +50,8 @@ class PublishedRouting(Routed):
         with `null` there is none.
     eps: added to the number of clusters before dividing by it.
 
-    Errors: as in `Routing`. Source: Roy et al., 2020, arXiv:2003.05997, algorithm 1.
+    Errors: as in `Routing`, and for a null of another width than values. Source: Roy et al., 2020, arXiv:2003.05997,
+    algorithm 1.
     """
 
     mass = Mechanism.mass  # a mean of reads has no one attention matrix
@@ -65,8 +66,17 @@ class PublishedRouting(Routed):
         )
         self.window, self.eps = at_least("window", window, 1), within("eps", eps, 0, math.inf)
         self.alone = one_of("alone", alone, Alone)
-        self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if null else None
+        self.null_k = nn.Parameter(torch.randn(heads, clusters, k_dim)) if a_flag("null", null) else None
         self.null_v = nn.Parameter(torch.randn(heads, clusters, v_dim or k_dim)) if null else None
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if self.null_v is not None and self.null_v.shape[-1] != sizes.v_dim:
+            wide = self.null_v.shape[-1]
+            raise ValueError(
+                f"the null value of PublishedRouting is {wide} wide and a value of the layer {sizes.v_dim}; "
+                f"make it with v_dim={sizes.v_dim}"
+            )
+        return super().sides(sizes)
 
     def read(self, request: Request) -> Out[Read]:
         queries, keys = request.queries, request.keys

@@ -7,6 +7,11 @@ import pytest
 import torch
 
 from kinformer.core import checks
+from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.lsh_published import PublishedLSH
+from kinformer.mechanisms.routing import Routing
+from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -22,6 +27,8 @@ GOOD = [
     (checks.within, ("x", 1, 0, 1)),
     (checks.within, ("x", 7.5, 0, math.inf)),
     (checks.a_probability, ("x", 0.0)),
+    (checks.a_scale, (-0.5,)),
+    (checks.a_scale, (None,)),
     (checks.multiple, ("d", 12, "heads", 4)),
     (checks.a_pattern, ("x", Causal() & Band(3))),
 ]
@@ -30,7 +37,7 @@ GOOD = [
 @pytest.mark.parametrize("n", range(len(GOOD)))
 def test_what_fits_comes_back(n: int) -> None:
     check, arguments = GOOD[n]
-    assert check(*arguments) is arguments[1]
+    assert check(*arguments) is arguments[min(1, len(arguments) - 1)]
 
 
 def test_a_table_comes_back() -> None:
@@ -39,6 +46,7 @@ def test_a_table_comes_back() -> None:
     assert checks.a_table("x", torch.zeros(2, 3, dtype=torch.int32)).dtype == torch.int32
 
 
+SCALE = "give a number, or None for 1/sqrt of a key's width"
 BAD = [
     (lambda: checks.one_of("mode", "c", Literal["a", "b"]), "mode='c' is not known; choose 'a' or 'b'"),
     (lambda: checks.whole("n", 2.0), "n=2.0: give a whole number"),
@@ -65,6 +73,18 @@ BAD = [
     (lambda: checks.a_pattern("p", "causal"), "p is 'causal'; give a pattern, such as Causal() & Band(64)"),
     (lambda: checks.a_pattern("p", Causal), "p is the class Causal; give a pattern, such as Causal() & Band(64)"),
     (lambda: checks.unread("on=False", n=(1, 1), m=(2, 1)), "m=2 is not read with on=False; leave it out"),
+    (lambda: checks.a_scale("x"), f"scale='x': {SCALE}"),
+    (lambda: checks.a_scale(math.nan), f"scale=nan: {SCALE}"),
+    (lambda: checks.a_scale(True), f"scale=True: {SCALE}"),
+    (lambda: Softmax(Causal(), scale="x"), f"scale='x': {SCALE}"),
+    (lambda: Explicit(Causal(), scale="x"), f"scale='x': {SCALE}"),
+    (lambda: LSH(2, 8, 4, scale="x"), f"scale='x': {SCALE}"),
+    (lambda: Routing(2, 8, 4, scale="x"), f"scale='x': {SCALE}"),
+    (lambda: LSH(2, 8, 4, seed="a"), "seed='a': give a whole number"),
+    (lambda: Routing(2, 8, 4, seed="a"), "seed='a': give a whole number"),
+    (lambda: PublishedLSH(2, 8, 4, 3, restricted="no"), "restricted='no': give True or False"),
+    (lambda: PublishedLSH(2, 8, 4, 3, divided="no"), "divided='no': give True or False"),
+    (lambda: PublishedRouting(2, 8, 4, 3, null="no"), "null='no': give True or False"),
     (lambda: Softmax("causal"), "pattern is 'causal'; give a pattern, such as Causal() & Band(64)"),
 ]
 

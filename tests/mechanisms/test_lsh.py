@@ -623,3 +623,10 @@ def test_hashes_are_as_precise_under_autocast():
     alone = rotations(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(rotations(x), alone)
+
+
+@pytest.mark.parametrize("made", [LSH(4, 8, 4, 3), PublishedLSH(4, 8, 4, 3)], ids=lambda made: type(made).__name__)
+def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(made):
+    """Queries of two heads used to pass for keys that four heads share."""
+    with pytest.raises(ValueError, match="was made for 4 heads of width 8 and got 2 of width 8; make it with heads=2"):
+        Attention(SharedQK(16, 2), made)

@@ -399,3 +399,15 @@ def test_clusters_are_as_precise_under_autocast():
     alone = centroids.nearest(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(centroids.nearest(x), alone)
+
+
+@pytest.mark.parametrize("made", [Routing(4, 8, 3), PublishedRouting(4, 8, 3, 4)], ids=lambda made: type(made).__name__)
+def test_a_layer_of_fewer_heads_is_refused_when_it_is_built(made):
+    with pytest.raises(ValueError, match="was made for 4 heads of width 8 and got 2 of width 8; make it with heads=2"):
+        Attention(SharedQK(16, 2), made)
+
+
+def test_a_null_of_another_width_than_values_is_refused_when_the_layer_is_built():
+    with pytest.raises(ValueError, match="is 5 wide and a value of the layer 8; make it with v_dim=8"):
+        Attention(SharedQK(16, 2), PublishedRouting(2, 8, 3, 4, v_dim=5, null=True))
+    Attention(SharedQK(16, 2), PublishedRouting(2, 8, 3, 4, null=True))

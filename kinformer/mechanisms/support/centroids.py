@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import at_least, one_of, within
+from kinformer.core.checks import at_least, one_of, whole, within
 from kinformer.core.choice import choice
 from kinformer.core.read import precise
 from kinformer.core.vectors import unit
@@ -39,7 +39,7 @@ class Centroids(nn.Module):
         super().__init__()
         at_least("clusters", clusters, 1)
         self.decay, self.update = within("decay", decay, 0, 1), one_of("update", update, Update)
-        draw = torch.Generator().manual_seed(seed)
+        draw = torch.Generator().manual_seed(whole("seed", seed))
         self.register_buffer("mu", unit(torch.randn(heads, clusters, k_dim, generator=draw)))
 
     def similar(self, x: Float[Tensor, "B G T K"]) -> Float[Tensor, "B H T C"]:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from kinformer.core.heads import Sizes
 from kinformer.core.layer import Context
 from kinformer.core.request import Request
 from kinformer.core.score import Score
@@ -111,12 +112,22 @@ def no_additions(part: object, ctx: Context, sets: str) -> None:
 
 
 def made_for(part: object, x: Float[Tensor, "B G T K"], heads: int, k_dim: int) -> None:
-    """ValueError for queries or keys that are not of the sizes a part was made for."""
+    """ValueError for keys, whose heads may be fewer, or queries that are not of the sizes a part was made for."""
     if not x.shape[1] or heads % x.shape[1] or k_dim != x.shape[3]:
-        raise ValueError(
-            f"{type(part).__name__} was made for {heads} heads of width {k_dim} and got {x.shape[1]} of width "
-            f"{x.shape[3]}; make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
-        )
+        raise ValueError(_unfit(part, heads, k_dim, x.shape[1], x.shape[3]))
+
+
+def made_for_layer(part: object, sizes: Sizes, heads: int, k_dim: int) -> None:
+    """ValueError for a layer that is not of the sizes a part was made for."""
+    if (sizes.heads, sizes.k_dim) != (heads, k_dim):
+        raise ValueError(_unfit(part, heads, k_dim, sizes.heads, sizes.k_dim))
+
+
+def _unfit(part: object, heads: int, k_dim: int, got: int, width: int) -> str:
+    return (
+        f"{type(part).__name__} was made for {heads} heads of width {k_dim} and got {got} of width {width}; "
+        f"make it with heads={got}, k_dim={width}"
+    )
 
 
 def groups_of(request: Request, tag: str) -> tuple[Int[Tensor, "B H T R"], Int[Tensor, "B H S R"]]:

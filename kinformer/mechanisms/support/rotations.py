@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, whole
 from kinformer.core.read import precise
 
 
@@ -48,7 +48,7 @@ class Rotations(nn.Module):
         super().__init__()
         if at_least("buckets", buckets, 2) % 2:
             raise ValueError(f"buckets={buckets}: a rotation and its negative make one each; give an even number")
-        self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), seed
+        self.redraw, self.seed = None if redraw is None else at_least("redraw", redraw, 1), whole("seed", seed)
         self._rounds = at_least("rounds", rounds, 1)
         self._eval_rounds = None if eval_rounds is None else at_least("eval_rounds", eval_rounds, 1)
         self.register_buffer("r", drawn((heads, k_dim, rounds, buckets // 2), seed))
