@@ -18,9 +18,11 @@ from kinformer.core.request import Request
 
 
 class Ramp(Masking):
-    """A soft window: m(x) = clamp((ramp + z - x) / ramp, 0, 1); subclasses give the span z.
+    """A soft window: m(x) = clamp((ramp + z - x) / ramp, 0, 1), and 0 beyond `longest`; subclasses give the span z.
 
-    longest: the largest span, in positions. `Restricted` reads no further; other mechanisms want `Band(longest)`.
+    longest: the largest span, in positions; no key further away is read, also where the ramp would end beyond it, as in
+        the published code. `Restricted` keeps no further ones; other mechanisms that want to keep fewer take
+        `Band(longest)` into their pattern.
     ramp: the width of the soft edge, in positions; 32 in the paper.
     nearest, itself: see `Masking`.
     """
@@ -40,16 +42,18 @@ class Ramp(Masking):
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
         z = self.spans(piece.queries.sides)
         of_heads(f"spans of {z.shape[1]} heads", z.shape[1], piece)
-        return ((self.ramp + z.expand(piece.queries.q.shape[:3])[b, h, i] - x) / self.ramp).clamp(0, 1)
+        m = ((self.ramp + z.expand(piece.queries.q.shape[:3])[b, h, i] - x) / self.ramp).clamp(0, 1)
+        return torch.where(x <= self.longest - self.nearest, m, 0.0)  # else the ramp of a long span went beyond `reach`
 
 
 class AdaptiveSpan(Ramp):
-    """A learned span z_h = longest * span_h for each head: long rows at the price of the few heads that look far.
+    """A learned span z_h = longest * span_h for each head: few heads look far, and the furthest decides what is kept.
 
     `span` is learned in [0, 1], as in the published code: a step of the optimiser moves z by its rate times `longest`,
-    where a span in positions would hardly move. It is clamped after each step. Give it to `Restricted`, which reads and
-    keeps no key beyond what the longest span of the layer still needs, with `penalties={"span": 2e-6}` in the model
-    (the authors' scripts have 5e-7 to 2e-6): aux "span" is the mean of z over heads, in positions. The paper and its
+    where a span in positions would hardly move. It is clamped after each step. Give it to `Restricted`, which keeps no
+    key beyond what the longest span of the layer still needs (the read itself is dense for now), with
+    `penalties={"span": 2e-6}` in the model (the authors' scripts have 5e-7 to 2e-6): aux "span" is the mean of z over
+    heads, in positions. The paper and its
     code read positions before the query only: `itself=False`. The paper's x is i - j; the code's is i - j - 1,
     `nearest=1`, and it adds 1e-8 to the normaliser, which is left out here.
 

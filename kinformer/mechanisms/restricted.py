@@ -17,11 +17,12 @@ from kinformer.patterns.causal import Causal
 
 
 class Restricted(Keyed):
-    """softmax(scale q.k + bias) v with its weights times m(x) and renormalised, at the cost of what m still lets in.
+    """softmax(scale q.k + bias) v with its weights times m(x) and renormalised; keys that m leaves out are not kept.
 
     Choose it for learned spans: `Softmax(pattern, span)` computes the same numbers, but this reads the pattern and
-    `Band(mask.reach)`, so that a learned span which got shorter needs fewer keys, a smaller cache, and less of a
-    memory of hidden states: `Hidden(length, mechanism.back)` follows it.
+    `Band(mask.reach)`, so that a learned span which got shorter needs a smaller cache, and less of a memory of hidden
+    states: `Hidden(length, mechanism.back)` follows it. What is saved is what is kept; a read of the keys that are
+    there is dense for now, whatever the span.
 
     pattern: which keys may be read at all, such as `Causal()`.
     mask: the masking function, such as `AdaptiveSpan(heads, 1024)`.

@@ -209,7 +209,7 @@ def test_two_dynamic_spans_are_told_apart_by_their_place(float64: None) -> None:
     for n, longest in enumerate((3, 6)):
         torch.testing.assert_close(out.aux[f"{n}.span"], longest * z[n].mean(1), rtol=0, atol=1e-12)
     queries, keys = layer.projection(x, pos, x, pos)
-    both = [Softmax(Causal(), Fixed(longest * z[n], 2.0)) for n, longest in enumerate((3, 6))]
+    both = [Softmax(Causal(), Fixed(longest, longest * z[n], 2.0)) for n, longest in enumerate((3, 6))]
     q = {"q_pos": POS, "k_pos": POS, "pattern": Causal()}
     want = attend(queries.q, keys.k, keys.v, **q, bias=Plus(*(m.bias for m in both))).y
     torch.testing.assert_close(out.y, want.transpose(1, 2).flatten(2), rtol=0, atol=1e-12)
@@ -218,8 +218,8 @@ def test_two_dynamic_spans_are_told_apart_by_their_place(float64: None) -> None:
 class Fixed(Ramp):
     """Spans that are given."""
 
-    def __init__(self, z: Tensor, ramp: float):
-        super().__init__(99, ramp=ramp)
+    def __init__(self, longest: int, z: Tensor, ramp: float):
+        super().__init__(longest, ramp=ramp)
         self.z = z
 
     def spans(self, sides: Mapping[str, Tensor]) -> Tensor:
@@ -265,7 +265,7 @@ def test_without_a_short_span_nothing_is_changed(float64: None) -> None:
     """m = 1 within z: a span as long as the row is plain attention."""
     q, k, v = torch.randn(3, 2, 2, 9, 4)
     pair = {"q_pos": POS, "k_pos": POS, "pattern": Causal()}
-    assert torch.equal(attend(q, k, v, **pair, bias=spans(9.0, 9.0)).y, attend(q, k, v, **pair).y)
+    assert torch.equal(attend(q, k, v, **pair, bias=spans(9.0, 9.0, longest=9)).y, attend(q, k, v, **pair).y)
 
 
 def test_a_step_moves_a_span_by_a_part_of_the_longest(float64: None) -> None:
@@ -300,3 +300,17 @@ def test_weights_that_are_loaded_bring_their_reach() -> None:
     short, other = AdaptiveSpan(2, 100, step=1, start=3.0), AdaptiveSpan(2, 100, step=1, start=60.0)
     other.load_state_dict(short.state_dict())
     assert other.reach == short.reach == 34
+
+
+@pytest.mark.parametrize("nearest", [0, 1])
+def test_no_key_beyond_the_longest_span_is_read_whatever_the_ramp(nearest: int, float64: None) -> None:
+    """Where z + ramp was above `longest`, Softmax used to read on: what `Restricted` does not keep."""
+    bias = spans(4.0, 1.0, 2.0, longest=4, nearest=nearest)
+    bias.look()
+    q, k, v = torch.randn(3, 2, 3, 9, 4)
+    free, kept = (
+        attend(q, k, v, q_pos=POS, k_pos=POS, pattern=pattern, bias=bias).y
+        for pattern in (Causal(), Causal() & Band(int(bias.reach)))
+    )
+    assert torch.allclose(free, kept, atol=1e-12)
+    assert torch.allclose(free, naive(q, k, v, bias.spans({}).detach().expand(2, 3, 9), bias), atol=1e-12)
