@@ -17,6 +17,7 @@ from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory, of_own_segment
+from kinformer.core.pattern import Pattern
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import Read, merge
 from kinformer.execute import attend
@@ -37,8 +38,8 @@ class Attention(Layer):
     aggregation: heads into one vector; a matrix unless given.
     cross: read `ctx.source`. A call with a source projects it into the state, later calls without one read it there.
 
-    Errors: ValueError for parts of the wrong kind, and for a memory that keeps other keys than the mechanism reads.
-    Source: Vaswani et al., 2017, arXiv:1706.03762.
+    Errors: ValueError for parts of the wrong kind, and for a memory that keeps other keys than the mechanism reads,
+    also where one of them was changed later. Source: Vaswani et al., 2017, arXiv:1706.03762.
     """
 
     def __init__(
@@ -65,10 +66,12 @@ class Attention(Layer):
         self.side = _matrix(projection, self.sides, sizes.heads)
         self.key_side = _matrix(projection, self.key_sides, sizes.key_heads)
         self.wants, self.sends = mechanism.wants, mechanism.sends
+        self._agreed = _said(memory, mechanism)
         self._merges = isinstance(mechanism, Keyed) and mechanism.merges and mechanism.lse
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         new = room(self, batch, length, dtype, device)
+        self._agree()
         if self.memory is not None and (self.training or not self.memory.cached):
             return self.memory.start(new, self.d)
         return self.mechanism.start(new, self.sizes)
@@ -123,6 +126,8 @@ class Attention(Layer):
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
         new = room(self, len(x), x.shape[1], x.dtype, x.device)
+        if state is None:
+            self._agree()
         old = memory.fresh(new, self.d, ctx) if state is None else state
         if torch.compiler.is_compiling() and memory.cached and self._merges:
             out = self._read_uncut(memory, x, old, ctx)
@@ -156,6 +161,15 @@ class Attention(Layer):
         y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
         return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
 
+    def _agree(self) -> None:
+        """ValueError where a memory or a pattern was changed after the layer was built and they no longer agree."""
+        if self.memory is None or torch.compiler.is_compiling():
+            return
+        said = _said(self.memory, self.mechanism)
+        if said != self._agreed:
+            _check_memory(self.memory, self.mechanism, self.projection, self.cross)
+            self._agreed = said
+
     def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
         by_head = ctx.by_head if pos is ctx.pos else ctx.memo.get(lambda: pos[:, None], "by head", pos)
         return self._dressed(self.projection.keys(source, pos), source, by_head)
@@ -185,6 +199,11 @@ def _check_memory(memory: Memory, mechanism: Mechanism, projection: Projection, 
             f"a memory cuts rows, and {type(mechanism).__name__} sends up {min(mechanism.sends)!r} of whole rows"
         )
     memory.agree(mechanism.pattern, projection.heads)
+
+
+def _said(memory: Memory | None, mechanism: Mechanism) -> tuple[Pattern, Pattern] | None:
+    """What a memory keeps and what a mechanism reads."""
+    return (memory.reads, mechanism.pattern) if memory is not None and isinstance(mechanism, Keyed) else None
 
 
 def _matrix(projection: Projection, sides: Mapping[str, Side], heads: int) -> nn.Linear | None:

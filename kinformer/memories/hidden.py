@@ -31,10 +31,12 @@ class Hidden(Memory):
     cut, whoever else is in the batch. `Causal() & Band(n)` with n <= memory reads equally many keys everywhere instead.
 
     length: tokens of a segment.
-    memory: tokens before it that are kept. It is no weight: set it to another number at any time. A function of none
-        where the number changes by itself, as the reach of a learned span does.
+    memory: tokens before it that are kept. It is no weight: for another number change the layer's pattern too, or build
+        a layer with another memory and load the weights. A function of none where the number changes by itself, as the
+        reach of a learned span does.
 
-    Errors: ValueError for a segment without a token and for a memory below 0. Source: Dai et al., 2019,
+    Errors: ValueError for a segment without a token, for a memory below 0, and where a layer's pattern reads more than
+    is kept, when the layer is built or, if one of them changed since, begins a row. Source: Dai et al., 2019,
     arXiv:1901.02860, section 3.2.
     """
 

@@ -263,3 +263,17 @@ def test_a_pattern_that_reads_more_than_is_kept_is_refused(pattern: Pattern) -> 
 )
 def test_a_pattern_within_the_memory_is_fine(pattern: Pattern) -> None:
     Attention(QKV(D, 2), Softmax(pattern), memory=Hidden(32, 32))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_memory_that_was_made_shorter_than_the_pattern_wants_is_refused_when_a_row_begins(training: bool) -> None:
+    """Training used to read less than decoding from then on."""
+    layer, x = attention(4, 6).train(training), torch.randn(1, 3, D)
+    layer.memory.memory = 2
+    with pytest.raises(ValueError, match=r"reads keys that the memory does not keep; give it Causal\(\) & Segment"):
+        layer.start(1, 8)
+    if training:
+        with pytest.raises(ValueError, match="reads keys that the memory does not keep"):
+            layer(x)
+    layer.mechanism.pattern = Causal() & Segment(4, 2)
+    layer(x, layer.start(1, 8), Context(torch.arange(3)[None], run=True))
