@@ -1,5 +1,6 @@
 """GlobalNodes: learned tokens before a text, outside of it."""
 
+from dataclasses import fields
 from functools import reduce
 from typing import NoReturn
 
@@ -32,8 +33,9 @@ class GlobalNodes(Layer):
     layer: what reads both.
     n: how many nodes there are.
 
-    Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2 (extended construction);
-    "external-node" global attention in Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+    Errors: NoState from `start`; ValueError for a `Pieces` inside anything but `&`. Source: Zaheer et al., 2020,
+    arXiv:2007.14062, section 2 (extended construction); "external-node" global attention in Lin et al., 2021,
+    arXiv:2106.04554, section 4.1.1.
     """
 
     def __init__(self, layer: Layer, n: int):
@@ -77,12 +79,24 @@ class GlobalNodes(Layer):
         if isinstance(only, And):
             return reduce(And, map(self._limits, (only.left, only.right)))
         if not isinstance(only, Pieces):
+            if _holds_pieces(only):
+                raise ValueError(
+                    f"ctx.only={only} has Pieces inside, whose directions would be lost; join them to the rest with &"
+                )
             return Pieces(self.n, l2g=NONE, l2l=only)
         if only.n != self.n:
             raise ValueError(
                 f"ctx.only={only} is of {only.n} global tokens, and there are {self.n}; give Pieces that n"
             )
         return only
+
+
+def _holds_pieces(pattern: Pattern) -> bool:
+    if isinstance(pattern, Pieces):
+        return True
+    values = [getattr(pattern, field.name) for field in fields(pattern)]
+    inside = [one for value in values for one in (value if isinstance(value, tuple) else (value,))]
+    return any(isinstance(one, Pattern) and _holds_pieces(one) for one in inside)
 
 
 def _example() -> GlobalNodes:

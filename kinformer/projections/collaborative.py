@@ -33,7 +33,7 @@ class Collaborative(Projection):
     bias: whether values have a bias; the layer's output matrix then has one too.
 
     The mechanism must keep its default scale, 1 / sqrt of the width of a key. Errors: ValueError for sizes that do not
-    divide. Source: Cordonnier et al., 2020, arXiv:2006.16362.
+    divide, and for "concatenated" with fewer columns than heads. Source: Cordonnier et al., 2020, arXiv:2006.16362.
     """
 
     def __init__(
@@ -126,13 +126,17 @@ def _started(heads: int, shared: int, mixing: Mixing) -> Float[Tensor, "H shared
         return torch.randn(heads, shared) * 0.2
     if mixing == "ones":
         return torch.ones(heads, shared)
+    if shared < heads:
+        raise ValueError(
+            f"shared={shared} is too few for {heads} heads with columns of their own; give {heads} at least"
+        )
     return _blocks(heads, shared)
 
 
 def _blocks(heads: int, shared: int) -> Float[Tensor, "H shared"]:
-    """A run of columns for each head, the last one shorter where they do not divide."""
-    run = -(-shared // heads)
-    return (torch.arange(shared) // run == torch.arange(heads)[:, None]).to(torch.get_default_dtype())
+    """A run of columns for each head, some one longer than others where they do not divide."""
+    own = torch.arange(shared) * heads // shared
+    return (own == torch.arange(heads)[:, None]).to(torch.get_default_dtype())
 
 
 def _factors(

@@ -102,3 +102,11 @@ def test_what_a_batch_adds_stays() -> None:
     made, at = GlobalEnds(Attention(QKV(D, 2), Softmax(Band(0))), 1), torch.arange(LENGTH)
     found = moves(made, Context(at[None], also=Tokens(2)))
     assert torch.equal(found, (at[:, None] == at) | (at < 2) | (at == LENGTH - 1) | (at == LENGTH - 1)[:, None])
+
+
+@pytest.mark.parametrize("join", [lambda p: p | Document(IDS), lambda p: ~p, lambda p: Band(3) & (p | Band(1))])
+def test_pieces_whose_directions_would_be_lost_are_refused(join) -> None:  # type: ignore[no-untyped-def]
+    only, at = join(Pieces(N, l2l=Document(IDS))), torch.arange(LENGTH)[None]
+    with pytest.raises(ValueError, match="has Pieces inside.*join them to the rest with &"):
+        nodes()(torch.randn(1, LENGTH, D), None, Context(at, only=only))
+    nodes()(torch.randn(1, LENGTH, D), None, Context(at, only=Pieces(N) & Document(IDS)))

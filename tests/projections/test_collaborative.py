@@ -110,6 +110,9 @@ def unchecked(**keywords: object) -> None:
 REFUSED = {
     "d=10 does not split into heads=4": lambda: Collaborative(10, 4),
     "shared=0": lambda: Collaborative(8, 2, shared=0),
+    "shared=3 is too few for 4 heads with columns of their own; give 4": lambda: Collaborative(
+        8, 4, shared=3, mixing="concatenated"
+    ),
     "mixing='random' is not known": lambda: unchecked(mixing="random"),
     "scale='d' is not known": lambda: unchecked(scale="d"),
     "a QKV with a rotation": lambda: Collaborative.of(QKV(8, 2, rotation=Rotary(4))),
@@ -124,3 +127,11 @@ REFUSED = {
 def test_what_cannot_be_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=f"^{text}"):
         REFUSED[text]()
+
+
+@pytest.mark.parametrize(("heads", "shared"), [(4, 6), (3, 7), (4, 4), (2, 8), (5, 6)])
+def test_concatenated_gives_every_head_columns_of_its_own(heads: int, shared: int) -> None:
+    """With 6 columns the last of 4 heads used to have none, and to read every key alike."""
+    own = Collaborative(heads, heads, shared=shared, mixing="concatenated").mixing.detach()
+    assert (own.sum(0) == 1).all()
+    assert set(own.sum(1).tolist()) <= {shared // heads, -(-shared // heads)}
