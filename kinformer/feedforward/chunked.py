@@ -8,6 +8,7 @@ from kinformer.core.checks import a_part, at_least
 from kinformer.core.choice import recomputed
 from kinformer.core.collected import concatenated
 from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.mechanism import NoState
 from kinformer.core.state import leaves
 
 
@@ -20,15 +21,19 @@ class Chunked(Layer):
     layer: what is read in pieces, such as `MLP(d)`.
     size: tokens of a piece.
 
-    Errors: ValueError for a layer that has a state, which reads tokens together, or that sends something up.
-    Source: Kitaev et al., 2020, arXiv:2001.04451, section 3 ("Chunking").
+    Errors: ValueError for a layer that reads tokens together, with a state or a whole row at once, or that sends
+    something up. Source: Kitaev et al., 2020, arXiv:2001.04451, section 3 ("Chunking").
     """
 
     def __init__(self, layer: Layer, size: int):
         super().__init__()
         a_part("layer", layer, Layer, "one, such as MLP(d)")
         name = type(layer).__name__
-        if leaves(layer.start(1, 1)):
+        try:
+            alone = not leaves(layer.start(1, 1))
+        except NoState:
+            raise ValueError(f"{name} reads a whole row at once and cannot be chunked; give an MLP") from None
+        if not alone:
             raise ValueError(f"{name} has a state, so it reads tokens together and cannot be chunked; give an MLP")
         if layer.sends:
             raise ValueError(f"{name} sends {min(layer.sends)!r} up, which is of a whole row; give an MLP")

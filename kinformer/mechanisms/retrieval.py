@@ -52,17 +52,16 @@ class Retrieval(Keyed):
     k: how many of them a query reads.
     bias: a change of the near scores.
     cache: tokens before the segment that are read whole.
-    near: what is read whole, in place of the segment and its cache: the paper's sliding window of w tokens is
-        `Causal() & Band(w)`, that of its code, without the query's own, `Band(w, -1)`.
+    near: what is read whole, in place of the segment and its cache (then no `cache=`): the paper's sliding window of w
+        tokens is `Causal() & Band(w)`, that of its code, without the query's own, `Band(w, -1)`.
     apart: True searches only keys that are not read whole, `memory` of them before the cache.
     combine: "gate", the paper's; "joint", as in later code, is one softmax over both, whose lse can be merged: each key
         is read once, as with `apart`.
     eps: added to |x|^2.
     impl: the executor of the near read by name; "auto" takes the cheapest.
 
-    Errors: ValueError for other heads than it was made for, for a `near` that reads ahead or without end, and for
-    cross-attention. Source: Wu et al., 2022,
-    arXiv:2203.08913, section 3.
+    Errors: ValueError for other heads than it was made for, for a `near` that reads ahead or without end, for a
+    `cache` beside it, and for cross-attention. Source: Wu et al., 2022, arXiv:2203.08913, section 3.
     """
 
     def __init__(
@@ -85,6 +84,8 @@ class Retrieval(Keyed):
             raise ValueError(f"k={k}: retrieve at least one key, or use Softmax(Causal() & Segment({length}, {cache}))")
         self.length, self.own = at_least("length", length, 1), Segment(length, 0)
         self.near = Causal() & Segment(length, at_least("cache", cache, 0)) if near is None else a_pattern("near", near)
+        if near is not None and cache:
+            raise ValueError(f"cache={cache} and near={near} both say what is read whole; give one of the two")
         back, ahead = (cache, 0) if near is None else self.near.reach()
         if back == torch.inf or ahead > 0:
             raise ValueError(

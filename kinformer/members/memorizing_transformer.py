@@ -36,11 +36,12 @@ def memorizing_transformer(
 ) -> LM:
     """Memorizing Transformer (Wu et al., 2022, arXiv:2203.08913): a layer near the top with a long memory.
 
-    Choose it for text that repeats itself over long distances. Every layer reads a sliding window of `segment` tokens,
-    as in the paper, or with `local="segments"` its segment and all of the one before, with T5's biases of distance; the
-    layer three quarters up also the `k` best of the `memory` keys before its segment.
-    `memory` is no part of the weights: a trained model's go into a member with a larger one. It trains on consecutive
-    text, its state carried on: random windows would leave the memory empty.
+    Choose it for text that repeats itself over long distances. Every layer reads its own token and the `segment` before
+    it, the paper's sliding window, or with `local="segments"` its segment and all of the one before, with T5's biases
+    of distance; the layer three quarters up also the `k` best of the `memory` keys before its segment. `memory` is no
+    part of the weights: a trained model's go into a member with a larger one. It trains on consecutive
+    text, its state carried on: random windows would leave the memory empty. `dropout`
+    reaches the attention weights of all layers but the one with the memory, which drops none.
     """
     sliding = one_of("local", local, Local) == "window"
     near = Causal() & (Band(segment) if sliding else Segment(segment, segment))

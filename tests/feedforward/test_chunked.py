@@ -9,8 +9,10 @@ from kinformer.core.choice import choice
 from kinformer.core.layer import Context, Layer, Out, PerPair, PerToken, State, Want
 from kinformer.feedforward.chunked import Chunked
 from kinformer.feedforward.mlp import MLP
+from kinformer.feedforward.separable_conv import SeparableConv
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
 from tests.unhooked import unhooked
 
@@ -58,6 +60,9 @@ def test_dropout_is_the_same_in_the_backward(float64: None) -> None:
 def test_what_reads_tokens_together_is_refused() -> None:
     with pytest.raises(ValueError, match="Attention has a state.*give an MLP"):
         Chunked(Attention(QKV(8, 2), Softmax(Causal())), 4)
+    for whole in (SeparableConv(16, causal=False), Attention(QKV(8, 2), Softmax(Full()))):
+        with pytest.raises(ValueError, match="reads a whole row at once and cannot be chunked; give an MLP"):
+            Chunked(whole, 4)
     with pytest.raises(ValueError, match="size=0"):
         Chunked(MLP(8), 0)
     with pytest.raises(ValueError, match="Reader sends 'seen' up, which is of a whole row"):

@@ -66,7 +66,8 @@ def test_it_is_its_equation(groups, length, memory, cache, k, window, combine):
     Apart from what is near, where that is wanted or one softmax reads both.
     """
     way = {"combine": "joint" if combine == "joint" else "gate", "apart": combine == "apart"}
-    mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), cache=cache, near=window, **way))
+    whole = {"cache": cache} if window is None else {"near": window}
+    mechanism = shaken(Retrieval(H, length, memory, k, T5(H, 4, 6), **whole, **way))
     cache = cache if window is None else int(window.reach()[0])
     mechanism.head_scale.data[0] = -1.5
     q, keys, v = inputs(groups)
@@ -238,6 +239,10 @@ def unchecked(kind, *args, **keywords):
         (lambda: Retrieval(2, 0, 8), "length=0: give a whole number of at least 1"),
         (lambda: Retrieval(2, 4, 8, near=Causal()), r"near=Causal\(\) reads ahead or without end; give a window"),
         (lambda: Retrieval(2, 4, 8, near=Band(2)), r"near=Band.* reads ahead or without end; give a window"),
+        (
+            lambda: Retrieval(2, 4, 8, cache=3, near=Causal() & Band(5)),
+            "cache=3 and near=.* both say what is read whole; give one of the two",
+        ),
         (lambda: Retrieval(2, 4, -1), "memory=-1: give a whole number of at least 0"),
     ],
 )
