@@ -45,7 +45,8 @@ def bigbird(
     form: "itc": the first and the last block of a text are global. "etc": `nodes` learned tokens outside the text are.
     block: positions of a block; the paper's 64 for rows of 4,096, as many blocks as 16 make of 1,024.
     window: blocks read on either side of the own one; the paper's three blocks are 1.
-    keys: random blocks that a block draws, none of them read anyway; 0 for none.
+    keys: random blocks that a block draws; 0 for none. None of them is read anyway, but with "published" a draw may be
+        the last block, which is global, or fall behind the end of a text.
     draw: "past": a block draws from those before it, and who is drawn reads back, so that the set is the same at every
         length. "published": each block draws from the first 16 blocks, as the authors' code does. Both are made of
         layer, head and block by arithmetic, so a checkpoint keeps them.

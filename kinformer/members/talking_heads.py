@@ -38,7 +38,8 @@ def talking_heads(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    between, values = softmax_heads or heads, value_heads or heads
+    between = heads if softmax_heads is None else softmax_heads
+    values = heads if value_heads is None else value_heads
     v_dim = multiple("d", d, "value_heads", values) // values
 
     def block() -> PreNorm:

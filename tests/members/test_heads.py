@@ -82,3 +82,9 @@ def test_multi_query_knows_order_as_told() -> None:
     narrow = multi_query(**{**SIZES, "depth": 1}, pattern="Causal() & Band(2)").eval()
     other = torch.cat([(tokens[:, :1] + 1) % 11, tokens[:, 1:]], 1)
     assert torch.equal(narrow.logits(tokens).y[0, 3:], narrow.logits(other).y[0, 3:])
+
+
+@pytest.mark.parametrize("name", ["softmax_heads", "value_heads"])
+def test_no_heads_at_all_are_not_taken_for_the_default(name: str) -> None:
+    with pytest.raises(ValueError, match="=0: give a whole number of at least 1"):
+        talking_heads(d=16, depth=1, heads=2, length=8, vocab=11, **{name: 0})

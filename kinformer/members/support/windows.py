@@ -21,7 +21,10 @@ def growing(window: int | tuple[int, ...], top: int | None, depth: int, least: i
     if top is None:
         return by_layer("window", window, depth, least)
     if isinstance(window, tuple):
-        raise ValueError(f"window={window} names every layer's and top={top} the highest one's; give one of the two")
+        raise ValueError(
+            f"window={window} names every layer's and top={top} the highest one's; give one of the two, "
+            "add top=none for the first"
+        )
     at_least("window", window, max(least, 1))
     ratio = at_least("top", top, max(least, 1)) / window
     return tuple(round(window * ratio ** (n / max(depth - 1, 1))) for n in range(depth))
@@ -29,7 +32,7 @@ def growing(window: int | tuple[int, ...], top: int | None, depth: int, least: i
 
 def near(window: int, dilation: int, heads: int, dilated: int) -> Pattern:
     """A window on either side; with a dilation, the first `dilated` heads see that much further with as many keys."""
-    if dilation == 1 or at_least("dilated", dilated, 0) == 0:
+    if at_least("dilated", dilated, 0) == 0 or dilation == 1:
         return Band(window)
     within("dilated", dilated, 0, heads)
     return Heads(*[Dilated(window, dilation)] * dilated, *[Band(window)] * (heads - dilated))
