@@ -84,8 +84,8 @@ def unhooked() -> Iterator[Unhooked]:
 def cases() -> Iterator[tuple[str, Judged]]:
     """Each law that speaks of an example, and the example.
 
-    Of each part the first example is asked, of a file the first is compiled. All are asked of patterns, which are cheap,
-    and in the long run.
+    Of each part the first example is asked, of a file the first is compiled. All are asked of patterns, which are
+    cheap, and in the long run.
     """
     parts: set[tuple[str, str]] = set()
     compiled: set[str] = set()
