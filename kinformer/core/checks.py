@@ -89,6 +89,11 @@ def multiple(name: str, value: int, of: str, size: int) -> int:
     return value
 
 
+def head_width(d: int, heads: int, head_dim: int | None = None) -> int:
+    """The width of a head: d / heads unless given."""
+    return multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
+
+
 def a_pattern(name: str, value: Any) -> Any:
     """A Pattern: which keys may be read."""
     from kinformer.core.pattern import Pattern

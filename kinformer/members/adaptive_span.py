@@ -6,7 +6,7 @@ from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
 from kinformer.biases.relative import Relative
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import multiple, one_of
+from kinformer.core.checks import head_width, one_of
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -41,7 +41,7 @@ def adaptive_span(
     and token and keep all `longest`. As in the paper a token reads those before it, by a table of distances that all
     layers share, and not `itself`; blocks are post-norm and the head has its own matrix, as in the published code.
     """
-    width = multiple("d", d, "heads", heads) // heads if head_dim is None else head_dim
+    width = head_width(d, heads, head_dim)
     table = Relative(width, longest, values=False)
     one_of("spans", spans, Spans)
 

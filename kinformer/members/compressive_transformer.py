@@ -5,7 +5,7 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import multiple, one_of
+from kinformer.core.checks import head_width, one_of
 from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -48,7 +48,7 @@ def compressive_transformer(
     compressions that learn, "conv" and "dilated". Distances to compressed states `count` slots, as in the paper, or
     their tokens, which lets documents be kept apart in a row.
     """
-    width = multiple("d", d, "heads", heads) // heads if head_dim is None else head_dim
+    width = head_width(d, heads, head_dim)
     first = TransformerXL(heads, width, d)
     biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v) for _ in range(depth - 1))]
     ways = {

@@ -8,7 +8,7 @@ from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.biases.etc_labels import ETCLabels
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import multiple
+from kinformer.core.checks import head_width
 from kinformer.core.mechanism import Mechanism
 from kinformer.data.segments import segments
 from kinformer.depth.global_tokens import GlobalTokens
@@ -59,7 +59,7 @@ def etc(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    pattern, width = Band(radius) | Tokens(tokens), multiple("d", d, "heads", heads) // heads
+    pattern, width = Band(radius) | Tokens(tokens), head_width(d, heads)
 
     def mechanism() -> Mechanism:
         labels = ETCLabels(heads, width, tokens, clip, order=order)

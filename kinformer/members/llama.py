@@ -2,7 +2,7 @@
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import multiple
+from kinformer.core.checks import head_width
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import GatedMLP
@@ -28,7 +28,7 @@ def llama(
     """
 
     def block() -> PreNorm:
-        rotation = Rotary(multiple("d", d, "heads", heads) // heads, base=base, pairs="half")
+        rotation = Rotary(head_width(d, heads), base=base, pairs="half")
         projection = QKV(d, heads, key_heads=key_heads, rotation=rotation, bias=False)
         attention = Attention(projection, Softmax(Causal(), lse=False))
         return PreNorm(attention, GatedMLP(d, hidden), norm=RMSNorm)

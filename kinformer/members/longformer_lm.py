@@ -3,7 +3,7 @@
 from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import multiple
+from kinformer.core.checks import head_width
 from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -39,7 +39,7 @@ def longformer_lm(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = multiple("d", d, "heads", heads) // heads
+    width = head_width(d, heads)
     sizes, gaps = growing(window, top, depth, 1), by_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PreNorm:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import multiple
+from kinformer.core.checks import head_width
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
@@ -55,7 +55,7 @@ def performer(
     eps: added to features; 1e-6 for estimates of softmax and 1e-3 for other kernels unless given, as in authors' code.
     form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper has both.
     """
-    width = multiple("d", d, "heads", heads) // heads
+    width = head_width(d, heads)
     anew = None if lanes else redraw
 
     def features_of(n: int) -> FeatureMap:

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.attention import Attention
-from kinformer.core.checks import at_least, multiple, one_of
+from kinformer.core.checks import head_width, one_of
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.doubled import Doubled
@@ -64,7 +64,7 @@ def reformer(
     head_dim: the width of a head, d / heads unless given.
     """
     one_of("halves", halves, Halves)
-    wide = multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
+    wide = head_width(d, heads, head_dim)
 
     def lsh(seed: int) -> Mechanism:
         if chunk is None:

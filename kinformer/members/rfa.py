@@ -2,7 +2,7 @@
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import multiple
+from kinformer.core.checks import head_width
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -37,7 +37,7 @@ def rfa(
     tau: divides the directions: the temperature at the start, which each head then learns.
     """
 
-    width = multiple("d", d, "heads", heads) // heads
+    width = head_width(d, heads)
 
     def block(seed: int) -> PreNorm:
         map = RandomFourier(heads, width, features, tau=tau, redraw=None if lanes else redraw, seed=seed)

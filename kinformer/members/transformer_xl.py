@@ -3,7 +3,7 @@
 from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import a_flag, at_least, multiple
+from kinformer.core.checks import a_flag, at_least, head_width
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -39,7 +39,7 @@ def transformer_xl(
     Embeddings start as in the authors' code, with a deviation of 0.02, and are read times sqrt(d): in a post-norm stack
     a token's own logit starts at about d times that deviation.
     """
-    width = multiple("d", d, "heads", heads) // heads if head_dim is None else head_dim
+    width = head_width(d, heads, head_dim)
     first = TransformerXL(heads, width, d, clamp=clamp)
     biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v, clamp=clamp) for _ in range(depth - 1))]
     if a_flag("same_length", same_length):

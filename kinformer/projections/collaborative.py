@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least, multiple, one_of
+from kinformer.core.checks import a_flag, at_least, head_width, one_of
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 from kinformer.projections.qkv import QKV
@@ -51,7 +51,7 @@ class Collaborative(Projection):
         super().__init__()
         self.d, self.heads, self.key_heads = at_least("d", d, 1), at_least("heads", heads, 1), 1
         self.shared = d if shared is None else at_least("shared", shared, 1)
-        self.v_dim = multiple("d", d, "heads", heads) // heads if v_dim is None else at_least("v_dim", v_dim, 1)
+        self.v_dim = head_width(d, heads) if v_dim is None else at_least("v_dim", v_dim, 1)
         self.scale, self.bias = one_of("scale", scale, Scale), a_flag("bias", bias)
         # the score of a key alone, one number per head, rides behind it; each head's query picks its own
         self.k_dim = self.shared + (heads if a_flag("content", content) else 0)

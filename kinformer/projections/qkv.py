@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_part, at_least, multiple, one_of
+from kinformer.core.checks import a_flag, a_part, at_least, head_width, multiple, one_of
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.position import Rotation
 from kinformer.core.projection import Projection, by_head
@@ -45,8 +45,7 @@ class QKV(Projection):
         self.key_heads = heads if key_heads is None else key_heads
         multiple("heads", heads, "key_heads", self.key_heads)
         self.values = self.key_heads if value_heads is None else at_least("value_heads", value_heads, 1)
-        head_dim = multiple("d", d, "heads", heads) // heads if head_dim is None else head_dim
-        self.k_dim = at_least("head_dim", head_dim, 1)
+        self.k_dim = head_width(d, heads, head_dim)
         self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
         self.bias = a_flag("bias", bias)
         self.rotation = (

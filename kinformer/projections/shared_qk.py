@@ -5,7 +5,7 @@ import math
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least, multiple, within
+from kinformer.core.checks import a_flag, at_least, head_width, within
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.vectors import unit
@@ -42,8 +42,7 @@ class SharedQK(Projection):
         super().__init__()
         self.d = at_least("d", d, 1)
         self.heads = self.key_heads = at_least("heads", heads, 1)
-        width = multiple("d", d, "heads", heads) // heads if head_dim is None else at_least("head_dim", head_dim, 1)
-        self.k_dim = self.v_dim = width
+        self.k_dim = self.v_dim = width = head_width(d, heads, head_dim)
         self.bias, self.eps, self.unit = bias, within("eps", eps, 0, math.inf), a_flag("unit", unit)
         self.qk = nn.Linear(d, heads * width, bias=bias)
         self.v = nn.Linear(d, heads * width, bias=bias)

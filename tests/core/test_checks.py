@@ -34,6 +34,13 @@ GOOD = [
 ]
 
 
+def test_a_head_is_as_wide_as_said_or_a_share_of_d() -> None:
+    assert (checks.head_width(12, 4), checks.head_width(12, 5, 7)) == (3, 7)
+    for arguments, name in (((12, 5), "d=12"), ((12, 0), "heads=0"), ((12, 4, 0), "head_dim=0")):
+        with pytest.raises(ValueError, match=name):
+            checks.head_width(*arguments)
+
+
 @pytest.mark.parametrize("n", range(len(GOOD)))
 def test_what_fits_comes_back(n: int) -> None:
     check, arguments = GOOD[n]

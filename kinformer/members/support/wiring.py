@@ -13,7 +13,7 @@ from kinformer.biases.relative import Relative
 from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import a_probability, at_least, multiple, one_of
+from kinformer.core.checks import a_probability, at_least, head_width, one_of
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -75,9 +75,7 @@ class Wiring:
     @property
     def width(self) -> int:
         """The width of a head."""
-        if self.head_dim is not None:
-            return at_least("head_dim", self.head_dim, 1)
-        return multiple("d", self.d, "heads", self.heads) // self.heads
+        return head_width(self.d, self.heads, self.head_dim)
 
     def added(self) -> Position | None:
         """What is added to the embedded tokens."""
