@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 from jaxtyping import Bool
-from torch import Tensor, nn
+from torch import Tensor
 
 from kinformer.core.layer import Below, Context, Layer, Out, State, Want, prefixed
 
@@ -79,11 +79,6 @@ def summed(sums: Mapping[str, Tensor], aux: Mapping[str, Tensor], counts: Bool[T
 def added(sums: Mapping[str, Tensor], stats: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Stats of the steps so far and of one more."""
     return {**sums, **{name: sums[name] + value if name in sums else value for name, value in stats.items()}}
-
-
-def idle(layer: nn.Module, going: Bool[Tensor, "B T"]) -> bool:
-    """Is nobody left to go on, where it may be asked? Processes that train together must take the same steps."""
-    return not (layer.training or torch.compiler.is_compiling() or bool(going.any()))
 
 
 def concatenated(pieces: Sequence[Out]) -> Out:

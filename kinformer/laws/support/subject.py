@@ -16,7 +16,6 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.batch import Batch, numbers, placed, positions, tokens
-from kinformer.laws.support.finding import Unjudged
 
 ROWS = 3
 SOURCE = 7  # tokens of a source: another number than any length a law uses for x by itself
@@ -134,12 +133,6 @@ class Subject:
             return self.call(module, dataclasses.replace(batch, x=leaf), state), leaf
         with _added_to_embedding(module, batch) as leaf:
             return self.call(module, batch, state), leaf
-
-    def with_a_state(self, module: Any) -> None:
-        """Unjudged where there is no state to look at."""
-        text = self.no_state(module)
-        if text is not None:
-            raise Unjudged(f"no state to judge: {text}")
 
 
 @dataclass(frozen=True, eq=False)
