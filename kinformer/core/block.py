@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.collected import Collected, flow
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.state import leaves
 
 
@@ -37,14 +37,7 @@ class ResidualBlock(Layer):
         if len(widths) > 1:
             raise ValueError(f"the sublayers of a block have widths {sorted(widths)}; give all the same d")
         self.layers, self.joins, self.norms = nn.ModuleList(layers), nn.ModuleList(joins), nn.ModuleList(norms)
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return flow(self.layers, rising=False)[0]
-
-    @property
-    def sends(self) -> frozenset[str]:  # type: ignore[override]
-        return flow(self.layers, rising=False)[1]
+        self.wants, self.sends = flow(layers, rising=False)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
 from kinformer.depth.universal import Universal
@@ -129,13 +129,9 @@ class ACT(Layer):
         super().__init__()
         self.universal = a_part("universal", universal, Universal, "one, such as Universal(block, 4)")
         self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
-        self.d, self.mix = universal.d, mix
+        self.d, self.mix, self.wants = universal.d, mix, universal.wants
         self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
         self.divisible = divisible(universal.block)
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return self.universal.wants
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return self.universal.start(batch, length, dtype=dtype, device=device)

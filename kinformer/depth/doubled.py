@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, multiple
 from kinformer.core.example import Example
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
 class Doubled(Layer):
@@ -25,14 +25,7 @@ class Doubled(Layer):
         super().__init__()
         self.layer = a_part("layer", layer, Layer, "a layer, such as Reversible([Coupled(...)])")
         self.d, self.norm = multiple("the layer's d", layer.d, "halves", 2) // 2, norm
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return self.layer.wants
-
-    @property
-    def sends(self) -> frozenset[str]:  # type: ignore[override]
-        return self.layer.sends
+        self.wants, self.sends = layer.wants, layer.sends
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return self.layer.start(batch, length, dtype=dtype, device=device)

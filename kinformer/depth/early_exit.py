@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import a_part
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected, flow, summed
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want, prefixed
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
 from kinformer.core.loss import penalties_of
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
 from kinformer.exits.confidence import exactly
@@ -56,13 +56,10 @@ class EarlyExit(Layer):
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
         self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
         rule.agree(self.d, len(layers))
+        self.wants, _ = flow(layers, rising=True)
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
         self.divisible = all(divisible(layer) for layer in layers)
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return flow(self.layers, rising=True)[0]
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exiting:
         layers = tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_part, at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.patterns.tail import Tail
 
@@ -28,14 +28,7 @@ class GlobalEnds(Layer):
         super().__init__()
         self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
         self.d, self.block = layer.d, at_least("block", block, 1)
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return self.layer.wants
-
-    @property
-    def sends(self) -> frozenset[str]:  # type: ignore[override]
-        return self.layer.sends
+        self.wants, self.sends = layer.wants, layer.sends
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("the end of a row is known once all of it is there; use a causal layer")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_part, at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State, Want
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import And, Pattern
 from kinformer.patterns.pieces import Pieces
@@ -41,12 +41,8 @@ class GlobalNodes(Layer):
     def __init__(self, layer: Layer, n: int):
         super().__init__()
         self.layer = a_part("layer", layer, Layer, "a layer, such as Stack([PostNorm(Attention(...), MLP(d))])")
-        self.d, self.n = layer.d, at_least("n", n, 1)
+        self.d, self.n, self.wants = layer.d, at_least("n", n, 1), layer.wants
         self.node = nn.Parameter(torch.randn(n, layer.d))
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return self.layer.wants
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("global tokens read the whole sequence, so nothing goes on from a part of it; use a causal layer")

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.collected import Collected, flow
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.state import shared
 
 
@@ -26,14 +26,7 @@ class Stack(Layer):
         if len(widths) != 1:
             raise ValueError(f"the layers of a Stack have widths {widths}; give at least one layer, and all the same d")
         self.d, self.norm = widths[0], norm
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return flow(self.layers, rising=True)[0]
-
-    @property
-    def sends(self) -> frozenset[str]:  # type: ignore[override]
-        return flow(self.layers, rising=True)[1]
+        self.wants, self.sends = flow(self.layers, rising=True)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return shared(tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers))

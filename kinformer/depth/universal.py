@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.collected import Collected, flow
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
 class Universal(Layer):
@@ -27,14 +27,7 @@ class Universal(Layer):
         super().__init__()
         self.block = a_part("block", block, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
         self.d, self.steps, self.timing = block.d, at_least("steps", steps, 1), timing
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return flow([self.block] * self.steps, rising=True)[0]
-
-    @property
-    def sends(self) -> frozenset[str]:  # type: ignore[override]
-        return self.block.sends
+        self.wants, self.sends = flow([block] * steps, rising=True)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import a_part
 from kinformer.core.collected import flow
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.layer import Context, Out, State, Want, prefixed, under
+from kinformer.core.layer import Context, Out, State, prefixed, under
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.read import Read
 
@@ -34,14 +34,7 @@ class SplitHeads(Mechanism):
         for part in parts:
             a_part("a part of SplitHeads", part, Mechanism, "a mechanism, such as Softmax(Causal())")
         self.parts = nn.ModuleList(parts)
-
-    @property
-    def wants(self) -> tuple[Want, ...]:  # type: ignore[override]
-        return flow(self.parts, rising=False)[0]
-
-    @property
-    def sends(self) -> frozenset[str]:  # type: ignore[override]
-        return flow(self.parts, rising=False)[1]
+        self.wants, self.sends = flow(self.parts, rising=False)
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
         return self._by_part([part.sides(self._share(sizes)) for part in self.parts])

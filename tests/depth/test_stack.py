@@ -96,7 +96,9 @@ def test_what_is_sent_within_is_not_wanted_from_outside() -> None:
     stack = Stack(layers)
     assert stack.wants == (Want("task"),) and stack.sends == {"a", "b", "c"}
     layers[1].wants = (Want("c", optional=True),)
-    assert stack.wants == (Want("task"), Want("c")), "what nobody beneath sends may not be missing above the lowest"
+    assert Stack(layers).wants == (Want("task"), Want("c")), (
+        "what nobody beneath sends may not be missing above the lowest"
+    )
 
 
 def test_only_to_remember_gives_the_same_state(float64: None) -> None:
