@@ -6,6 +6,7 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -55,6 +56,13 @@ class Pattern(ABC):
     def capacity(self, length: int) -> int:
         """An upper bound of the slots that a cache needs for rows of `length` tokens."""
         return length
+
+    def period(self) -> int | None:
+        """The least known n >= 1 by which a query and a key may both be moved: (q + n, k + n) is read where (q, k) is.
+
+        None where none is known.
+        """
+        return None if (inner := self.expression) is self else inner.period()
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included.
@@ -146,8 +154,15 @@ class Spelled(Pattern):
         return self.expression.cover(q_lo, q_hi, k_lo, k_hi)
 
 
+class _Composed(Pattern):
+    """Patterns joined pair by pair; what moves none of them moves none of what they make."""
+
+    def period(self) -> int | None:
+        return math.lcm(*(part.period() or 0 for part in self._inside().values())) or None  # type: ignore[union-attr]
+
+
 @dataclass(frozen=True, repr=False)
-class _Pair(Pattern):
+class _Pair(_Composed):
     """Two patterns, joined pair by pair by `join`; a side of the reach is the `end` of theirs."""
 
     left: Pattern
@@ -199,7 +214,7 @@ class Or(_Pair):
 
 
 @dataclass(frozen=True, repr=False)
-class Not(Pattern):
+class Not(_Composed):
     """Pairs that a pattern does not allow. Nothing sharper than the defaults is known of reach, live and capacity."""
 
     pattern: Pattern
@@ -220,7 +235,7 @@ class Not(Pattern):
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Heads(Pattern):
+class Heads(_Composed):
     """A pattern for each head: head h reads under patterns[h mod n]. `Heads(Causal() & Band(4), Causal())`."""
 
     patterns: tuple[Pattern, ...]
@@ -235,10 +250,7 @@ class Heads(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         turn = h % len(self.patterns)
-        allowed = self.patterns[0](b, h, q, k) & (turn == 0)
-        for n, pattern in enumerate(self.patterns[1:], start=1):
-            allowed = allowed | (pattern(b, h, q, k) & (turn == n))
-        return allowed
+        return reduce(operator.or_, (one(b, h, q, k) & (turn == n) for n, one in enumerate(self.patterns)))
 
     def __repr__(self) -> str:
         return f"Heads({', '.join(map(repr, self.patterns))})"
@@ -254,10 +266,7 @@ class Heads(Pattern):
         return max(backs), max(aheads)
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        alive = torch.zeros_like(k, dtype=torch.bool)
-        for pattern in self.patterns:
-            alive = alive | pattern.live(k, now)
-        return alive
+        return reduce(operator.or_, (pattern.live(k, now) for pattern in self.patterns))
 
     def capacity(self, length: int) -> int:
         return min(length, sum(pattern.capacity(length) for pattern in self.patterns))

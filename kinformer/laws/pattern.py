@@ -1,6 +1,7 @@
 """Law pattern: what a pattern says of itself is true.
 
-Live is sound and capacity enough, reach and cover are true, parts are disjoint, complete and inside their layouts.
+Live is sound and capacity enough, reach, period and cover are true; parts are disjoint, complete and inside their
+layouts.
 """
 
 import random
@@ -15,7 +16,7 @@ from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.laws.support.finding import Broken, smallest
 from kinformer.laws.support.subject import EFFORT
 
-SAYS = "what it says of its reach, live positions, cache, cover and parts is true"
+SAYS = "what it says of its reach, period, live positions, cache, cover and parts is true"
 OVER = "pattern"
 BATCH, HEADS = 2, 3
 LENGTHS = (1, 2, 7, 13, 22) if EFFORT > 1 else (1, 7, 13)
@@ -35,7 +36,7 @@ def check(length: int, pattern: Pattern) -> None:
     """The law over positions 0..length-1; raises Broken."""
     _kinds(pattern, length)
     m = matrix(pattern, length)
-    for law in (_reach, _live, _capacity, _cover, _parts):
+    for law in (_reach, _period, _live, _capacity, _cover, _parts):
         law(pattern, m, length)
 
 
@@ -89,6 +90,16 @@ def _reach(pattern: Pattern, m: Tensor, length: int) -> None:
             f"{pattern}: reads position {k} at position {q} of head {h}, but its reach() says at most "
             f"{f'{ahead} ahead' if k > q else f'{back} back'}"
         )
+
+
+def _period(pattern: Pattern, m: Tensor, length: int) -> None:
+    if n := pattern.period():
+        wrong = m != matrix(pattern, length + n)[..., n:, n:]
+        if wrong.any():
+            _, h, q, k = _first(wrong)
+            raise Broken(
+                f"{pattern}: pair ({q}, {k}) of head {h} differs from ({q + n}, {k + n}), but its period() is {n}"
+            )
 
 
 def _live(pattern: Pattern, m: Tensor, length: int) -> None:

@@ -53,6 +53,9 @@ class Band(Pattern):
     def capacity(self, length: int) -> int:
         return min(length, max(0, self.left + 1))
 
+    def period(self) -> int | None:
+        return 1
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         some = (k_hi >= q_lo - self.left + at) & (k_lo <= q_hi + self.ahead + at)

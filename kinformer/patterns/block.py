@@ -48,6 +48,9 @@ class Block(Pattern):
     def capacity(self, length: int) -> int:
         return min(length, max(0, self.back + 1) * self.size)
 
+    def period(self) -> int | None:
+        return self.size
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         q_lo, q_hi, k_lo, k_hi = ((end + at) // self.size for end in (q_lo, q_hi, k_lo, k_hi))

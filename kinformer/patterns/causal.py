@@ -22,6 +22,9 @@ class Causal(Pattern):
     def reach(self) -> tuple[float, float]:
         return torch.inf, 0
 
+    def period(self) -> int | None:
+        return 1
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         return k_lo <= q_hi + at, k_hi <= q_lo + at

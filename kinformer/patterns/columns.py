@@ -49,6 +49,9 @@ class Columns(Pattern):
     def capacity(self, length: int) -> int:
         return min(length, -(-length // self.block) * self.summary)
 
+    def period(self) -> int | None:
+        return self.block if self.summary < self.block else 1
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         # shifted so that each summary is the first `summary` places of its block

@@ -15,6 +15,9 @@ class Full(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor((q >= 0) | (k >= 0))
 
+    def period(self) -> int | None:
+        return 1
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
         return some, some

@@ -30,5 +30,8 @@ class OnHeads(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(h % self.of == self.turn) & (q >= 0)
 
+    def period(self) -> int | None:
+        return 1
+
 
 EXAMPLES = (OnHeads(0, 2), OnHeads(1, 3))

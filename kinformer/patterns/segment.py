@@ -49,6 +49,9 @@ class Segment(Pattern):
     def capacity(self, length: int) -> int:
         return min(length, self.length + self.memory)
 
+    def period(self) -> int | None:
+        return self.length
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
         return k_hi + at >= self.first(q_lo), k_lo + at >= self.first(q_hi)

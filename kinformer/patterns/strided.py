@@ -35,6 +35,9 @@ class Strided(Pattern):
     def layout(self) -> Layout:
         return Residue(self.stride)
 
+    def period(self) -> int | None:
+        return 1
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         # differences of the block fill an interval: is a multiple of the stride in it
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0

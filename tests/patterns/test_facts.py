@@ -222,6 +222,27 @@ def test_blocks_by_comparisons_alone_are_the_same_set():
         assert torch.equal(pattern._compared(row, column).expand(20, 20), pattern.matrix(20))
 
 
+@pytest.mark.parametrize(
+    ("pattern", "period"),
+    [
+        (Causal() & Band(4) & Strided(3), 1),
+        (Dilated(2, 3), 1),
+        (Causal() & (Block(4) | Columns(6, 1)), 12),
+        (~Block(4), 4),
+        (Heads(Fixed(4, 1), Segment(6, 2), Causal()), 12),
+        (Columns(5, 5), 1),
+        (Causal() & Tokens(2), None),
+        (~Tokens(2), None),
+        (Heads(Causal(), Random(2)), None),
+        (Shifted(Causal(), 2), None),
+        (Document(torch.tensor([IDS])) | Causal(), None),
+    ],
+    ids=repr,
+)
+def test_a_period_is_that_of_all_its_operands(pattern, period):
+    assert pattern.period() == period
+
+
 def test_on_heads_is_a_turn_of_the_heads():
     pattern = Heads(Causal(), Band(1), Full())
     spelled = OnHeads(0, 3) & Causal() | OnHeads(1, 3) & Band(1) | OnHeads(2, 3) & Full()
