@@ -3,10 +3,8 @@
 Choose `pairs=FILE.tsv` to train a sequence-to-sequence member, like transformer. A token is a byte.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy
 import torch
@@ -14,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.data.batches import Batches
+from kinformer.data.files import TEST, VALID, contents, digest, found
 
-VALID, TEST = 0.05, 0.05
 MEASURED = 16  # pairs of a batch that is measured
 Pair = tuple[bytes, bytes]
 
@@ -72,13 +70,8 @@ def read(where: str) -> Pairs:
     OSError for what cannot be read, and ValueError, in one line, for a file that is empty or ragged, or has fewer than
     two sources.
     """
-    path = Path(where).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {where}; write pairs=FILE.tsv")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise OSError(f"cannot read {path}: {error.strerror}; write pairs=FILE.tsv") from error
+    advice = "; write pairs=FILE.tsv"
+    data = contents(found(where, f"there is no file {where}{advice}"), advice)
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
     if not lines:
         raise ValueError(f"pairs={where} is empty; write a line for each pair: source, a tab, target")
@@ -102,7 +95,7 @@ def _pair(line: bytes, place: str) -> Pair:
 
 
 def _split(name: str, by_source: dict[bytes, list[Pair]]) -> Pairs:
-    sources = sorted(by_source, key=lambda source: hashlib.sha256(source).digest())
+    sources = sorted(by_source, key=digest)
     valid = max(1, round(len(sources) * VALID))
     test = round(len(sources) * TEST)
     cuts = [0, len(sources) - valid - test, len(sources) - test, len(sources)]

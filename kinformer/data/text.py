@@ -4,7 +4,6 @@ Choose `text=stdlib` to try something at once, `text=PATH` for your own. A token
 ever out of vocabulary and bits per byte of different models compare directly.
 """
 
-import hashlib
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-VALID, TEST = 0.05, 0.05
+from kinformer.data.files import TEST, VALID, contents, digest, found
+
 FEW = 100  # files; among fewer chance may leave a split without any
 LOOKED_AT = 65_536  # bytes of a file's begin that tell whether it is text
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -41,11 +41,9 @@ def read(where: str) -> Text:
     """
     if where == "stdlib":
         return _split_files("text=stdlib", _library())
-    path = Path(where).expanduser()
+    path = found(where, f"there is no file or folder {where}; write text=stdlib or text=PATH")
     if path.is_dir():
         return _split_files(f"text={where}", _folder(path))
-    if not path.exists() or path.is_char_device() or path.is_block_device():  # a device may never end
-        raise FileNotFoundError(f"there is no file or folder {where}; write text=stdlib or text=PATH")
     return _joined(f"text={where}", [_cut(_bytes(path))])
 
 
@@ -62,10 +60,7 @@ def _folder(root: Path, glob: str = "*") -> Iterator[tuple[str, Path]]:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise OSError(f"cannot read {path}: {error.strerror}") from error
+    data = contents(path)
     if _binary(data[:LOOKED_AT]):
         raise ValueError(f"{path} is no text: it is compressed, or numbers of a program; unpack it, or take it away")
     return data
@@ -88,7 +83,7 @@ def split_of(name: str) -> str:
 
 
 def _hash(name: str) -> bytes:
-    return hashlib.sha256(name.encode("utf-8", "surrogateescape")).digest()
+    return digest(name.encode("utf-8", "surrogateescape"))
 
 
 def _split_files(source: str, files: Iterator[tuple[str, Path]]) -> Text:

@@ -1,0 +1,27 @@
+"""Files of data: what stands at a path, and how it is split."""
+
+import hashlib
+from pathlib import Path
+
+VALID, TEST = 0.05, 0.05  # shares that are watched, and reported once at the very end
+
+
+def found(where: str, missing: str) -> Path:
+    """The path of what is there. FileNotFoundError(missing) for what is not, and for a device, which may never end."""
+    path = Path(where).expanduser()
+    if not path.exists() or path.is_char_device() or path.is_block_device():
+        raise FileNotFoundError(missing)
+    return path
+
+
+def contents(path: Path, advice: str = "") -> bytes:
+    """All bytes of a file; OSError, in one line that ends with the advice, where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise OSError(f"cannot read {path}: {error.strerror}{advice}") from error
+
+
+def digest(data: bytes) -> bytes:
+    """By what is split and ordered: the same on every machine, whatever stands beside it."""
+    return hashlib.sha256(data).digest()
