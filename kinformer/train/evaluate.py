@@ -20,8 +20,6 @@ from kinformer.train.settings import Settings
 
 BATCH = 16
 LANE = 4096  # bytes of a lane; what a model carries is worth less than a thousandth of it at the lane's begin
-
-
 SHARE = 0.1  # of the training's time that measuring may take
 LEAST, MOST = 4096, 65_536  # bytes of a measurement
 
@@ -42,9 +40,9 @@ def evaluate(model: Model, text: UInt8[Tensor, "N"], length: int, limit: int | N
     One that is trained on lanes reads up to 16 of them side by side, `length` tokens at a time, and forgets nothing
     within a lane. Another reads windows of `length` tokens, each half a window after the one before, and is scored on
     the half that is new: every byte but those of the first window has at least half a window before it. They are no
-    longer than the learned positions that a model has, which a warning says. One that
-    predicts no next token reads windows side by side: its score compares with its like alone.
-    Raises ValueError where there are fewer than two bytes, or none is scored.
+    longer than the learned positions that a model has, which a warning says. One that predicts no next token reads
+    windows side by side: its score compares with its like alone. Raises ValueError where there are fewer than two
+    bytes, or none is scored.
     """
     text = text[:limit]
     if not model.lanes and beyond(model, min(length, len(text) - 1)):

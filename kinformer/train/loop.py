@@ -41,7 +41,10 @@ class TrainingStopped(RuntimeError):
 
 
 class Training:
-    """A training under way: the model, its optimiser, the state that it carries, and what it did so far."""
+    """A training under way: the model, its optimiser, the state that it carries, and what it did so far.
+
+    ValueError where the data is not what the model reads.
+    """
 
     def __init__(self, model: Any, data: Data, settings: Settings, folder: Path | None, show: Show) -> None:
         self.model, self.data, self.settings, self.folder, self.show = model, data, settings, folder, show
@@ -163,21 +166,19 @@ def train(
 ) -> History:
     """Train a model on data; the best of it by its metric on valid is kept in the folder, where one is given.
 
-    Before valid is first measured the folder holds the model as it is, saved every ten seconds.
-    A model that asks for `lanes` is trained on them, its state carried and detached; another on random windows. Pairs
-    with a side longer than a window are left out, and a warning says how many. After
-    every optimiser step each module that has `after_step(progress, stats)` is called with its own stats. Ctrl-C saves
-    what there is and raises KeyboardInterrupt; a loss or gradient that is not finite raises TrainingStopped before it
-    touches a weight, and a full disk raises OSError: what was saved before is kept. Raises ValueError where a text is
-    too short, and for a model that learns what comes next and reads ahead or cannot go on.
+    Before valid is first measured the folder holds the model as it is, saved every ten seconds. A model that asks for
+    `lanes` is trained on them, its state carried and detached; another on random windows. Pairs with a side longer than
+    a window are left out, and a warning says how many. After every optimiser step each module that has
+    `after_step(progress, stats)` is called with its own stats. Ctrl-C saves what there is and raises KeyboardInterrupt;
+    a loss or gradient that is not finite raises TrainingStopped before it touches a weight, and a full disk raises
+    OSError: what was saved before is kept. Raises ValueError where a text is too short, and for a model that learns
+    what comes next and reads ahead or cannot go on.
     """
     settings = settings or Settings()
-    stream(model, data, settings)  # refuses what it does not read
+    training = Training(model, data, settings, folder, show or Show())
     refuse_ahead(model, settings.length)
     if isinstance(data, Text):
-        settings = measuring([model], data, budget, settings)
-    training = Training(model, data, settings, folder, show or Show())
-    if isinstance(data, Text):
+        training.settings = settings = measuring([model], data, budget, settings)
         model.trained_length = settings.length
     if isinstance(data, Pairs):
         kept = data.within(settings.length)
