@@ -11,6 +11,7 @@ from kinformer.core.bias import Bias, ScoreFn, at, entry, of_heads
 from kinformer.core.checks import at_least
 from kinformer.core.heads import number_of_groups
 from kinformer.core.request import Request
+from kinformer.positions.sinusoidal import angular
 
 
 class TransformerXL(Bias):
@@ -53,6 +54,13 @@ class TransformerXL(Bias):
         self.position = nn.Linear(self.d, width, bias=False)
         self.u = _drawn(heads, head_dim) if u is None else u
         self.v = _drawn(heads, head_dim) if v is None else v
+
+    @classmethod
+    def sharing(cls, layers: int, heads: int, head_dim: int, d: int, clamp: int | None = None) -> list["TransformerXL"]:
+        """One for each of `layers` layers, which share u and v as the paper's model does."""
+        first = cls(heads, head_dim, d, clamp=clamp)
+        others = (cls(heads, head_dim, d, u=first.u, v=first.v, clamp=clamp) for _ in range(layers - 1))
+        return [first, *others][:layers]
 
     def bind(self, piece: Request) -> ScoreFn:
         of_heads(f"a TransformerXL of {self.heads} heads", self.heads, piece)
@@ -114,7 +122,7 @@ def distances(piece: Request, clamp: int | None = None) -> tuple[int, int] | Non
 def sinusoids(n: Int[Tensor, "*N"], d: int, dtype: torch.dtype) -> Float[Tensor, "*N D"]:
     """[sin(n w_0), .., cos(n w_0), ..] with w_m = 10000^(-2m/d)."""
     exact = torch.promote_types(dtype, torch.float32)  # the angles of far distances need more digits than bfloat16 has
-    angle = n[..., None].to(exact) * 10000 ** (-torch.arange(0, d, 2, dtype=exact, device=n.device) / d)
+    angle = n[..., None].to(exact) * angular(d, exact, n.device)
     return torch.cat([angle.sin(), angle.cos()], -1).to(dtype)
 
 

@@ -217,6 +217,13 @@ def whole(pos: Tensor) -> bool:
     return pos.dtype != torch.bool and not pos.is_floating_point()
 
 
+def in_order(ctx: Context, who: str, instead: str = "") -> None:
+    """ValueError where tokens may not stand in the order of their positions: for what reads array order as time."""
+    if not ctx.run:
+        advice = f"number tokens consecutively and pass Context(pos, run=True){instead}"
+        raise ValueError(f"{who} reads array order as time; {advice}")
+
+
 def room(module: nn.Module, batch: int, length: int, dtype: Dtype, device: Device) -> Room:
     """What a state of `module` is made for: in the precision and place of its weights, unless told otherwise."""
     like = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))

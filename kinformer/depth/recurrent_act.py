@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, at_least
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
 from kinformer.depth.act import Halt, Halting, Mix, running, weighted
 
 
@@ -49,7 +49,11 @@ class RecurrentACT(Layer):
         return self._empty(batch, torch.empty(0, dtype=new.dtype, device=new.device))
 
     def forward(self, x: Float[Tensor, "B T D"], state: Carried | None, ctx: Context) -> Out:
-        _in_order(ctx)
+        in_order(ctx, "RecurrentACT")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError(
+                "RecurrentACT keeps one state for all that was read and cannot honour ctx.only or ctx.also; use ACT"
+            )
         now = self._empty(len(x), x) if state is None else Carried(state.s.to(x.dtype), state.c.to(x.dtype))
         real = ctx.pos >= 0
         ys, halts = [], [self.halting.start(real[:, :0], x)]
@@ -75,17 +79,6 @@ class RecurrentACT(Layer):
 
     def _empty(self, batch: int, like: Tensor) -> Carried:
         return Carried(like.new_zeros(batch, self.d), like.new_zeros(batch, self.cells))
-
-
-def _in_order(ctx: Context) -> None:
-    if not ctx.run:
-        raise ValueError(
-            "RecurrentACT reads array order as time; number tokens consecutively and pass Context(pos, run=True)"
-        )
-    if ctx.only is not None or ctx.also is not None:
-        raise ValueError(
-            "RecurrentACT keeps one state for all that was read and cannot honour ctx.only or ctx.also; use ACT"
-        )
 
 
 EXAMPLES = (

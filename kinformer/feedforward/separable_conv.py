@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_flag, a_probability, at_least, one_of, whole_numbers
-from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
 from kinformer.core.mechanism import NoState
 from kinformer.feedforward.mlp import Activation, activate
 
@@ -74,10 +74,7 @@ class SeparableConv(Layer):
         ))  # fmt: skip
 
     def forward(self, x: Float[Tensor, "B T D"], state: Recent | None, ctx: Context) -> Out:
-        if not ctx.run:
-            raise ValueError(
-                "SeparableConv reads array order as time; number tokens consecutively, Context(pos, run=True)"
-            )
+        in_order(ctx, "SeparableConv")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("SeparableConv mixes neighbours and cannot honour ctx.only or ctx.also; use MLP")
         if not x.shape[1]:

@@ -11,7 +11,7 @@ from kinformer.core.checks import a_part, at_least
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.layer import Context, Out
+from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read
 from kinformer.core.state import Exact
@@ -105,11 +105,7 @@ class LinearAttention(Mechanism):
                 f"LinearAttention got {queries.q.shape[2]} queries and {keys.k.shape[2]} keys; give each token both"
             )
         check_limits(ctx)
-        if not ctx.run:
-            raise ValueError(
-                "LinearAttention reads array order as time; number tokens consecutively and pass "
-                "Context(pos, run=True), or use FullLinearAttention"
-            )
+        in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
         with exact(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)

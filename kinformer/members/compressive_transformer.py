@@ -48,9 +48,7 @@ def compressive_transformer(
     compressions that learn, "conv" and "dilated". Distances to compressed states `count` slots, as in the paper, or
     their tokens, which lets documents be kept apart in a row.
     """
-    width = head_width(d, heads, head_dim)
-    first = TransformerXL(heads, width, d)
-    biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v) for _ in range(depth - 1))]
+    biases = TransformerXL.sharing(depth, heads, head_width(d, heads, head_dim), d)
     ways = {
         "mean": lambda: MeanPool(rate),
         "max": lambda: MaxPool(rate),

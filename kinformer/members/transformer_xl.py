@@ -39,9 +39,7 @@ def transformer_xl(
     Embeddings start as in the authors' code, with a deviation of 0.02, and are read times sqrt(d): in a post-norm stack
     a token's own logit starts at about d times that deviation.
     """
-    width = head_width(d, heads, head_dim)
-    first = TransformerXL(heads, width, d, clamp=clamp)
-    biases = [first, *(TransformerXL(heads, width, d, u=first.u, v=first.v, clamp=clamp) for _ in range(depth - 1))]
+    biases = TransformerXL.sharing(depth, heads, head_width(d, heads, head_dim), d, clamp)
     if a_flag("same_length", same_length):
         at_least("memory", memory, 1)
     pattern = Causal() & (Band(memory - 1) if same_length else Segment(segment, memory))

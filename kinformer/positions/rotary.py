@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.position import Rotation
+from kinformer.positions.sinusoidal import angular
 
 Pairs = Literal["interleaved", "half"]
 
@@ -43,8 +44,8 @@ class Rotary(Rotation):
     def forward(self, x: Float[Tensor, "B H T K"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B H T K"]:
         # angles of far positions need more digits than bfloat16 has
         dtype = torch.promote_types(x.dtype, torch.float32)
-        n = torch.arange(0, self.turned, 2, dtype=dtype, device=x.device)
-        angle = pos[:, None, :, None].to(dtype) * self.base ** (-n / self.turned)  # [B 1 T turned/2]
+        turns = angular(self.turned, dtype, x.device, self.base)
+        angle = pos[:, None, :, None].to(dtype) * turns  # [B 1 T turned/2]
         cos, sin = angle.cos(), angle.sin()
         turned, rest = x[..., : self.turned].to(dtype), x[..., self.turned :]
         if self.pairs == "half":

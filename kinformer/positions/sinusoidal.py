@@ -47,7 +47,12 @@ class Sinusoidal(Position):
 
     def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         dtype = torch.promote_types(self.like.dtype, torch.float32)  # angles of far positions need the digits
-        angle = pos.clamp_min(0)[..., None].to(dtype) * self._angular(dtype, pos.device)  # [B T pairs]
+        if self.frequencies == "paper":
+            turns = angular(self.d, dtype, pos.device, self.base)
+        else:
+            n = torch.arange(-(-self.d // 2), dtype=dtype, device=pos.device)
+            turns = self.base ** (-n / max(self.d // 2 - 1, 1))
+        angle = pos.clamp_min(0)[..., None].to(dtype) * turns  # [B T pairs]
         waves = angle.sin(), angle.cos()
         if self.layout == "concat":
             half = self.d // 2
@@ -56,12 +61,10 @@ class Sinusoidal(Position):
             found = torch.stack(waves, -1).flatten(-2)[..., : self.d]
         return torch.where((pos >= 0)[..., None], found, 0.0).to(self.like.dtype)
 
-    def _angular(self, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " N"]:
-        """What each pair turns by from one position to the next."""
-        n = torch.arange(-(-self.d // 2), dtype=dtype, device=device)
-        if self.frequencies == "tensor2tensor":
-            return self.base ** (-n / max(self.d // 2 - 1, 1))
-        return self.base ** (-2 * n / self.d)
+
+def angular(d: int, dtype: torch.dtype, device: torch.device, base: float = 10000.0) -> Float[Tensor, " N"]:
+    """What each of d / 2 pairs turns by from one position to the next: base^(-2n/d)."""
+    return base ** (-torch.arange(0, d, 2, dtype=dtype, device=device) / d)
 
 
 EXAMPLES = (lambda: Sinusoidal(16), lambda: Sinusoidal(16, layout="concat"))

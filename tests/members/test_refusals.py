@@ -30,6 +30,8 @@ def test_no_head_is_refused(member: Callable) -> None:
     [
         (bert, {"kinds": -1}, "kinds=-1"),
         (transformer_xl, {"same_length": True, "memory": 0}, "memory=0: give a whole number of at least 1$"),
+        (transformer_xl, {"depth": 0}, r"the layers of a Stack have widths \[\]; give at least one layer"),
+        (compressive_transformer, {"depth": 0}, r"the layers of a Stack have widths \[\]; give at least one layer"),
         (adaptive_span, {"penalty": -1.0}, r"penalties\['span'\]=-1.0: give"),
         (calm, {"threshold": 1.5}, "threshold=1.5: give"),
         (calm, {"threshold": -3.0, "confidence": "saturation"}, "threshold=-3.0: give"),
@@ -43,7 +45,7 @@ def test_no_head_is_refused(member: Callable) -> None:
 )
 def test_what_means_nothing_is_refused(member: Callable, keywords: dict, says: str) -> None:
     with pytest.raises(ValueError, match=f"^{says}") as told:
-        member(**TINY, **keywords)
+        member(**{**TINY, **keywords})
     assert "\n" not in str(told.value)
 
 

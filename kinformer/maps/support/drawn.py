@@ -43,11 +43,8 @@ class Drawn(FeatureMap):
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new directions where it is time."""
-        self.steps += 1
-        step = int(self.steps)
-        if self.redraw and step % self.redraw == 0:
-            # torch's generator looks at 32 bits of a seed, so seed and step are mixed into as many
-            self.directions.copy_(self.draw(random.Random(f"{self.seed} {step}").getrandbits(32)))
+        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
+            self.directions.copy_(self.draw(seed))
 
 
 class Directions(Drawn):
@@ -90,6 +87,15 @@ class Directions(Drawn):
             )
         x = x * k_dim**-0.25
         return x, x @ self.directions.to(x.dtype).mT
+
+
+def redrawn(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
+    """Count a step of training in `steps`; the seed of another draw, where one is made every so many, else None."""
+    steps += 1
+    if not every or (step := int(steps)) % every:
+        return None
+    # torch's generator looks at 32 bits of a seed, so seed and step are mixed into as many
+    return random.Random(f"{seed} {step}").getrandbits(32)
 
 
 def drawn(directions: int, k_dim: int, orthogonal: bool, seed: int, lengths: Lengths) -> Float[Tensor, "m K"]:

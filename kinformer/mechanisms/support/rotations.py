@@ -1,6 +1,5 @@
 """Rotations: random rotations that hash vectors by their angle."""
 
-import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, whole
 from kinformer.core.read import precise
+from kinformer.maps.support.drawn import redrawn
 
 
 class Rotations(nn.Module):
@@ -92,10 +92,8 @@ class Rotations(nn.Module):
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training, and draw new rotations where it is time."""
-        self.steps += 1
-        if self.redraw and (step := int(self.steps)) % self.redraw == 0:
-            # torch's generator looks at 32 bits of a seed, so seed and step are mixed into as many
-            self.r.copy_(drawn(self.r.shape, random.Random(f"{self.seed} {step}").getrandbits(32)))
+        if (seed := redrawn(self.steps, self.redraw, self.seed)) is not None:
+            self.r.copy_(drawn(self.r.shape, seed))
 
     def _extend(self) -> None:
         """Draw the rounds that are not saved."""
