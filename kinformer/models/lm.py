@@ -17,7 +17,7 @@ from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.sliding import beyond, in_windows, to_the_left
+from kinformer.models.support.sliding import fitted, in_windows
 
 
 class LM(Writer):
@@ -126,14 +126,10 @@ class LM(Writer):
 
     def judge(self, batch: Int[Tensor, "B T"], state: Numbered | None = None) -> Judged:
         """The bits that each token costs but the first of a row, which nothing predicts."""
-        after = None
-        if state is None and beyond(self, batch.shape[1] - 1):
-            batch = to_the_left(batch)
-            y = in_windows(lambda some: self.logits(some).y, batch[:, :-1], self.window)
-        else:
-            y, after, *_ = self.logits(batch[:, :-1], state)
+        batch = fitted(self, batch, -1, state)
+        out = in_windows(lambda some: self.logits(some, state), batch[:, :-1], self.window, state)
         wanted = next_tokens(batch)
-        return Judged({self.metric.name: total(surprise(y, wanted) / math.log(2), wanted >= 0)}, after)
+        return Judged({self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}, out.state)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""

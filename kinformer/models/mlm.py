@@ -16,7 +16,7 @@ from kinformer.core.mechanism import NoState
 from kinformer.core.model import Judged, Metric, Model, random_tokens, total
 from kinformer.core.numbering import numbered
 from kinformer.core.position import Position
-from kinformer.models.support.sliding import beyond, in_windows, to_the_left
+from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.norms.layer import LayerNorm
 
 CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1
@@ -121,11 +121,9 @@ class MLM(Model):
 
     def judge(self, batch: Int[Tensor, "B T"], state: State | None = None) -> Judged:
         """The bits that each chosen token costs, all around it known."""
-        slides = beyond(self, batch.shape[1])
-        read, wanted = self.hide(to_the_left(batch) if slides else batch, fixed=True)
-        y = in_windows(lambda some: self.logits(some).y, read, self.window) if slides else self.logits(read).y
-        bits = surprise(y, wanted) / math.log(2)
-        return Judged({self.metric.name: total(bits, wanted >= 0)})
+        read, wanted = self.hide(fitted(self, batch), fixed=True)
+        out = in_windows(self.logits, read, self.window)
+        return Judged({self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)})
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""

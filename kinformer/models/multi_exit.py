@@ -3,12 +3,11 @@
 import math
 from typing import Any
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.checks import a_part, one_of, within
-from kinformer.core.layer import Layer, Out
+from kinformer.core.layer import Layer
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
 from kinformer.core.model import Judged, total
 from kinformer.core.numbering import Numbered, numbered
@@ -17,7 +16,7 @@ from kinformer.exits.rules import BySequence
 from kinformer.losses.aligned import Weights, aligned
 from kinformer.models.lm import LM, next_tokens
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.sliding import beyond, in_windows, to_the_left
+from kinformer.models.support.sliding import fitted, in_windows
 
 
 class MultiExit(LM):
@@ -72,21 +71,11 @@ class MultiExit(LM):
 
     def judge(self, batch: Int[Tensor, "B T"], state: Numbered | None = None) -> Judged:
         """The bits that each token costs but the first of a row, and the layers that each takes."""
-        after = None
-        if state is None and beyond(self, batch.shape[1] - 1):
-            batch = to_the_left(batch)
-            found = in_windows(lambda some: _with_exits(self.logits(some)), batch[:, :-1], self.window)
-        else:
-            out = self.logits(batch[:, :-1], state)
-            found, after = _with_exits(out), out.state
-        y, exits, wanted = found[..., :-1], found[..., -1], next_tokens(batch)
-        bits, real = surprise(y, wanted) / math.log(2), wanted >= 0
-        return Judged({self.metric.name: total(bits, real), "layers": total(exits, real)}, after)
-
-
-def _with_exits(out: Out) -> Float[Tensor, "B T N"]:
-    """Logits, and in a last column the layers that each token took."""
-    return torch.cat([out.y, out.aux["exit"][..., None].to(out.y.dtype)], -1)
+        batch = fitted(self, batch, -1, state)
+        out = in_windows(lambda some: self.logits(some, state), batch[:, :-1], self.window, state)
+        wanted = next_tokens(batch)
+        bits, real = surprise(out.y, wanted) / math.log(2), wanted >= 0
+        return Judged({self.metric.name: total(bits, real), "layers": total(out.aux["exit"], real)}, out.state)
 
 
 def _example() -> MultiExit:

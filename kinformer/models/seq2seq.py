@@ -18,7 +18,7 @@ from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.sliding import beyond, in_windows, to_the_left
+from kinformer.models.support.sliding import fitted, in_windows
 
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]
 
@@ -133,13 +133,9 @@ class Seq2Seq(Writer):
     def judge(self, batch: Pair, state: Numbered | None = None) -> Judged:
         """The bits that each token of the targets, and each end, costs."""
         source, target = batch
-        slides, after = state is None and beyond(self, target.shape[1] + 1), None
-        read, wanted = framed(to_the_left(target) if slides else target, self.begin, self.end)
-        if slides:
-            y = in_windows(lambda some: self.logits(some, source=source).y, read, self.window)
-        else:
-            y, after, *_ = self.logits(read, state, source=source)
-        return Judged({self.metric.name: total(surprise(y, wanted) / math.log(2), wanted >= 0)}, after)
+        read, wanted = framed(fitted(self, target, 1, state), self.begin, self.end)
+        out = in_windows(lambda some: self.logits(some, state, source=source), read, self.window, state)
+        return Judged({self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}, out.state)
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
         """Random sources and targets of `length` tokens."""

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.collected import concatenated
 from kinformer.core.layer import Device, Dtype, Out, State
 from kinformer.core.state import reset
 
@@ -107,18 +108,28 @@ def beyond(model: Any, length: int) -> bool:
     return True
 
 
+def fitted(model: Any, tokens: Int[Tensor, "B T"], more: int = 0, state: State | None = None) -> Tensor:
+    """Tokens to be judged, of which the model reads `more`: moved to the left where it must slide over them."""
+    return to_the_left(tokens) if state is None and beyond(model, tokens.shape[1] + more) else tokens
+
+
 def in_windows(
-    read: Callable[[Int[Tensor, "B W"]], Float[Tensor, "B W V"]], tokens: Int[Tensor, "B T"], most: int | None
-) -> Float[Tensor, "B T V"]:
-    """Logits of rows that begin in their first column: the last half of each full table is read again from 0."""
+    read: Callable[[Int[Tensor, "B W"]], Out], tokens: Int[Tensor, "B T"], most: int | None, state: State | None = None
+) -> Out:
+    """Logits and aux of rows that begin in their first column: the last half of each full table is read again from 0.
+
+    What goes on from a state is read at once.
+    """
     length = tokens.shape[1]
-    if most is None or length <= most:
+    if state is not None or most is None or length <= most:
         return read(tokens)
     half = most // 2
     found = [read(tokens[:, :most])]
     for first in range(most - half, length - half, most - half):
-        found.append(read(tokens[:, first : first + most])[:, half:])
-    return torch.cat(found, 1)
+        out = read(tokens[:, first : first + most])
+        aux = {name: value[:, half:] if value.dim() else value for name, value in out.aux.items()}
+        found.append(out._replace(y=out.y[:, half:], aux=aux))
+    return concatenated(found)
 
 
 def to_the_left(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
