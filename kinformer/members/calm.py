@@ -2,18 +2,14 @@
 
 from typing import Literal
 
-from torch import nn
-
 from kinformer.core.checks import one_of, unread
-from kinformer.depth.early_exit import EarlyExit
 from kinformer.discover import member
 from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
 from kinformer.exits.rules import Confident, Decaying
-from kinformer.feedforward.mlp import MLP
 from kinformer.losses.aligned import Weights
-from kinformer.members.support.wiring import START, Norms, Positions, Wiring
+from kinformer.members.support.early_exit import early_exit
+from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
-from kinformer.norms.layer import LayerNorm
 
 Sure = Literal["softmax_response", "saturation", "probe"]
 
@@ -44,14 +40,7 @@ def calm(
         unread("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
     falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    layers = [
-        made.block(made.attention(pattern, dropout=dropout), MLP(d, activation="gelu_tanh")) for _ in range(depth)
-    ]
-    norms = LayerNorm(d) if norm == "pre" else nn.Identity()
-    body = EarlyExit(layers, norms, Confident(sure, falls, strict=strict))
-    return MultiExit(
-        vocab, d, body, weights=weights, position=made.added(), scale=made.scale, std=START, dropout=dropout
-    )
+    return early_exit(made, depth, pattern, vocab, Confident(sure, falls, strict=strict), weights=weights)
 
 
 EXAMPLES = (

@@ -2,19 +2,15 @@
 
 from typing import Literal
 
-from torch import nn
-
 from kinformer.core.checks import one_of, unread
-from kinformer.depth.early_exit import EarlyExit
 from kinformer.discover import member
 from kinformer.exits.confidence import SoftmaxProbability
 from kinformer.exits.rules import Confident, Geometric, Multinomial, Rule
-from kinformer.feedforward.mlp import MLP
 from kinformer.losses.aligned import Weights
 from kinformer.losses.exit_oracles import Correctness, Likelihood
-from kinformer.members.support.wiring import START, Norms, Positions, Wiring
+from kinformer.members.support.early_exit import early_exit
+from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
-from kinformer.norms.layer import LayerNorm
 
 Classifier = Literal["multinomial", "geometric", "probability"]
 Oracle = Literal["likelihood", "correctness"]
@@ -52,14 +48,7 @@ def depth_adaptive(
         )
         rule = Confident(SoftmaxProbability(), threshold)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    layers = [
-        made.block(made.attention(pattern, dropout=dropout), MLP(d, activation="gelu_tanh")) for _ in range(depth)
-    ]
-    body = EarlyExit(layers, LayerNorm(d) if norm == "pre" else nn.Identity(), rule)
-    return MultiExit(
-        vocab, d, body, weights=weights, alpha=alpha, position=made.added(), scale=made.scale, std=START,
-        dropout=dropout
-    )
+    return early_exit(made, depth, pattern, vocab, rule, weights=weights, alpha=alpha)
 
 
 EXAMPLES = (

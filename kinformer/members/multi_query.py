@@ -2,19 +2,11 @@
 
 from typing import Literal
 
-from kinformer.attention import Attention
-from kinformer.biases.alibi import ALiBi
-from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.expression import parse
-from kinformer.depth.stack import Stack
+from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.lm import LM
-from kinformer.norms.layer import LayerNorm
-from kinformer.positions.rotary import Rotary
-from kinformer.projections.qkv import QKV
 
 
 @member
@@ -41,19 +33,14 @@ def multi_query(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
-    width = made.width
+    made = Wiring(d, heads, head_dim, position, length, dropout=dropout, key_heads=key_heads)
     # two matrices of d numbers a unit against two of d numbers a column of keys or values
-    units = 4 * d + (heads - key_heads) * width if hidden is None else hidden
+    units = 4 * d + (heads - key_heads) * made.width if hidden is None else hidden
 
-    def block() -> PreNorm:
-        rotation = Rotary(width) if position == "rotary" else None
-        projection = QKV(d, heads, key_heads=key_heads, head_dim=width, rotation=rotation)
-        bias = ALiBi(heads) if position == "alibi" else None
-        attention = Attention(projection, Softmax(parse(pattern), bias, dropout=dropout, lse=False))
-        return PreNorm(attention, MLP(d, units, activation="gelu_tanh"), dropout=dropout)
+    def block() -> Layer:
+        return made.block(made.attention(pattern, dropout=dropout), MLP(d, units, activation="gelu_tanh"))
 
-    body = Stack([block() for _ in range(depth)], LayerNorm(d))
+    body = made.stack(block() for _ in range(depth))
     return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout)
 
 

@@ -36,6 +36,7 @@ class Wiring:
     """How a Transformer knows positions, how wide its heads are and where its norms stand.
 
     d, heads: the width, and query heads.
+    key_heads: heads of keys and values, `heads` unless given.
     head_dim: the width of a head, d / heads unless given.
     position: "learned" and "sinusoidal" are added to what is embedded, "rotary" turns queries and keys, "alibi" slopes
         scores, "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to tell order.
@@ -61,6 +62,7 @@ class Wiring:
     norm: Norms = "pre"
     dropout: float = 0.0
     eps: float = 1e-5
+    key_heads: int | None = None
 
     def __post_init__(self) -> None:
         one_of("position", self.position, Positions)
@@ -105,7 +107,8 @@ class Wiring:
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
         mechanism = Softmax(pattern, None if cross else self._bias(), dropout=dropout, lse=False)
-        return Attention(QKV(self.d, self.heads, head_dim=self.width, rotation=rotation), mechanism, cross=cross)
+        projection = QKV(self.d, self.heads, key_heads=self.key_heads, head_dim=self.width, rotation=rotation)
+        return Attention(projection, mechanism, cross=cross)
 
     def _bias(self) -> ALiBi | Relative | None:
         if self.position == "alibi":
