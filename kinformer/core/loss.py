@@ -31,11 +31,13 @@ class Penalty(NamedTuple):
     """An auxiliary loss that a part reports: the parameters it trains.
 
     `reaches_x` says that it also trains, through the part's input, whatever lies beneath: in an Attention its
-    projection and the matrix of its sides too.
+    projection and the matrix of its sides too. `alone` says that no other loss trains these parameters, so that a
+    training clips their gradient apart: how large it is must slow nothing else.
     """
 
     trains: tuple[nn.Parameter, ...]
     reaches_x: bool = False
+    alone: bool = False
 
 
 def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
@@ -76,8 +78,7 @@ def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
     for key, value in aux.items():
         name = key.rpartition(".")[2]
-        one = mean(value, real) if value.dim() else value
-        sums[name] = sums[name] + one if name in sums else one
+        sums[name] = sums.get(name, 0) + (mean(value, real) if value.dim() else value)
     return sums
 
 

@@ -32,6 +32,10 @@ def judge(subject: Subject) -> Iterator[str]:
     batch = subject.ragged(LENGTH)
     out, leaf = subject.traced(module, batch)
     sums = gathered(out.aux, batch.real)
+    alone = [p for given in declared.values() for _, penalty in given if penalty.alone for p in penalty.trains]
+    moved = torch.autograd.grad(out.y.sum(), alone, allow_unused=True, retain_graph=True) if alone else ()
+    if any(g is not None and bool(g.any()) for g in moved):
+        yield "its output moves parameters of which a penalty says that it trains them alone"
     for name, given in declared.items():
         if name not in sums:
             yield f"it declares the penalty {name!r}, and reports {', '.join(map(repr, sorted(out.aux))) or 'nothing'}"

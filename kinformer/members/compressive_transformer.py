@@ -45,8 +45,8 @@ def compressive_transformer(
 
     Choose it for what must be remembered longer than a Transformer-XL does: each layer reads its `segment`, `memory`
     tokens before it, and `rate` times `compressed` tokens before those. `loss`, weighed by `reconstruction`, trains the
-    compressions that learn, "conv" and "dilated". Distances to compressed states `count` slots, as in the paper, or
-    their tokens, which lets documents be kept apart in a row.
+    compressions that learn, "conv" and "dilated", and nothing else. Distances to compressed states `count` slots, as in
+    the paper, or their tokens, which lets documents be kept apart in a row.
     """
     biases = TransformerXL.sharing(depth, heads, head_width(d, heads, head_dim), d)
     ways = {

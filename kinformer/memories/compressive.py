@@ -115,7 +115,7 @@ class Compressive(Memory):
     def penalties(self) -> dict[str, Penalty]:
         if self.loss is None:
             return {}
-        return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()))}
+        return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
 
     def start(self, room: Room, width: int) -> CompressiveStates:
         near = self.near.capacity(room.length)

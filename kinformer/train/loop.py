@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from kinformer.core.layer import State
 from kinformer.core.model import Model
@@ -26,7 +25,7 @@ from kinformer.train.checkpoint import save, write
 from kinformer.train.evaluate import MOST, Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.history import History, Point
 from kinformer.train.interrupt import interrupts
-from kinformer.train.optimise import adamw
+from kinformer.train.optimise import adamw, clip, clipped_apart
 from kinformer.train.peek import refuse_ahead
 from kinformer.train.progress import Show, Status
 from kinformer.train.settings import Settings
@@ -51,6 +50,7 @@ class Training:
         self.stream: Lanes | Windows | Batches = stream(model, data, settings)
         self.recipe = settings.recipe(model)
         self.optimiser = adamw(model, self.recipe.lr, settings.decay)
+        self.apart = clipped_apart(model)
         self.history = History(model.metric)
         self.state: State | None = None
         self.smooth: float | None = None
@@ -65,7 +65,7 @@ class Training:
         loss = self.model(batch, self.state, spent)
         self._finite("loss", loss.total)
         loss.total.backward()
-        self._finite("gradient", clip_grad_norm_(self.model.parameters(), self.settings.clip))
+        self._finite("gradient", clip(self.apart, self.settings.clip))
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.lr * self.recipe.rate(spent)
         self.optimiser.step()

@@ -1,7 +1,13 @@
-"""The optimiser."""
+"""The optimiser, and how gradients are clipped."""
 
-from torch import nn
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW
+
+from kinformer.core.loss import penalties_of
 
 
 def adamw(model: nn.Module, lr: float, decay: float) -> AdamW:
@@ -15,3 +21,20 @@ def adamw(model: nn.Module, lr: float, decay: float) -> AdamW:
         {"params": [parameter for parameter in trained if parameter.dim() < 2], "weight_decay": 0.0},
     ]
     return AdamW([group for group in groups if group["params"]], lr=lr, betas=(0.9, 0.95))
+
+
+def clipped_apart(model: nn.Module) -> list[list[nn.Parameter]]:
+    """The parameters whose gradients share a norm: of each penalty those that it alone trains, and all others."""
+    given = penalties_of(model).values()
+    groups = [[p for one in penalties if one.alone for p in one.trains] for penalties in given]
+    apart = {id(p) for group in groups for p in group}
+    return [group for group in ([p for p in model.parameters() if id(p) not in apart], *groups) if group]
+
+
+def clip(groups: Sequence[Sequence[nn.Parameter]], most: float) -> Tensor:
+    """Shrink the gradient of each group to a norm of at most `most`; the norm that all had together.
+
+    A norm over everything would let a loss that trains its own parameters alone, and is large, slow all others.
+    """
+    some = (group for group in groups if any(p.grad is not None for p in group))
+    return torch.stack([clip_grad_norm_(group, most) for group in some]).norm()

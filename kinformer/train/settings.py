@@ -11,8 +11,9 @@ from kinformer.train.recipe import Recipe
 class Settings:
     """`batch` windows or lanes of `length` tokens; `lr` is the highest learning rate, the member's own unless given.
 
-    `clip` bounds the gradient's norm; `measures` says how often the valid data is measured at most, a text on its first
-    `valid_bytes` bytes: as many as a tenth of the training's time allows unless given.
+    `clip` bounds the gradient's norm, apart for what a penalty alone trains; `measures` says how often the valid data
+    is measured at most, a text on its first `valid_bytes` bytes: as many as a tenth of the training's time allows
+    unless given.
     """
 
     batch: int = 16

@@ -315,10 +315,10 @@ def test_dropout_of_a_right_layer_and_of_none() -> None:
 # Penalties ------------------------------------------------------------------------------------------------------------
 
 
-def reaching(name: str, params: Callable[[Any], Any], reaches_x: bool = False) -> Callable[[], Any]:
+def reaching(name: str, params: Callable[[Any], Any], reaches_x: bool = False, **more: bool) -> Callable[[], Any]:
     def make() -> spoiled.Reaching:
         found = spoiled.Reaching(16)
-        found.declared = {name: Penalty(tuple(params(found)), reaches_x)}
+        found.declared = {name: Penalty(tuple(params(found)), reaches_x, **more)}
         return found
 
     return make
@@ -331,6 +331,7 @@ PENALTIES = [
     (reaching("weight", lambda m: [m.up.weight], True), "does not train through x; say so by reaches_x"),
     (reaching("hidden", lambda m: m.up.parameters()), "trains through x; say so by reaches_x"),
     (reaching("still", lambda m: []), "depends on no parameter"),
+    (reaching("weight", lambda m: [m.up.weight], alone=True), "its output moves parameters of which a penalty says"),
     (reaching("spn", lambda m: []), "declares the penalty 'spn', and reports 'hidden', 'still', 'weight'"),
 ]
 

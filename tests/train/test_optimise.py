@@ -1,8 +1,11 @@
 import pytest
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from kinformer.core.loss import Penalty
+from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.train.budget import Minutes, Steps
-from kinformer.train.optimise import adamw
+from kinformer.train.optimise import adamw, clip, clipped_apart
 
 
 def test_decay_moves_matrices_alone() -> None:
@@ -17,6 +20,38 @@ def test_frozen_parameters_are_left_out() -> None:
     model = nn.Linear(3, 4)
     model.bias.requires_grad_(False)
     assert [len(group["params"]) for group in adamw(model, 1e-3, 0.1).param_groups] == [1]
+
+
+def test_what_a_penalty_alone_trains_is_clipped_apart() -> None:
+    class Summary(nn.Linear):
+        def penalties(self) -> dict[str, Penalty]:
+            return {"rebuilt": Penalty((self.weight,), alone=True), "size": Penalty((self.bias,))}
+
+    model = nn.ModuleList([nn.Linear(1, 1), Summary(1, 1)])
+    groups = clipped_apart(model)
+    assert [len(group) for group in groups] == [3, 1] and groups[1][0] is model[1].weight
+    for p, size in zip(model.parameters(), (3.0, 4.0, 200.0, 0.0), strict=True):
+        p.grad = torch.full_like(p, size)
+    assert float(clip(groups, 2.5)) == pytest.approx(200.0625, abs=1e-3)
+    for p, size in zip(model.parameters(), (1.5, 2.0, 2.5, 0.0), strict=True):
+        assert float(p.grad.sum()) == pytest.approx(size, rel=1e-3)
+    model[1].weight.grad = None  # a penalty without a weight in the loss
+    assert float(clip(groups, 2.5)) == pytest.approx(2.5, rel=1e-3)
+
+
+def test_a_reconstruction_however_large_does_not_slow_what_learns_the_text() -> None:
+    def moved(reconstruction: float) -> list[Tensor]:
+        torch.manual_seed(0)
+        shape = {"d": 16, "depth": 2, "heads": 2, "segment": 4, "memory": 4, "compressed": 2, "rate": 2, "vocab": 11}
+        model = compressive_transformer(**shape, reconstruction=reconstruction).train()
+        torch.manual_seed(1)
+        model(torch.randint(0, 11, (2, 18))).total.backward()
+        task, rebuilt = clipped_apart(model)
+        clip([task, rebuilt], 0.1)
+        assert 0 < float(torch.stack([p.grad.norm() for p in rebuilt]).norm()) <= 0.1 * (1 + 1e-5)
+        return [p.grad for p in task]
+
+    assert all(torch.equal(one, other) for one, other in zip(moved(1.0), moved(1000.0), strict=True))
 
 
 def test_budgets_count_steps_or_minutes() -> None:
