@@ -55,18 +55,19 @@ class Attention(Layer):
         a_part("projection", projection, Projection, "one, such as QKV(d, heads)")
         a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
         if memory is not None:
-            _check_memory(a_part("memory", memory, Memory, "one, such as Hidden(64, 64)"), mechanism, projection, cross)
+            a_part("memory", memory, Memory, "one, such as Hidden(64, 64)")
         if aggregation is not None:
             a_part("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
         self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
         self.projection, self.mechanism, self.memory = projection, mechanism, memory
+        self._agreed: tuple[Pattern, Pattern] | None = None
+        self._agree()
         sizes = self.sizes
         self.aggregation = aggregation or OutProjection(sizes.heads, sizes.v_dim, self.d, bias=projection.bias)
         self.sides, self.key_sides = dict(mechanism.sides(sizes)), dict(mechanism.key_sides(sizes))
         self.side = _matrix(projection, self.sides, sizes.heads)
         self.key_side = _matrix(projection, self.key_sides, sizes.key_heads)
         self.wants, self.sends = mechanism.wants, mechanism.sends
-        self._agreed = _said(memory, mechanism)
         self._merges = isinstance(mechanism, Keyed) and mechanism.merges and mechanism.lse
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
@@ -162,12 +163,13 @@ class Attention(Layer):
         return outs[0]._replace(y=y, state=state, aux={**outs[0].aux, **aux})
 
     def _agree(self) -> None:
-        """ValueError where a memory or a pattern was changed after the layer was built and they no longer agree."""
+        """ValueError where a memory and what the mechanism reads do not agree, also once one of them was changed."""
         if self.memory is None or torch.compiler.is_compiling():
             return
-        said = _said(self.memory, self.mechanism)
-        if said != self._agreed:
-            _check_memory(self.memory, self.mechanism, self.projection, self.cross)
+        mechanism = _fit_for_memory(self.mechanism, self.cross)
+        said = self.memory.reads, mechanism.pattern
+        if said != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
+            self.memory.agree(mechanism.pattern, self.projection.heads)
             self._agreed = said
 
     def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
@@ -186,7 +188,7 @@ class Attention(Layer):
         return attend(queries.q, keys.k, keys.v, q_pos=origin[:, None], k_pos=k_pos[:, None], scale=scale)
 
 
-def _check_memory(memory: Memory, mechanism: Mechanism, projection: Projection, cross: bool) -> None:
+def _fit_for_memory(mechanism: Mechanism, cross: bool) -> Keyed:
     if cross:
         raise ValueError("cross-attention reads a source and keeps no memory of its own; drop memory= or cross=True")
     if not isinstance(mechanism, Keyed):
@@ -198,12 +200,7 @@ def _check_memory(memory: Memory, mechanism: Mechanism, projection: Projection, 
         raise ValueError(
             f"a memory cuts rows, and {type(mechanism).__name__} sends up {min(mechanism.sends)!r} of whole rows"
         )
-    memory.agree(mechanism.pattern, projection.heads)
-
-
-def _said(memory: Memory | None, mechanism: Mechanism) -> tuple[Pattern, Pattern] | None:
-    """What a memory keeps and what a mechanism reads."""
-    return (memory.reads, mechanism.pattern) if memory is not None and isinstance(mechanism, Keyed) else None
+    return mechanism
 
 
 def _matrix(projection: Projection, sides: Mapping[str, Side], heads: int) -> nn.Linear | None:
