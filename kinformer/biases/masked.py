@@ -104,7 +104,7 @@ class Step(Masking):
         return (x <= torch.tensor(self.windows, device=x.device)[h]).to(x.dtype)
 
 
-class Decay(torch.nn.Module):
+class _Decay(torch.nn.Module):
     """exp(-rate x): for the example."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Decay(torch.nn.Module):
 
 
 EXAMPLES = (
-    lambda: Masked(Decay()),
+    lambda: Masked(_Decay()),
     lambda: Masked(lambda x: (1 - x / 5).clamp_min(0), reach=4, itself=False),
     lambda: Step((1, 4)),
 )

@@ -88,9 +88,9 @@ class Plan(NamedTuple):
     """Where a chunk's new keys go: decided once per forward, for all layers whose caches hold the same positions.
 
     New keys are written into `slots`, or from slot `lo` on in every row; `grow` adds empty slots before. Without either
-    they are put behind the old ones, and columns `order` of both survive.
-    `used` slots are read, at `read_pos`; `alone` says that only the new keys are. `lost` marks rows in which a live key
-    had to go, which happens only where positions may not be looked at.
+    they are put behind the old ones, and columns `order` of both survive. `used` slots are read, at `read_pos`; `alone`
+    says that only the new keys are. `lost` marks rows in which a live key had to go, which happens only where positions
+    may not be looked at.
     """
 
     pos: Int[Tensor, "B C"]

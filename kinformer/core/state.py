@@ -101,7 +101,10 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
         return _once(one)
 
     empty, zero = fresh(-1), fresh(0)
-    own = lambda part: part.reset(rows) if hasattr(part, "reset") else None  # noqa: E731
+
+    def own(part: State) -> State | None:
+        return part.reset(rows) if hasattr(part, "reset") else None
+
     return map_state(lambda name, leaf: (empty if name == "pos" else zero)(name, leaf), state, at=own)
 
 

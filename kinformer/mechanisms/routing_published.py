@@ -37,9 +37,8 @@ class PublishedRouting(Routed):
     Choose it to reproduce the Routing Transformer, at a cost of clusters * window^2. `Routing` reads whole clusters and
     keeps the laws that this one breaks: which clusters take a token depends on all others. The published PyTorch code
     is `norm="none"`, `update="direction"`, `eps=1e-5` and, where it is causal, `null=True`; the authors' code adds
-    `eps=1e-2`. A state is a cache of keys, clustered anew in every call
-    among all tokens so far. The lse is None, because a mean of reads is no
-    read.
+    `eps=1e-2`. A state is a cache of keys, clustered anew in every call among all tokens so far. The lse is None,
+    because a mean of reads is no read.
 
     heads, k_dim, clusters, pattern, scale, norm, decay, update, seed: as in `Routing`.
     window: tokens that a centroid takes; the paper's are length / clusters.

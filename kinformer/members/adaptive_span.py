@@ -37,9 +37,10 @@ def adaptive_span(
     """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns how far back it looks.
 
     Choose it for long contexts that few heads need: with "static" `spans`, learned by head and drawn together by
-    `penalty`, a layer computes and keeps only what its longest span still reaches; "dynamic" ones are decided by head
-    and token and keep all `longest`. As in the paper a token reads those before it, by a table of distances that all
-    layers share, and not `itself`; blocks are post-norm and the head has its own matrix, as in the published code.
+    `penalty`, a layer keeps no more than its longest span still reaches (the read itself is dense for now); "dynamic"
+    ones are decided by head and token and keep all `longest`. As in the paper a token reads those before it, by a table
+    of distances that all layers share, and not `itself`; blocks are post-norm and the head has its own matrix, as in
+    the published code.
     """
     width = head_width(d, heads, head_dim)
     table = Relative(width, longest, values=False)

@@ -39,9 +39,9 @@ def memorizing_transformer(
     Choose it for text that repeats itself over long distances. Every layer reads its own token and the `segment` before
     it, the paper's sliding window, or with `local="segments"` its segment and all of the one before, with T5's biases
     of distance; the layer three quarters up also the `k` best of the `memory` keys before its segment. `memory` is no
-    part of the weights: a trained model's go into a member with a larger one. It trains on consecutive
-    text, its state carried on: random windows would leave the memory empty. `dropout`
-    reaches the attention weights of all layers but the one with the memory, which drops none.
+    part of the weights: a trained model's go into a member with a larger one. It trains on consecutive text, its state
+    carried on: random windows would leave the memory empty. `dropout` reaches the attention weights of all layers but
+    the one with the memory, which drops none.
     """
     sliding = one_of("local", local, Local) == "window"
     near = Causal() & (Band(segment) if sliding else Segment(segment, segment))

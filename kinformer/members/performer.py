@@ -35,8 +35,7 @@ def performer(
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
     Choose it over `linear_transformer` to stay near softmax: random features estimate its kernel, and the past is a
-    state of fixed size. Pre-norm blocks and learned positions; the paper changes attention
-    alone.
+    state of fixed size. Pre-norm blocks and learned positions; the paper changes attention alone.
 
     d: the width of the model.
     depth: blocks; each draws directions of its own.

@@ -36,8 +36,8 @@ def reformer(
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 
     Choose it for deep models and long rows: training keeps no activations. Even blocks read their block of `local`
-    positions and the one before it, odd blocks what hashes put into their own buckets: the alternation is that
-    of Hugging Face's default configuration; the paper describes no local blocks.
+    positions and the one before it, odd blocks what hashes put into their own buckets: the alternation is that of
+    Hugging Face's default configuration; the paper describes no local blocks.
 
     d: the width of each of the stream's two halves.
     depth: blocks.

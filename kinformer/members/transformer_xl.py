@@ -35,9 +35,9 @@ def transformer_xl(
     it, so `depth` layers see depth times as far; with `same_length` each token reads exactly `memory` keys, itself
     included, wherever it stands in its segment. `memory` is no part of the weights: a trained model's go into a member
     with a longer one, in which distances beyond `clamp` count as that. Both are options of the authors' code, for
-    evaluation. It trains on consecutive text, its memory carried from batch to batch.
-    Embeddings start as in the authors' code, with a deviation of 0.02, and are read times sqrt(d): in a post-norm stack
-    a token's own logit starts at about d times that deviation.
+    evaluation. It trains on consecutive text, its memory carried from batch to batch. Embeddings start as in the
+    authors' code, with a deviation of 0.02, and are read times sqrt(d): in a post-norm stack a token's own logit starts
+    at about d times that deviation.
     """
     biases = TransformerXL.sharing(depth, heads, head_width(d, heads, head_dim), d, clamp)
     if a_flag("same_length", same_length):
