@@ -11,6 +11,7 @@ from kinformer.members.adaptive_span import adaptive_span
 from kinformer.models.lm import LM
 from kinformer.train.after_step import after_step
 from kinformer.train.checkpoint import load, save
+from tests.cuts import agree_however_cut
 
 
 def small(spans: str = "static", **keywords: object) -> LM:
@@ -25,17 +26,9 @@ def masks(model: LM) -> list:
 @pytest.mark.parametrize("spans", ["static", "dynamic"])
 @pytest.mark.parametrize("itself", [False, True])
 def test_training_by_chunks_decoding_and_one_dense_call_agree(spans: str, itself: bool, float64: None) -> None:
-    model, tokens = small(spans, longest=8, itself=itself), torch.randint(0, 11, (2, 24))
+    model = small(spans, longest=8, itself=itself)
     assert all(type(mask) is (AdaptiveSpan if spans == "static" else DynamicSpan) for mask in masks(model))
-    dense = model.logits(tokens).y
-    for train, cuts in ((True, [5, 10, 15, 20]), (True, [3, 14]), (False, list(range(1, 24)))):
-        model.train(train)
-        state, pieces = model.start(2, 24), []
-        for chunk in tokens.tensor_split(cuts, 1):
-            out = model.logits(chunk, state)
-            state = out.state
-            pieces.append(out.y)
-        torch.testing.assert_close(torch.cat(pieces, 1), dense, rtol=0, atol=1e-11)
+    agree_however_cut(model)
 
 
 @torch.no_grad()

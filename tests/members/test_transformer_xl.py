@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
 from kinformer.train.checkpoint import load, save
+from tests.cuts import agree_however_cut
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -45,16 +46,7 @@ def test_shared_parameters_are_saved_once_and_tied_again(tmp_path: Path) -> None
 
 
 def test_training_by_chunks_decoding_and_one_dense_call_agree() -> None:
-    model, tokens = small(), torch.randint(0, 11, (2, 24))
-    dense = model.logits(tokens).y
-    for train, cuts in ((True, [5, 10, 15, 20]), (True, [3, 14]), (False, list(range(1, 24)))):
-        model.train(train)
-        state, pieces = model.start(2, 24), []
-        for chunk in tokens.tensor_split(cuts, 1):
-            out = model.logits(chunk, state)
-            state = out.state
-            pieces.append(out.y)
-        torch.testing.assert_close(torch.cat(pieces, 1), dense, rtol=0, atol=1e-11)
+    agree_however_cut(small())
 
 
 def test_it_reads_further_than_a_layer_does() -> None:
