@@ -1,7 +1,6 @@
 """Layouts: sets of (query, key) pairs that are cheap to read together, named by how an executor gathers them."""
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,19 +10,22 @@ from torch import Tensor
 INF = math.inf
 
 
-class Layout(ABC):
+class Layout:
     """A set of pairs, given by what is gathered and a window: key j is within [i - back, i + ahead] of query i."""
 
     back: float
     ahead: float
 
-    @abstractmethod
     def reads(self, q: Int[Tensor, "..."], k: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Does an executor of this layout touch the pair (q, k)?"""
+        """Does an executor of this layout touch the pair (q, k)? The window alone, unless less is gathered."""
+        distance = q - k
+        return (distance <= self.back) & (distance >= -self.ahead)
 
-    @abstractmethod
     def keys_per_query(self, length: int) -> float:
         """About how many keys one query of a row of `length` tokens touches: the cost by which parts choose."""
+        # a side without an end counts half the row: the mean over all queries
+        size = 1 + sum(length / 2 if side == INF else min(side, length) for side in (self.back, self.ahead))
+        return min(length, max(0, size))
 
     def moved(self, n: int) -> "Layout":
         """The layout of the same pairs, each query and key n positions later."""
@@ -39,29 +41,12 @@ class Layout(ABC):
         return replace(self, back=min(self.back, back), ahead=min(self.ahead, ahead))  # type: ignore[type-var]
 
 
-def _window(layout: Layout, q: Tensor, k: Tensor) -> Tensor:
-    distance = q - k
-    return (distance <= layout.back) & (distance >= -layout.ahead)
-
-
-def _window_size(layout: Layout, length: int) -> float:
-    # a side without an end counts half the row: the mean over all queries
-    size = 1 + sum(length / 2 if side == INF else min(side, length) for side in (layout.back, layout.ahead))
-    return min(length, max(0, size))
-
-
 @dataclass(frozen=True)
 class Near(Layout):
     """Keys near their query: chunk the row, read each chunk with its neighbours."""
 
     back: float
     ahead: float
-
-    def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _window(self, q, k)
-
-    def keys_per_query(self, length: int) -> float:
-        return _window_size(self, length)
 
 
 @dataclass(frozen=True)
@@ -73,10 +58,10 @@ class Residue(Layout):
     ahead: float = INF
 
     def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return ((q - k) % self.n == 0) & _window(self, q, k)
+        return ((q - k) % self.n == 0) & super().reads(q, k)
 
     def keys_per_query(self, length: int) -> float:
-        return _window_size(self, length) / self.n
+        return super().keys_per_query(length) / self.n
 
 
 @dataclass(frozen=True)
@@ -89,11 +74,11 @@ class GatheredKeys(Layout):
     ahead: float = INF
 
     def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _among(k, self.p, self.period) & _window(self, q, k)
+        return _among(k, self.p, self.period) & super().reads(q, k)
 
     def keys_per_query(self, length: int) -> float:
         gathered = len(self.p) * (length / self.period if self.period else 1)
-        return gathered * _window_size(self, length) / max(length, 1)
+        return gathered * super().keys_per_query(length) / max(length, 1)
 
     def moved(self, n: int) -> Layout:
         return replace(self, p=tuple((p + n) % self.period if self.period else p + n for p in self.p))
@@ -108,10 +93,10 @@ class GatheredRows(Layout):
     ahead: float = INF
 
     def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _among(q, self.p, None) & _window(self, q, k)
+        return _among(q, self.p, None) & super().reads(q, k)
 
     def keys_per_query(self, length: int) -> float:
-        return len(self.p) * _window_size(self, length) / max(length, 1)
+        return len(self.p) * super().keys_per_query(length) / max(length, 1)
 
     def moved(self, n: int) -> Layout:
         return replace(self, p=tuple(p + n for p in self.p))
@@ -123,12 +108,6 @@ class Dense(Layout):
 
     back: float = INF
     ahead: float = INF
-
-    def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _window(self, q, k)
-
-    def keys_per_query(self, length: int) -> float:
-        return _window_size(self, length)
 
 
 def _among(x: Tensor, p: tuple[int, ...], period: int | None) -> Tensor:
