@@ -88,15 +88,13 @@ class Attention(Layer):
             queries, keys = project.both(x, ctx.pos)
             pos = ctx.by_head
             return self._read(self._dressed(queries, x, pos, ctx), self._dressed(keys, x, pos, ctx), state, ctx)
+        told = None
         if not self.cross:
-            return self._read(
-                self._asking(x, ctx), self._dressed(project.keys(x, ctx.pos), x, ctx.by_head, ctx), state, ctx
-            )
-        if ctx.source is None:
-            return self._read(self._asking(x, ctx), None, state, ctx)
-        pos = ctx.source_by_head
-        keys = self._dressed(project.keys(ctx.source, pos[:, 0])._replace(own=False), ctx.source, pos)
-        return self._read(self._asking(x, ctx), keys, state, ctx)
+            told = self._dressed(project.keys(x, ctx.pos), x, ctx.by_head, ctx)
+        elif ctx.source is not None:
+            pos = ctx.source_by_head
+            told = self._dressed(project.keys(ctx.source, pos[:, 0])._replace(own=False), ctx.source, pos)
+        return self._read(self._asking(x, ctx), told, state, ctx)
 
     def _read(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
         out = self.mechanism(queries, keys, state, ctx)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from kinformer.core.layer import Below, Context, Layer, Out, State, Want, prefixed
+from kinformer.core.layer import Below, Context, Layer, Out, State, Want, beneath, prefixed
 
 
 class Collected:
@@ -29,7 +29,7 @@ class Collected:
         """What the sublayer at `place` sees."""
         if self.rising:
             seen = self.ctx.but(below={**self.ctx.below, **self.up}) if self.up else self.ctx
-            return seen if not seen.taps else seen.but(taps=_beneath(place, seen.taps))
+            return seen if not seen.taps else seen.but(taps=beneath(place, seen.taps))
         return self.ctx.under(place)
 
     def call(
@@ -115,7 +115,3 @@ def flow(layers: Iterable[Layer], *, rising: bool) -> tuple[tuple[Want, ...], fr
 def met(name: str, sent: Iterable[str]) -> bool:
     """Does what was sent hold this name, at its place or without one?"""
     return not {name, name.rpartition(".")[2]}.isdisjoint(sent)
-
-
-def _beneath(place: int, taps: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.removeprefix(f"{place}.") for name in taps if name.startswith(f"{place}."))

@@ -40,7 +40,7 @@ class PerPair(NamedTuple):
 
     def piece(self, rows: Where, columns: Where) -> "PerPair":
         q_pos, k_pos = cut(self.q_pos, rows, 2), cut(self.k_pos, columns, 2)
-        return PerPair(_pairs(self.scores, rows, columns), q_pos, k_pos)
+        return PerPair(cut(cut(self.scores, rows, 2), columns, 3), q_pos, k_pos)
 
 
 Below = PerToken | PerPair
@@ -149,9 +149,7 @@ class Context:
         """
         if not self.below and not self.taps:
             return self
-        start = f"{place}."
-        taps = tuple(name.removeprefix(start) for name in self.taps if name.startswith(start))
-        return dataclasses.replace(self, below=under(place, self.below), taps=taps)
+        return dataclasses.replace(self, below=under(place, self.below), taps=beneath(place, self.taps))
 
 
 class Out(NamedTuple, Generic[Y]):
@@ -235,12 +233,14 @@ def prefixed(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{place}.{key}": value for key, value in entries.items()}
 
 
+def beneath(place: str | int, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names under "place.", the prefix cut off."""
+    start = f"{place}."
+    return tuple(name.removeprefix(start) for name in names if name.startswith(start))
+
+
 def under(place: str | int, entries: Mapping[str, Any]) -> dict[str, Any]:
     """What a sublayer at `place` sees: undotted entries as they are, entries under "place." with the prefix cut."""
     start = f"{place}."
     plain = {key: value for key, value in entries.items() if "." not in key}
     return plain | {key.removeprefix(start): value for key, value in entries.items() if key.startswith(start)}
-
-
-def _pairs(scores: Float[Tensor, "B N T S"], rows: Where, columns: Where) -> Tensor:
-    return cut(cut(scores, rows, 2), columns, 3)
