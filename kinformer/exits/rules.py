@@ -43,8 +43,13 @@ class Rule(nn.Module, ABC):
         self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None
     ) -> Leaves: ...
 
-    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
-        """What the rule learns by, per token, from the states and logits of all exits with nobody having left."""
+    def loss(
+        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"] | None:
+        """What the rule learns by, per token, from the states and logits of all exits with nobody having left.
+
+        `ctx` is that of the layers, for what learns by a source.
+        """
         return None
 
 
@@ -112,7 +117,9 @@ class Confident(Rule):
         threshold = given(pos) if isinstance(given, Decaying) else _of_layer(given, len(states))
         return sure > threshold if self.strict else sure >= threshold
 
-    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+    def loss(
+        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"] | None:
         return self.confidence.loss(states, logits, wanted)
 
 
@@ -143,7 +150,9 @@ class Multinomial(Rule):
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return linear(self.choice, states[0]).argmax(-1) < len(states)
 
-    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+    def loss(
+        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"] | None:
         return _named(self.log_q(states), self.oracle(logits, wanted))
 
 
@@ -196,7 +205,9 @@ class Geometric(Rule):
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return self._logit(states, len(states) - 1).sigmoid() > _of_layer(self.threshold, len(states))
 
-    def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
+    def loss(
+        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"] | None:
         return _named(self.log_q(states), self.oracle(logits, wanted))
 
 
@@ -209,16 +220,26 @@ class Chosen(NamedTuple):
 class BySequence(Rule):
     """All tokens of a row leave at the likeliest exit of softmax(W s + b), s the mean of the source's states.
 
-    No model of this library trains it: a loop of one's own does, by `log_q` and the exits of `ExitOracle.of_rows`.
+    It learns by -log q of the one exit that its oracle names for the whole row (equations 9 and 10). Each token of a
+    row has that loss, as equation 6 sums over tokens; it trains the encoder too, as in the paper. `MultiExitSeq2Seq`
+    trains it.
 
     d: the width of a state.
     depth: how many layers there are.
+    oracle: at which exit a row had better left: `Likelihood()` unless given, or `Correctness()`; its sigma is of tokens
+        and not read.
 
-    Errors: ValueError where no source was ever given. Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.1.
+    Errors: ValueError where no source was ever given, and for an oracle with a sigma. Source: Elbayad et al., 2019,
+    arXiv:1910.10073, section 3.1.
     """
 
-    def __init__(self, d: int, depth: int):
+    def __init__(self, d: int, depth: int, *, oracle: ExitOracle | None = None):
         super().__init__()
+        self.oracle = oracle or Likelihood()
+        if self.oracle.sigma:
+            raise ValueError(
+                f"sigma={self.oracle.sigma} smooths over tokens, and BySequence names an exit for a row; give 0"
+            )
         self.choice = nn.Linear(at_least("d", d, 1), at_least("depth", depth, 1))
 
     def agree(self, d: int, depth: int) -> None:
@@ -246,6 +267,14 @@ class BySequence(Rule):
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
+
+    def loss(
+        self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
+    ) -> Float[Tensor, "B T"]:
+        if ctx is None or ctx.source is None or ctx.source_pos is None:
+            raise ValueError("BySequence learns from a source; give the Context that the layers read it in")
+        best = self.oracle.of_rows(logits, wanted)[:, None]
+        return _named(self.log_q(ctx.source, ctx.source_pos)[:, None], best).expand(wanted.shape)
 
 
 def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> None:

@@ -15,7 +15,10 @@ POWER = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5, "inverse": -1.0, "inverse_s
 
 
 def aligned(
-    logits: Sequence[Float[Tensor, "B T V"]], targets: Int[Tensor, "B T"], weights: Weights = "uniform"
+    logits: Sequence[Float[Tensor, "B T V"]],
+    targets: Int[Tensor, "B T"],
+    weights: Weights = "uniform",
+    smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
     """sum_n w_n CE_n / sum_n w_n, summed over real targets; and how many there are: the mean is the caller's.
 
@@ -25,11 +28,12 @@ def aligned(
     targets: -1 where there is none.
     weights: w_n of exit n, from 1: "uniform" 1, "linear" n as CALM trains, "sqrt" its root, "inverse" 1 / n,
         "inverse_sqrt" its root.
+    smoothing: as of `cross_entropy`.
 
     Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.1; "linear":
     Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
     power = POWER[one_of("weights", weights, Weights)]
-    losses, counts = zip(*(cross_entropy(one, targets) for one in logits), strict=True)
+    losses, counts = zip(*(cross_entropy(one, targets, smoothing) for one in logits), strict=True)
     w = torch.arange(1, len(losses) + 1, dtype=losses[0].dtype, device=targets.device) ** power
     return (w * torch.stack(losses)).sum() / w.sum(), counts[0]

@@ -7,27 +7,31 @@ from kinformer.discover import member
 from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
 from kinformer.exits.rules import Confident, Decaying
 from kinformer.losses.aligned import Weights
-from kinformer.members.support.early_exit import early_exit
+from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
+from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 
 Sure = Literal["softmax_response", "saturation", "probe"]
 
 
 @member
 def calm(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, confidence: Sure = "softmax_response",
-    threshold: float = 0.9, temperature: float | None = None, decay: Literal["paper", "code"] = "paper",
-    strict: bool = False, weights: Weights = "linear", balance: bool = False, pattern: str = "Causal()",
-    position: Positions = "learned", norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0
-) -> MultiExit:
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
+    confidence: Sure = "softmax_response", threshold: float = 0.9, temperature: float | None = 4.0,
+    decay: Literal["paper", "code"] = "paper", strict: bool = False, weights: Weights = "linear",
+    balance: bool = False, pattern: str = "Causal()", position: Positions = "learned", norm: Norms = "pre",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> MultiExit | MultiExitSeq2Seq:
     """Confident adaptive language modelling (Schuster et al., 2022, arXiv:2207.07061), as a decoder.
 
     Choose it to write easy tokens with fewer layers. A token leaves once its `confidence` reaches the `threshold`
     (`strict`: exceeds): the gap of its two largest probabilities, the cosine to the layer before, or a probe that
-    learns to tell (`balance`: both of its classes alike). With a `temperature` (4 in the paper) the threshold falls
-    over `length` positions, by equation 5 or as the authors' code does. All exits have one head and learn, weighted by
-    their number. The paper's own model is a T5; here it is a `gpt`, whose keywords the others are.
+    learns to tell (`balance`: both of its classes alike). The threshold falls over `length` positions, by equation 5
+    or as the authors' code does: the faster, the higher the `temperature`, in the paper 4, and 0 with short texts and
+    with saturation; None keeps the `threshold` as it is. All exits have one head and learn, weighted by their number.
+    The paper's own model is a T5, an encoder and a decoder: `form` "encoder_decoder" reads pairs; the default is a
+    `gpt`, whose keywords the others are.
     """
     sure: Confidence
     if one_of("confidence", confidence, Sure) == "probe":
@@ -40,10 +44,11 @@ def calm(
         unread("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
     falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    return early_exit(made, depth, pattern, vocab, Confident(sure, falls, strict=strict), weights=weights)
+    return early_exit(made, form, depth, pattern, Confident(sure, falls, strict=strict), vocab=vocab, weights=weights)
 
 
 EXAMPLES = (
-    lambda: calm(d=16, depth=3, heads=2, threshold=0.1, length=64, vocab=11),
-    lambda: calm(d=16, depth=3, heads=2, confidence="probe", threshold=0.5, temperature=4.0, length=64, vocab=11),
+    lambda: calm(d=16, depth=3, heads=2, threshold=0.1, temperature=None, length=64, vocab=11),
+    lambda: calm(d=16, depth=3, heads=2, confidence="probe", threshold=0.5, length=64, vocab=11),
+    lambda: calm(d=16, depth=3, heads=2, form="encoder_decoder", threshold=0.05, length=64, vocab=11),
 )

@@ -5,40 +5,48 @@ from typing import Literal
 from kinformer.core.checks import one_of, unread
 from kinformer.discover import member
 from kinformer.exits.confidence import SoftmaxProbability
-from kinformer.exits.rules import Confident, Geometric, Multinomial, Rule
+from kinformer.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
 from kinformer.losses.aligned import Weights
 from kinformer.losses.exit_oracles import Correctness, Likelihood
-from kinformer.members.support.early_exit import early_exit
+from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
+from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 
-Classifier = Literal["multinomial", "geometric", "probability"]
+Classifier = Literal["multinomial", "geometric", "sequence", "probability"]
 Oracle = Literal["likelihood", "correctness"]
 
 
 @member
 def depth_adaptive(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, classifier: Classifier = "multinomial",
-    oracle: Oracle = "likelihood", price: float = 0.01, sigma: float = 0.0, alpha: float = 1.0,
-    threshold: float | tuple[float, ...] = 0.5, shared: bool = True, weights: Weights = "uniform",
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
+    classifier: Classifier = "multinomial", oracle: Oracle = "likelihood", price: float = 0.01, sigma: float = 0.0,
+    alpha: float = 1.0, threshold: float | tuple[float, ...] = 0.5, shared: bool = True, weights: Weights = "uniform",
     pattern: str = "Causal()", position: Positions = "learned", norm: Norms = "pre", length: int = 1024,
     vocab: int = 256, dropout: float = 0.0
-) -> MultiExit:
+) -> MultiExit | MultiExitSeq2Seq:
     """The depth-adaptive Transformer (Elbayad et al., 2019, arXiv:1910.10073), as a decoder.
 
     Choose it to have the network itself say how many layers a token is worth. The `classifier` names an exit after the
     first layer ("multinomial"), or after each layer says whether to stop ("geometric", above the `threshold`; `shared`:
-    one unit for all layers). Both learn, weighted by `alpha`, which exit was best by the `oracle`, where a layer costs
-    `price` and tokens `sigma` apart count too. "probability" learns nothing: a token leaves once its largest
-    probability reaches the threshold. All exits have one head and learn by `weights`. The paper's own model translates;
-    here it is a `gpt`, whose keywords the others are. Left out of the paper: mixed training with sampled exits, the
-    scaling of gradients by layer, and an output classifier per layer.
+    one unit for all layers), or names one exit for a whole row from the mean of what the encoder made ("sequence"; with
+    `form` "encoder_decoder" alone). They learn, weighted by `alpha`, which exit was best by the `oracle`, where a layer
+    costs `price` and tokens `sigma` apart count too. "probability" learns nothing: a token leaves once its largest
+    probability reaches the threshold. All exits have one head and learn by `weights`. The paper's own model translates:
+    `form` "encoder_decoder", with `norm` "post" and `position` "sinusoidal"; the default is a `gpt`, whose keywords the
+    others are. Left out of the paper: mixed training with sampled exits, the scaling of gradients by layer, and an
+    output classifier per layer.
     """
     named = (Likelihood if one_of("oracle", oracle, Oracle) == "likelihood" else Correctness)(price, sigma=sigma)
     rule: Rule
-    if one_of("classifier", classifier, Classifier) == "multinomial":
-        unread("classifier='multinomial'", threshold=(threshold, 0.5), shared=(shared, True))
+    if one_of("classifier", classifier, Classifier) in ("multinomial", "sequence"):
+        unread(f"classifier={classifier!r}", threshold=(threshold, 0.5), shared=(shared, True))
+    if classifier == "multinomial":
         rule = Multinomial(d, depth, oracle=named)
+    elif classifier == "sequence":
+        if form == "decoder":
+            raise ValueError("classifier='sequence' reads what an encoder made; add form=encoder_decoder")
+        rule = BySequence(d, depth, oracle=named)
     elif classifier == "geometric":
         rule = Geometric(d, depth, threshold=threshold, shared=shared, oracle=named)
     else:
@@ -48,12 +56,15 @@ def depth_adaptive(
         )
         rule = Confident(SoftmaxProbability(), threshold)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    return early_exit(made, depth, pattern, vocab, rule, weights=weights, alpha=alpha)
+    return early_exit(made, form, depth, pattern, rule, vocab=vocab, weights=weights, alpha=alpha)
 
 
 EXAMPLES = (
     lambda: depth_adaptive(d=16, depth=3, heads=2, length=64, vocab=11),
     lambda: depth_adaptive(
         d=16, depth=3, heads=2, classifier="geometric", oracle="correctness", sigma=2.0, length=64, vocab=11
+    ),
+    lambda: depth_adaptive(
+        d=16, depth=3, heads=2, form="encoder_decoder", classifier="sequence", norm="post", length=64, vocab=11
     ),
 )

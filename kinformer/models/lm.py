@@ -1,7 +1,7 @@
 """LM: a decoder-only language model, one token after the other."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import torch
@@ -117,19 +117,30 @@ class LM(Writer):
 
         The state stands before the last token, which the next chunk repeats.
         """
-        out = self.logits(batch[:, :-1], state)
-        wanted = next_tokens(batch)
-        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        read, wanted = batch[:, :-1], next_tokens(batch)
+        ctx = numbered(read, state)
+        out, data, parts = self.learned(lambda taps: self.logits(read, state, ctx.but(taps=taps)), wanted, ctx)
         sums = gathered(out.aux, wanted >= 0)  # of tokens that predict one: the last of a row is not read
         count = (wanted >= 0).sum()
-        return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, out.state, out.stats, count)
+        return Loss(weighed(data, sums, self.penalties), {**parts, **sums}, out.state, out.stats, count)
+
+    def learned(
+        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
+    ) -> tuple[Out, Tensor, dict[str, Tensor]]:
+        """A reading that hands back these taps, what it costs, and the parts of that."""
+        out = call(())
+        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        return out, nll, {"nll": nll}
 
     def judge(self, batch: Int[Tensor, "B T"], state: Numbered | None = None) -> Judged:
         """The bits that each token costs but the first of a row, which nothing predicts."""
         batch = fitted(self, batch, -1, state)
         out = in_windows(lambda some: self.logits(some, state), batch[:, :-1], self.window, state)
-        wanted = next_tokens(batch)
-        return Judged({self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}, out.state)
+        return Judged(self.measured(out, next_tokens(batch)), out.state)
+
+    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+        """The measures of a reading, over all targets."""
+        return {self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""

@@ -1,7 +1,7 @@
 """Seq2Seq: one sequence in, another one out, one token after the other."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import torch
@@ -77,13 +77,17 @@ class Seq2Seq(Writer):
         )
         self.encoder = a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
-        self.head = nn.Linear(d, vocab + 2, bias=False)
+        self.head = Written(d, vocab + 2, bias=False)
         if tie:
             self.head.weight = self.embedding.weight
         for part in (encoder, decoder):
             self.refuse_unmet(part)
-            refuse_rules(self, part)
+            self.refuse_untrained(part)
         self.penalties = known(penalties or {}, (encoder, decoder, position))
+
+    def refuse_untrained(self, part: Layer) -> None:
+        """ValueError where a rule of exits has parameters that this model's loss would not train."""
+        refuse_rules(self, part)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
         """The state before the first token of targets of up to `length` tokens; the first call puts the source in."""
@@ -120,22 +124,31 @@ class Seq2Seq(Writer):
         source, target = batch
         read, wanted = framed(target, self.begin, self.end)
         encoded, ctx = self._with_source(read, source, state, None)
-        out, real = self._decoded(read, state, ctx), wanted >= 0
-        nll = mean(surprise(out.y, wanted), real)
-        smooth = mean(surprise(out.y, wanted, self.smoothing), real) if self.smoothing else nll
+        out, data, parts = self.learned(lambda taps: self._decoded(read, state, ctx.but(taps=taps)), wanted, ctx)
         sums = gathered(encoded.aux, source >= 0)
         for name, value in gathered(out.aux, read >= 0).items():
             sums[name] = sums[name] + value if name in sums else value
         stats = prefixed("encoder", encoded.stats) | prefixed("decoder", out.stats)
-        parts = {"nll": nll, **sums}
-        return Loss(weighed(smooth, sums, self.penalties), parts, out.state, stats, real.sum())
+        return Loss(weighed(data, sums, self.penalties), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0))
+
+    def learned(
+        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
+    ) -> tuple[Out, Tensor, dict[str, Tensor]]:
+        """A reading that hands back these taps, what it costs, and the parts of that."""
+        out, real = call(()), wanted >= 0
+        nll = mean(surprise(out.y, wanted), real)
+        return out, mean(surprise(out.y, wanted, self.smoothing), real) if self.smoothing else nll, {"nll": nll}
 
     def judge(self, batch: Pair, state: Numbered | None = None) -> Judged:
         """The bits that each token of the targets, and each end, costs."""
         source, target = batch
         read, wanted = framed(fitted(self, target, 1, state), self.begin, self.end)
         out = in_windows(lambda some: self.logits(some, state, source=source), read, self.window, state)
-        return Judged({self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}, out.state)
+        return Judged(self.measured(out, wanted), out.state)
+
+    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
+        """The measures of a reading, over all targets."""
+        return {self.metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
         """Random sources and targets of `length` tokens."""
@@ -168,13 +181,20 @@ class Seq2Seq(Writer):
         ctx.memo.settle()
         if state is not None:
             out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
-        return out._replace(y=self.head(out.y[:, -1:] if last else out.y)[..., : self.vocab + 1])
+        return out._replace(y=self.head(out.y[:, -1:] if last else out.y))
 
     def _embedded(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         x = self.embedding(tokens.clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(pos)
         return F.dropout(x, self.dropout, self.training)
+
+
+class Written(nn.Linear):
+    """The head of a model whose last entry is read and never written: scores of all the others."""
+
+    def forward(self, x: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape V"]:
+        return F.linear(x, self.weight[:-1])
 
 
 def framed(target: Int[Tensor, "B T"], begin: int, end: int) -> tuple[Int[Tensor, "B T+1"], Int[Tensor, "B T+1"]]:

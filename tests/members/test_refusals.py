@@ -35,7 +35,7 @@ def test_no_head_is_refused(member: Callable) -> None:
         (adaptive_span, {"penalty": -1.0}, r"penalties\['span'\]=-1.0: give"),
         (calm, {"threshold": 1.5}, "threshold=1.5: give"),
         (calm, {"threshold": -3.0, "confidence": "saturation"}, "threshold=-3.0: give"),
-        (calm, {"decay": "code"}, "decay='code' is not read"),
+        (calm, {"decay": "code", "temperature": None}, "decay='code' is not read"),
         (calm, {"balance": True}, "balance=True is not read with confidence='softmax_response'"),
         (depth_adaptive, {"threshold": (0.5,)}, r"threshold=\(0.5,\) is not read with classifier='multinomial'"),
         (depth_adaptive, {"shared": False}, "shared=False is not read with classifier='multinomial'"),

@@ -21,6 +21,7 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.calm import calm
 from kinformer.models.lm import LM
 from kinformer.models.multi_exit import MultiExit
+from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
@@ -127,7 +128,7 @@ def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64:
 @torch.no_grad()
 def test_beyond_its_learned_positions_it_is_judged_in_windows(float64: None) -> None:
     """Each time the table is full its last half is read again from position 0; the layers of both are counted."""
-    model = calm(d=16, depth=3, heads=2, threshold=0.9, length=4, vocab=7).eval()
+    model = calm(d=16, depth=3, heads=2, threshold=0.9, temperature=None, length=4, vocab=7).eval()
     model.embedding.weight.mul_(20)
     batch = torch.randint(0, 7, (2, 8))
     with pytest.warns(UserWarning, match="more than the 4 positions"):
@@ -182,10 +183,14 @@ class Around(Layer):
 @pytest.mark.parametrize("rule", [lambda: Confident(Probe(D), 0.5), lambda: Geometric(D, DEPTH)])
 def test_a_rule_that_a_model_would_leave_untrained_is_refused(rule: Callable[[], Rule]) -> None:
     body, plain, named = EarlyExit(blocks(), LayerNorm(D), rule()), Stack(blocks()), type(rule()).__name__
-    with pytest.raises(ValueError, match=rf"^LM would train nothing of {named}.*; use MultiExit[^\n]*$"):
+    with pytest.raises(ValueError, match=f"^MultiExitSeq2Seq would train nothing of {named}"):
+        MultiExitSeq2Seq(7, D, body, EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.5)))
+    with pytest.raises(ValueError, match=rf"^LM would train nothing of {named}.*; use MultiExit over it$"):
         LM(7, D, Around(body))
     for encoder, decoder in ((body, plain), (plain, body)):
-        with pytest.raises(ValueError, match=f"^Seq2Seq would train nothing of {named}"):
+        with pytest.raises(
+            ValueError, match=f"^Seq2Seq would train nothing of {named}.*; use MultiExitSeq2Seq over it$"
+        ):
             Seq2Seq(7, D, encoder, decoder)
     inside = EarlyExit([Around(body)] * 2, LayerNorm(D), Confident(SoftmaxResponse(), 0.5))
     with pytest.raises(ValueError, match=f"^MultiExit would train nothing of {named}"):

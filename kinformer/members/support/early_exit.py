@@ -1,24 +1,46 @@
-"""A decoder like gpt whose tokens leave early: what calm and depth_adaptive share."""
+"""A model whose sure tokens leave early, as a decoder alone or behind an encoder."""
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
+from kinformer.core.checks import one_of
+from kinformer.core.expression import parse
+from kinformer.core.layer import Layer
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.rules import Rule
 from kinformer.feedforward.mlp import MLP
+from kinformer.members.support.encoder_decoder import both, start
 from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.multi_exit import MultiExit
+from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+
+Form = Literal["decoder", "encoder_decoder"]
 
 
-def early_exit(made: Wiring, depth: int, pattern: str, vocab: int, rule: Rule, **others: Any) -> MultiExit:
-    """`depth` blocks under a pattern, of which each token takes as many as its rule says; others: of MultiExit."""
-    layers = [
-        made.block(made.attention(pattern, dropout=made.dropout), MLP(made.d, activation="gelu_tanh"))
-        for _ in range(depth)
-    ]
-    body = EarlyExit(layers, LayerNorm(made.d) if made.norm == "pre" else nn.Identity(), rule)
-    return MultiExit(
-        vocab, made.d, body, position=made.added(), scale=made.scale, std=START, dropout=made.dropout, **others
+def early_exit(
+    made: Wiring, form: Form, depth: int, pattern: str, rule: Rule, *, vocab: int, **training: Any
+) -> MultiExit | MultiExitSeq2Seq:
+    """`gpt` or `transformer`, their decoders left by the rule; behind an encoder the pattern is of both sides.
+
+    training: keywords of `MultiExit`.
+    """
+
+    def exits(layers: tuple[Layer, ...]) -> EarlyExit:
+        return EarlyExit(layers, LayerNorm(made.d) if made.norm == "pre" else nn.Identity(), rule)
+
+    if one_of("form", form, Form) == "decoder":
+        layers = tuple(
+            made.block(made.attention(pattern, dropout=made.dropout), MLP(made.d, activation="gelu_tanh"))
+            for _ in range(depth)
+        )
+        body, given = exits(layers), {"position": made.added(), "dropout": made.dropout, **training}
+        return MultiExit(vocab, made.d, body, scale=made.scale, std=START, **given)
+    sides = "Full()" if parse(pattern) == Causal() else pattern
+    encoder, decoder = both(made, depth, None, sides)
+    given = {"position": made.added(), "dropout": made.dropout, **training}
+    return MultiExitSeq2Seq(
+        vocab, made.d, made.stack(encoder), exits(decoder), scale=made.d**0.5, std=start(made), **given
     )

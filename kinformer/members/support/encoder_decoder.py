@@ -9,7 +9,15 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
 
-def encoder_decoder(made: Wiring, depth: int, hidden: int, pattern: str = "Full()") -> tuple[Stack, Stack]:
+def encoder_decoder(made: Wiring, depth: int, hidden: int | None, pattern: str = "Full()") -> tuple[Stack, Stack]:
+    """The stacks of `both`."""
+    encoder, decoder = both(made, depth, hidden, pattern)
+    return made.stack(encoder), made.stack(decoder)
+
+
+def both(
+    made: Wiring, depth: int, hidden: int | None, pattern: str = "Full()"
+) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """`depth` blocks that read the source under a pattern, and as many that write under the same, the past alone.
 
     Every written token reads all of the source.
@@ -24,7 +32,7 @@ def encoder_decoder(made: Wiring, depth: int, hidden: int, pattern: str = "Full(
         source = made.attention(Full(), cross=True)
         return made.block(made.attention(past), source, MLP(made.d, hidden, activation="relu"))
 
-    return made.stack(encoder() for _ in range(depth)), made.stack(decoder() for _ in range(depth))
+    return tuple(encoder() for _ in range(depth)), tuple(decoder() for _ in range(depth))
 
 
 def start(made: Wiring) -> float:

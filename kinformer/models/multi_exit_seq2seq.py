@@ -1,0 +1,67 @@
+"""MultiExitSeq2Seq: an encoder, and a decoder that learns to predict at every exit, and when to leave."""
+
+from typing import Any
+
+from kinformer.core.checks import a_part
+from kinformer.core.layer import Layer
+from kinformer.depth.early_exit import EarlyExit
+from kinformer.losses.aligned import Weights
+from kinformer.models.seq2seq import Seq2Seq
+from kinformer.models.support.exits import ManyExits
+
+
+class MultiExitSeq2Seq(ManyExits, Seq2Seq):
+    """A `Seq2Seq` whose decoder is an `EarlyExit`, trained and judged as a `MultiExit` is: the papers' own models.
+
+    Choose it for pairs of sequences, and for `BySequence`, which reads what the encoder made. L_exit trains the encoder
+    too. Smoothing is of every exit's targets.
+
+    weights, alpha: as of `MultiExit`. Others: those of `Seq2Seq`.
+
+    Errors: ValueError for a decoder that is no EarlyExit, for rules that learn within it or in the encoder, and other
+    weights; the Seq2Seq's. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
+    """
+
+    decoder: EarlyExit
+
+    def __init__(
+        self,
+        vocab: int,
+        d: int,
+        encoder: Layer,
+        decoder: EarlyExit,
+        *,
+        weights: Weights = "uniform",
+        alpha: float = 1.0,
+        **others: Any,
+    ):
+        a_part("decoder", decoder, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
+        super().__init__(vocab, d, encoder, decoder, **others)
+        self.train_by(weights, alpha)
+
+    @property
+    def exits(self) -> EarlyExit:
+        return self.decoder
+
+
+def _example() -> MultiExitSeq2Seq:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.exits.rules import BySequence
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.norms.layer import LayerNorm
+    from kinformer.patterns.causal import Causal
+    from kinformer.patterns.full import Full
+    from kinformer.projections.qkv import QKV
+
+    def block() -> PreNorm:
+        itself, source = Softmax(Causal()), Softmax(Full())
+        return PreNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True), MLP(16))
+
+    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())), MLP(16))
+    decoder = EarlyExit([block() for _ in range(3)], LayerNorm(16), BySequence(16, 3))
+    return MultiExitSeq2Seq(11, 16, encoder, decoder)
+
+
+EXAMPLES = (_example,)
