@@ -65,12 +65,17 @@ class Pattern(ABC):
         return None if (inner := self.expression) is self else inner.period()
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included.
+        """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included, of all rows and heads.
 
-        May any be allowed, and is every one surely allowed.
+        May any be allowed, and is every one surely allowed. The ends broadcast: a tensor of each for many blocks.
         """
         some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) >= 0
         return some, ~some
+
+    def of_head(self, h: int) -> "Pattern":
+        """The set that head h reads, as a pattern of all heads: what it says of itself is as sharp as for that head."""
+        inside = {name: part.of_head(h) for name, part in self._inside().items() if isinstance(part, Pattern)}
+        return self._with(inside) if inside else self
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of the batch that this pattern and those in it hold, by place ("right.ids").
@@ -223,8 +228,7 @@ class Not(_Composed):
         a_part("what stands beside ~", self.pattern, Pattern, EXAMPLE)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        allowed = self.pattern(b, h, q, k)
-        return not allowed if isinstance(allowed, bool) else ~allowed
+        return ~torch.as_tensor(self.pattern(b, h, q, k))
 
     def __repr__(self) -> str:
         return f"~{self.pattern}"
@@ -273,7 +277,10 @@ class Heads(_Composed):
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         some, every = zip(*(pattern.cover(q_lo, q_hi, k_lo, k_hi) for pattern in self.patterns), strict=True)
-        return torch.stack(some).any(0), torch.stack(every).all(0)
+        return reduce(operator.or_, some), reduce(operator.and_, every)
+
+    def of_head(self, h: int) -> Pattern:
+        return self.patterns[h % len(self.patterns)].of_head(h)
 
 
 def narrowed(pattern: Pattern, only: Pattern | None, also: Pattern | None) -> Pattern:

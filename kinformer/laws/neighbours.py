@@ -27,7 +27,7 @@ from kinformer.projections.qkv import QKV
 
 SAYS = "beside other layers it computes what it computes alone"
 OVER = "layer"
-LENGTH, NEAR = 7, Causal() & Band(0)
+LENGTH, NEAR = 7, Causal() & Band(1)
 
 
 def judge(subject: Subject) -> Iterator[str]:

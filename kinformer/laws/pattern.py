@@ -16,7 +16,7 @@ from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.laws.support.finding import Broken, smallest
 from kinformer.laws.support.subject import EFFORT
 
-SAYS = "what it says of its reach, period, live positions, cache, cover and parts is true"
+SAYS = "what it says of its heads, reach, period, live positions, cache, cover and parts is true"
 OVER = "pattern"
 BATCH, HEADS = 2, 3
 LENGTHS = (1, 2, 7, 13, 22) if EFFORT > 1 else (1, 7, 13)
@@ -36,7 +36,7 @@ def check(length: int, pattern: Pattern) -> None:
     """The law over positions 0..length-1; raises Broken."""
     _kinds(pattern, length)
     m = matrix(pattern, length)
-    for law in (_reach, _period, _live, _capacity, _cover, _parts):
+    for law in (_of_head, _reach, _period, _live, _capacity, _cover, _parts):
         law(pattern, m, length)
 
 
@@ -77,6 +77,14 @@ def _kinds(pattern: Pattern, length: int) -> None:
 
 def _first(wrong: Tensor) -> list[int]:
     return wrong.nonzero()[0].tolist()
+
+
+def _of_head(pattern: Pattern, m: Tensor, length: int) -> None:
+    for h in range(HEADS):
+        wrong = matrix(pattern.of_head(h), length) != m[:, h : h + 1]
+        if wrong.any():
+            _, other, q, k = _first(wrong)
+            raise Broken(f"{pattern}: of_head({h}) differs from head {h} in pair ({q}, {k}), asked as head {other}")
 
 
 def _reach(pattern: Pattern, m: Tensor, length: int) -> None:

@@ -3,14 +3,23 @@
 Law `pattern` says that it is true; a bound that is too wide costs time and memory alone, so nothing else would see it.
 """
 
+import itertools
+import math
+import random
 from collections.abc import Callable, Iterator
 
+import torch
+from torch import Tensor
+
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern, Spelled
-from kinformer.laws.pattern import matrix
 from kinformer.laws.support.finding import Broken, Unjudged, found
 
-SAYS = "what it says of its period is as sharp as can be"
+SAYS = "what it says of its reach, period, live positions, cache and cover is as sharp as can be"
 OVER = "pattern"
+HEADS = 64  # by so many draws every block is drawn that may be
+LENGTHS = (7, 40)
+AHEAD = 64  # so many queries show who is read again
+BLOCKS = 24
 
 
 def judge(pattern: Pattern) -> Iterator[str]:
@@ -19,19 +28,87 @@ def judge(pattern: Pattern) -> Iterator[str]:
     while isinstance(spelled, Spelled):
         spelled = spelled.expression
     if isinstance(spelled, And | Or | Not | Heads):
-        raise Unjudged("what is composed of patterns knows bounds")
+        raise Unjudged("a pattern composed of others knows bounds")
     for name, law in LAWS.items():
-        if getattr(type(pattern), name) is not getattr(Pattern, name):
+        if getattr(type(spelled), name) is not getattr(Pattern, name):
             yield from found(law, pattern)
+
+
+def read(pattern: Pattern, length: int) -> tuple[Tensor, Tensor]:
+    """Which pairs of a row are read in some row and head, and which in all, where its tensors tell rows apart."""
+    rows = max((len(tensor) for tensor in pattern.tensors().values()), default=1)
+    b, h, at = torch.arange(rows)[:, None, None, None], torch.arange(HEADS)[:, None, None], torch.arange(length)
+    m = torch.as_tensor(pattern(b, h, at[:, None], at))
+    m = m.expand(torch.broadcast_shapes(m.shape, (1, 1, length, length))).flatten(0, 1)
+    return m.any(0), m.all(0)
+
+
+def _reach(pattern: Pattern) -> None:
+    said = pattern.reach()
+    length = AHEAD + 2 * max((int(abs(side)) for side in said if math.isfinite(side)), default=0)
+    some, at = read(pattern, length)[0], torch.arange(length)
+    distance = (at[:, None] - at)[some]
+    if not len(distance):
+        return
+    for side, word, far in zip(said, ("back", "ahead"), (int(distance.max()), -int(distance.min())), strict=True):
+        if far < (length // 2 if side == math.inf else side):
+            raise Broken(f"{pattern}: it reads at most {far} {word}, but its reach() says {side}")
 
 
 def _period(pattern: Pattern) -> None:
     if (n := pattern.period()) is None:
         return
-    m = matrix(pattern, 4 * n)
+    m = read(pattern, 4 * n)[0]
     for less in range(1, n):
-        if bool((m[..., less:, less:] == m[..., :-less, :-less]).all()):
+        if bool((m[less:, less:] == m[:-less, :-less]).all()):
             raise Broken(f"{pattern}: it is the same {less} positions later, but its period() is {n}")
 
 
-LAWS: dict[str, Callable[[Pattern], None]] = {"period": _period}
+def _needed(pattern: Pattern, length: int) -> Tensor:
+    """Which keys before `length` a query at each position up to `length`, or a later one, reads."""
+    some = read(pattern, length + AHEAD)[0]
+    return some.flip(0).cummax(0).values.flip(0)[: length + 1, :length]
+
+
+def _live(pattern: Pattern) -> None:
+    length = LENGTHS[-1]
+    now, keys = torch.arange(length + 1)[:, None], torch.arange(length).expand(length + 1, -1)
+    wrong = pattern.live(keys, now) & ~_needed(pattern, length)
+    if wrong.any():
+        at, k = wrong.nonzero()[0].tolist()
+        raise Broken(f"{pattern}: nobody reads position {k} at {at} or later, but its live() says so")
+
+
+def _capacity(pattern: Pattern) -> None:
+    for length in LENGTHS:
+        kept = int(_needed(pattern, length).tril(-1).sum(1).max())
+        if pattern.capacity(length) > kept:
+            raise Broken(
+                f"{pattern}: {kept} slots are enough, but its capacity({length}) is {pattern.capacity(length)}"
+            )
+
+
+def _cover(pattern: Pattern) -> None:
+    length, rng = LENGTHS[-1], random.Random(0)
+    some, every = read(pattern, length)
+    lows = [[rng.randrange(length) for _ in range(BLOCKS)] for _ in range(2)]
+    highs = [[rng.randrange(low, min(length, low + 1 + n)) for n, low in enumerate(side)] for side in lows]
+    (q_lo, k_lo), (q_hi, k_hi) = torch.tensor(lows), torch.tensor(highs)
+    said = pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)  # as an executor asks, of many blocks at once
+    may, must = (one.expand(BLOCKS, BLOCKS).tolist() for one in said)
+    for n, m in itertools.product(range(BLOCKS), repeat=2):
+        box = slice(q_lo[n], q_hi[n] + 1), slice(k_lo[m], k_hi[m] + 1)
+        where = f"{pattern}: of queries {q_lo[n]}..{q_hi[n]} and keys {k_lo[m]}..{k_hi[m]}"
+        if may[n][m] != bool(some[box].any()):
+            raise Broken(f"{where} {'none' if may[n][m] else 'some'} is read, but its cover() says otherwise")
+        if must[n][m] != bool(every[box].all()):
+            raise Broken(f"{where} {'not every one' if must[n][m] else 'every one'} is read, but its cover() differs")
+
+
+LAWS: dict[str, Callable[[Pattern], None]] = {
+    "reach": _reach,
+    "period": _period,
+    "live": _live,
+    "capacity": _capacity,
+    "cover": _cover,
+}

@@ -51,7 +51,7 @@ class Band(Pattern):
         return k >= now - self.left
 
     def capacity(self, length: int) -> int:
-        return min(length, max(0, self.left + 1))
+        return min(length, max(0, self.left))
 
     def period(self) -> int | None:
         return 1

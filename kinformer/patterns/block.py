@@ -46,7 +46,7 @@ class Block(Pattern):
         return k // self.size >= now // self.size - self.back
 
     def capacity(self, length: int) -> int:
-        return min(length, max(0, self.back + 1) * self.size)
+        return min(length, max(0, (self.back + 1) * self.size - 1))
 
     def period(self) -> int | None:
         return self.size

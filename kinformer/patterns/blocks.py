@@ -1,9 +1,11 @@
 """Blocks: a given table of blocks."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.checks import at_least, whole_numbers
 from kinformer.core.pattern import Index, Pattern
@@ -35,13 +37,18 @@ class Blocks(Pattern):
         row, column = torch.as_tensor(q) // self.size, torch.as_tensor(k) // self.size
         if torch.compiler.is_compiling():  # comparisons alone: compiled flex cannot make a table here
             return self._compared(row, column)
+        # one look-up for all pairs; what lies beyond the table is its last row and column
+        allowed = self._allowed(row.device)
+        height, width = allowed.shape
+        return allowed[row.clamp(max=height - 1), column.clamp(max=width - 1)]
+
+    def _allowed(self, device: torch.device) -> Tensor:
+        """The table as a mask of blocks, with one row and one column more than it names."""
         width = max((block + 1 for blocks in self.table for block in blocks), default=0)
-        if not width:
-            return (row < 0) & (column < 0)
-        # one look-up for all pairs, in a table of blocks
-        allowed = torch.tensor([[block in blocks for block in range(width)] for blocks in self.table]).to(row.device)
-        inside = (row < len(self.table)) & (column < width)
-        return allowed[row.clamp(max=len(self.table) - 1), column.clamp(max=width - 1)] & inside
+        allowed = torch.zeros(len(self.table) + 1, width + 1, dtype=torch.bool)
+        for n, blocks in enumerate(self.table):
+            allowed[n, list(blocks)] = True
+        return allowed.to(device)
 
     def _compared(self, row: Tensor, column: Tensor) -> Tensor:
         found = (row < 0) & (column < 0)
@@ -55,9 +62,39 @@ class Blocks(Pattern):
     def reach(self) -> tuple[float, float]:
         steps = [n - block for n, blocks in enumerate(self.table) for block in blocks]
         slack = self.size - 1
-        return max([0, *(step * self.size + slack for step in steps)]), max(
-            [0, *(slack - step * self.size for step in steps)]
-        )
+        return (max(steps) * self.size + slack, slack - min(steps) * self.size) if steps else (0, 0)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        last = torch.tensor([*self._last_readers(), -1], device=k.device)
+        return last[(k // self.size).clamp(max=len(last) - 1)] >= now // self.size
+
+    def capacity(self, length: int) -> int:
+        found, alive, dying = 0, 0, Counter[int]()
+        last = [*self._last_readers(), *[-1] * len(self.table)]
+        for n in range(min(length // self.size, len(self.table)) + 1):
+            alive -= dying[n]  # blocks before the n-th that it or a later one reads
+            own = min(self.size - 1, length - n * self.size) if last[n : n + 1] >= [n] else 0
+            found = max(found, alive * self.size + own)
+            if last[n : n + 1] > [n]:
+                alive += 1
+                dying[last[n] + 1] += 1
+        return found
+
+    def _last_readers(self) -> list[int]:
+        """For each key block the last query block that reads it."""
+        last = {block: n for n, blocks in enumerate(self.table) for block in blocks}
+        return [last.get(block, -1) for block in range(max(last, default=-1) + 1)]
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        top, bottom, left, right = (torch.as_tensor(end) // self.size for end in (q_lo, q_hi, k_lo, k_hi))
+        allowed = self._allowed(top.device)
+        before = F.pad(allowed.cumsum(0, dtype=torch.int32).cumsum(1, dtype=torch.int32), (1, 0, 1, 0))
+        height, width = before.shape
+        rows, columns = (bottom - top + 1), (right - left + 1)
+        top, bottom = (end.clamp(max=height - 1) for end in (top, bottom + 1))
+        left, right = (end.clamp(max=width - 1) for end in (left, right + 1))
+        count = before[bottom, right] - before[top, right] - before[bottom, left] + before[top, left]
+        return count > 0, count == rows * columns
 
 
-EXAMPLES = (Blocks(((0,), (0, 1), (2, 0), (1,)), size=3),)
+EXAMPLES = (Blocks(((0,), (0, 1), (2, 0), (1,)), size=3), Blocks(((1, 2), (2,), (), (4,)), size=2))

@@ -47,7 +47,8 @@ class Columns(Pattern):
         return self(0, 0, now, k)
 
     def capacity(self, length: int) -> int:
-        return min(length, -(-length // self.block) * self.summary)
+        rest = length % self.block - self.first
+        return length // self.block * self.summary + min(max(rest, 0), self.summary)
 
     def period(self) -> int | None:
         return self.block if self.summary < self.block else 1

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.checks import a_table
 from kinformer.core.pattern import Index, Pattern
@@ -14,7 +15,8 @@ from kinformer.core.pattern import Index, Pattern
 class Document(Pattern):
     """ids[b, i] = ids[b, j]: pass it as `Context(only=Document(ids))`.
 
-    ids: the document of each absolute position; a position beyond them reads nothing.
+    ids: the document of each absolute position; a position beyond them reads nothing. `cover` is a bound where tokens
+        of one do not stand side by side.
     """
 
     ids: Int[Tensor, "B P"]
@@ -28,5 +30,39 @@ class Document(Pattern):
         q, k = torch.as_tensor(q).clamp(max=last), torch.as_tensor(k).clamp(max=last)
         return (self.ids[b, q] == self.ids[b, k]) & known
 
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        return same(self.ids, [end + at for end in (q_lo, q_hi, k_lo, k_hi)])
 
-EXAMPLES = (Document(torch.tensor([[0] * 5 + [1] * 7 + [2] * 52] * 8)),)
+
+def same(ids: Tensor, ends: list[Tensor], cut: int = 0) -> tuple[Tensor, Tensor]:
+    """Have a query and a key of blocks, by their ends, the same id in any row, and have all of them in each?
+
+    A bound where the tokens of an id do not stand side by side. No block may lie on both sides of `cut`.
+    """
+    firsts, last = _firsts(ids), ids.shape[1] - 1
+    halves = firsts[:, :cut], firsts[:, cut:]
+    q_lo, q_hi, k_lo, k_hi = ends
+    # of what begins at a position the least, of what ends there the most
+    least = torch.cat([half.flip(1).cummin(1).values.flip(1) for half in halves], 1)
+    most = torch.cat([half.cummax(1).values for half in halves], 1)
+    q_least, k_least = (least[:, lo.clamp_max(last)] for lo in (q_lo, k_lo))
+    q_most, k_most = (most[:, hi.clamp_max(last)] for hi in (q_hi, k_hi))
+    some = (q_least <= k_most) & (k_least <= q_most)
+    every = (q_least == q_most) & (k_least == k_most) & (q_least == k_least)
+    known, whole = (q_lo <= last) & (k_lo <= last), (q_hi <= last) & (k_hi <= last)
+    return some.any(0) & known, every.all(0) & whole
+
+
+def _firsts(ids: Tensor) -> Tensor:
+    """For each position the first one of the same id."""
+    by_id, order = ids.sort(stable=True)
+    new = F.pad(by_id[:, 1:] != by_id[:, :-1], (1, 0), value=True)
+    start = torch.where(new, torch.arange(ids.shape[1], device=ids.device), 0).cummax(1).values
+    return torch.empty_like(order).scatter(1, order, order.gather(1, start))
+
+
+EXAMPLES = (
+    Document(torch.tensor([[0] * 5 + [1] * 7 + [2] * 52] * 8)),
+    Document(torch.tensor([[3] * 4 + [1] * 2 + [7] * 30 + [-1] * 28, [5] * 20 + [2] * 44] * 4)),
+)

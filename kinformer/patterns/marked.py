@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.checks import a_table
 from kinformer.core.pattern import Index, Pattern, Spelled
@@ -25,6 +26,10 @@ class MarkedKeys(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, k)
 
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        return some_or_every(self.mask, k_lo + at, k_hi + at)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MarkedRows(Pattern):
@@ -40,6 +45,10 @@ class MarkedRows(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return marks(self.mask, b, q)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        return some_or_every(self.mask, q_lo + at, q_hi + at)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +72,13 @@ def marks(mask: Tensor, b: Index, x: Index) -> Tensor:
     """mask[b, x], False beyond the mask."""
     last = mask.shape[1] - 1
     return mask[b, torch.as_tensor(x).clamp(max=last)] & torch.as_tensor(x <= last)
+
+
+def some_or_every(mask: Tensor, lo: Tensor, hi: Tensor) -> tuple[Tensor, Tensor]:
+    """Is any position of lo..hi marked in any row, and is every one in each?"""
+    before, end = F.pad(mask.cumsum(1), (1, 0)), mask.shape[1]
+    count = before[:, (hi + 1).clamp_max(end)] - before[:, lo.clamp_max(end)]
+    return (count > 0).any(0), (count == hi - lo + 1).all(0)
 
 
 _MASK = torch.tensor([[True, False, False, False, True] + [False] * 59] * 8)

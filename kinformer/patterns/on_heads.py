@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 from kinformer.core.pattern import Index, Pattern
+from kinformer.patterns.full import Full
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,9 @@ class OnHeads(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(h % self.of == self.turn) & (q >= 0)
+
+    def of_head(self, h: int) -> Pattern:
+        return Full() if h % self.of == self.turn else ~Full()
 
     def period(self) -> int | None:
         return 1

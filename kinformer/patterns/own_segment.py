@@ -8,7 +8,8 @@ from torch import Tensor
 
 from kinformer.core.checks import a_table, at_least, one_of
 from kinformer.core.pattern import Index, Pattern
-from kinformer.patterns.pieces import PIECES
+from kinformer.patterns.document import same
+from kinformer.patterns.pieces import PIECES, cuts
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,6 +43,14 @@ class OwnSegment(Pattern):
             if name not in self.pieces:
                 allowed = allowed | (((q < self.n) == (name[0] == "g")) & ((k < self.n) == (name[2] == "g")))
         return allowed
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
+        every = ~some
+        for name, inside, ends in cuts(self.n, q_lo, q_hi, k_lo, k_hi):
+            any_here, all_here = same(self.ids, ends, self.n) if name in self.pieces else (inside, inside)
+            some, every = some | (inside & any_here), every & (all_here | ~inside)
+        return some, every
 
 
 def pieces_of(name: str, pieces: tuple[str, ...]) -> tuple[str, ...]:

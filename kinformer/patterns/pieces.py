@@ -1,5 +1,6 @@
 """Pieces: who reads whom where a few global tokens stand before a text, apart for each of the four directions."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -51,8 +52,37 @@ class Pieces(Pattern):
         return found
 
     def reach(self) -> tuple[float, float]:
-        back, ahead = self.l2l.reach()
-        return (back, ahead) if self.n == 0 else (torch.inf, torch.inf)
+        sides = [self.l2l.reach()]
+        if self.n:  # global tokens are few, and stand before all others
+            (back, ahead), (back2, ahead2), (back3, ahead3) = (p.reach() for p in (self.g2g, self.g2l, self.l2g))
+            sides += [(min(back, self.n - 1), min(ahead, self.n - 1)), (min(back2 - self.n, -1), ahead2 + self.n)]
+            sides += [(back3 + self.n, min(ahead3 - self.n, -1))]
+        backs, aheads = zip(*sides, strict=True)
+        return max(backs), max(aheads)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) < 0
+        every = ~some
+        for name, inside, ends in cuts(self.n, q_lo, q_hi, k_lo, k_hi):
+            q, k = (self.n if end == "l" else 0 for end in (name[0], name[2]))
+            any_here, all_here = getattr(self, name).cover(ends[0] - q, ends[1] - q, ends[2] - k, ends[3] - k)
+            some, every = some | (inside & any_here), every & (all_here | ~inside)
+        return some, every
+
+
+def cuts(n: int, *ends: Index) -> Iterator[tuple[str, Tensor, list[Tensor]]]:
+    """What of blocks lies in each piece: its name, whether anything does, and the ends of that, q and k."""
+    at = torch.as_tensor(sum(ends)) * 0
+    q_lo, q_hi, k_lo, k_hi = (end + at for end in ends)
+
+    def cut(lo: Tensor, hi: Tensor, wide: bool) -> tuple[Tensor, Tensor, Tensor]:
+        if wide:
+            return lo < n, lo.clamp_max(max(n - 1, 0)), hi.clamp_max(max(n - 1, 0))
+        return hi >= n, lo.clamp_min(n), hi.clamp_min(n)
+
+    for name in PIECES:
+        (some_q, *q), (some_k, *k) = cut(q_lo, q_hi, name[0] == "g"), cut(k_lo, k_hi, name[2] == "g")
+        yield name, some_q & some_k, [*q, *k]
 
 
 EXAMPLES = (Pieces(2, g2l=Band(1, 3), l2g=Tokens(1), l2l=Band(2)),)

@@ -1,13 +1,14 @@
 """PublishedRandom: random blocks from a fixed run of blocks, on both sides of the query."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from kinformer.core.checks import at_least, whole
 from kinformer.core.pattern import Index, Pattern
-from kinformer.patterns.random import drawn
+from kinformer.patterns.random import among, counted, draws, of_all
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class PublishedRandom(Pattern):
     among: how many blocks may be drawn; 16 of 64 positions are the code's first 1,024.
     first: blocks at the front that are global, and so are not drawn.
     window: blocks on either side of the own one that are read anyway, and so are not drawn.
+    head: every head draws as this one does; unless given, each for itself.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, appendix D, and the authors' code.
     """
@@ -36,6 +38,7 @@ class PublishedRandom(Pattern):
     among: int = 16
     first: int = 1
     window: int = 1
+    head: int | None = None
 
     def __post_init__(self) -> None:
         least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("window", self.window, 0))
@@ -43,20 +46,43 @@ class PublishedRandom(Pattern):
             at_least(f"PublishedRandom.{name}", value, lowest)
         at_least("PublishedRandom.among", self.among, self.first + 1)
         whole("PublishedRandom.seed", self.seed)
+        at_least("PublishedRandom.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
+        return among(column, self.drawn(h if self.head is None else self.head, row))
+
+    def drawn(self, h: Index, row: Tensor) -> list[Tensor]:
+        """The blocks that a query block draws, -1 for none: a tensor for each draw."""
+        lo, gap = self._window(row)
+        columns = draws(self.keys, self.seed, h, row, self.among - self.first - gap)
+        beside = [torch.where(rank < 0, -1, rank + self.first) for rank in columns]
+        return [torch.where(column >= lo, column + gap, column) for column in beside]
+
+    def _window(self, row: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the window begins in the run of blocks, and how many of them it holds."""
         lo, hi = (row - self.window).clamp_min(self.first), (row + self.window).clamp_max(self.among - 1)
-        gap = (hi - lo + 1).clamp_min(0)  # how many of the run the window holds
-        rank = column - self.first - gap * (column > hi)
-        free = (column >= self.first) & (column < self.among) & ((row - column).abs() > self.window)
-        return drawn(self.keys, self.seed, h, row, rank, self.among - self.first - gap) & free
+        return lo, (hi - lo + 1).clamp_min(0)
+
+    def of_head(self, h: int) -> Pattern:
+        return replace(self, head=h) if self.head is None else self
 
     def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return k < self.among * self.block
+        return (k >= self.first * self.block) & (k < self.among * self.block)
 
     def capacity(self, length: int) -> int:
-        return min(length, self.among * self.block)
+        return max(0, min(length, self.among * self.block) - self.first * self.block)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
+        if self.head is not None:
+            return of_all(counted(partial(self.drawn, self.head), top, bottom, left, right), top, bottom, left, right)
+        # by some head every block is drawn, and by each head where no more are left than it draws
+        first, last = left.clamp_min(self.first), right.clamp_max(self.among - 1)
+        some = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
+        apart = (torch.maximum(top - right, left - bottom) > self.window) & (first == left) & (last == right)
+        few = torch.minimum(self._window(top)[1], self._window(bottom)[1]) >= self.among - self.first - self.keys
+        return some, apart & few
 
 
-EXAMPLES = (PublishedRandom(2, among=6),)
+EXAMPLES = (PublishedRandom(2, among=6), PublishedRandom(2, 2, among=7, first=0, head=1))

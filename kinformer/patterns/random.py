@@ -1,6 +1,9 @@
 """Random: a few random blocks of the past for each query block."""
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 import torch
 from torch import Tensor
@@ -27,6 +30,7 @@ class Random(Pattern):
     first, back: draw from first .. i // block - back alone, and so no block that global tokens or a window hold
         already: `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`; for an encoder
         `Block(64, 1, 1) | Tokens(64) | Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.
+    head: every head draws as this one does; unless given, each for itself.
 
     Source: Zaheer et al., 2020, arXiv:2007.14062, section 2.
     """
@@ -37,6 +41,7 @@ class Random(Pattern):
     symmetric: bool = False
     first: int = 0
     back: int = 0
+    head: int | None = None
 
     def __post_init__(self) -> None:
         least = (("keys", self.keys, 1), ("block", self.block, 1), ("first", self.first, 0), ("back", self.back, 0))
@@ -44,36 +49,87 @@ class Random(Pattern):
             at_least(f"Random.{name}", value, lowest)
         whole("Random.seed", self.seed)
         a_flag("Random.symmetric", self.symmetric)
+        at_least("Random.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        row, column = q // self.block, k // self.block
-        drawn = self._drawn(h, row, column)
-        return drawn | self._drawn(h, column, row) if self.symmetric else drawn
+        row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
+        h = h if self.head is None else self.head
+        drawn = among(column, self.drawn(h, row))
+        return drawn | among(row, self.drawn(h, column)) if self.symmetric else drawn
 
-    def _drawn(self, h: Index, row: Index, column: Index) -> Tensor:
-        return drawn(self.keys, self.seed, h, row, column - self.first, row - self.back - self.first + 1)
+    def drawn(self, h: Index, row: Tensor) -> list[Tensor]:
+        """The blocks that a query block draws, -1 for none: a tensor for each draw."""
+        numbers = draws(self.keys, self.seed, h, row, row - self.back - self.first + 1)
+        return [torch.where(number < 0, -1, number + self.first) for number in numbers]
+
+    def of_head(self, h: int) -> Pattern:
+        return replace(self, head=h) if self.head is None else self
 
     def reach(self) -> tuple[float, float]:
         ahead = self.block - 1 - self.back * self.block
         return torch.inf, torch.inf if self.symmetric else ahead
 
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
+        if self.head is not None:
+            drawn = partial(self.drawn, self.head)
+            count = counted(drawn, top, bottom, left, right)
+            if self.symmetric:  # a block that drew itself is counted once
+                count = count + counted(drawn, left, right, top, bottom, itself=False)
+            return of_all(count, top, bottom, left, right)
+        some, every = self._by_any(top, bottom, left, right)
+        if self.symmetric:
+            some2, every2 = self._by_any(left, right, top, bottom)
+            lowest, highest = torch.minimum(top, left), torch.maximum(bottom, right)
+            both = (lowest >= self.first) & (highest < self.first + self.keys) & (self.back == 0)
+            some, every = some | some2, every | every2 | both
+        return some, every
 
-def drawn(keys: int, seed: int, h: Index, row: Index, among: Index, count: Index) -> Tensor:
-    """Is `among` one of the `keys` numbers that a query block draws from 0 .. count - 1? All of them where no more are.
+    def _by_any(self, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        """By some head every block is drawn, and by each head where there are no more than it draws."""
+        some = left.clamp_min(self.first) <= torch.minimum(right, bottom - self.back)
+        few = bottom < self.first + self.back + self.keys
+        return some, (left >= self.first) & (right <= top - self.back) & few
+
+
+def draws(keys: int, seed: int, h: Index, row: Index, count: Index) -> list[Tensor]:
+    """The `keys` numbers that a query block draws from 0 .. count - 1; all of them, and -1, where no more are.
 
     Floyd's draw without repetition: number n is uniform in 0..top; one that is taken already is replaced by top itself.
     """
     chosen: list[Tensor] = []
     last = torch.as_tensor(count) - 1
-    found = torch.as_tensor((among >= 0) & (among <= last) & (last < keys))
     for n in range(keys):
         top = last - keys + 1 + n
         number = torch.as_tensor(_mix(seed, h, row, n) % (top * (top > 0) + 1))
         for earlier in chosen:
             number = torch.where(number == earlier, top, number)
         chosen.append(number)
-        found = found | ((among == number) & (last >= keys))
-    return found
+    return [torch.where(last >= keys, one, torch.where(last >= n, n, -1)) for n, one in enumerate(chosen)]
+
+
+def among(x: Tensor, numbers: list[Tensor]) -> Tensor:
+    """Is x one of the numbers?"""
+    return reduce(operator.or_, (x == number for number in numbers))
+
+
+Draw = Callable[[Tensor], list[Tensor]]  # the blocks that query blocks draw
+
+
+def counted(drawn: Draw, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor, itself: bool = True) -> Tensor:
+    """How many blocks of left..right the query blocks top..bottom draw, `itself` or only others; one look at most."""
+    count = torch.zeros((), dtype=torch.long, device=top.device)
+    for step in range(int((bottom - top).max()) + 1):
+        row = top + step
+        for column in drawn(row):
+            inside = (row <= bottom) & (left <= column) & (column <= right)
+            count = count + (inside if itself else inside & (column != row))
+    return count
+
+
+def of_all(count: Tensor, top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Is any pair of top..bottom and left..right counted, and is every one?"""
+    return count > 0, count == (bottom - top + 1) * (right - left + 1)
 
 
 def _mix(seed: int, head: Index, row: Index, draw: int) -> Index:
@@ -91,4 +147,6 @@ EXAMPLES = (
     Random(2, block=3, seed=5),
     Random(1, block=2, symmetric=True),
     Random(2, block=2, first=1, back=2),
+    Random(2, block=2, head=1),
+    Random(3, symmetric=True, first=1, head=0),
 )

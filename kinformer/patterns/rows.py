@@ -45,7 +45,7 @@ class Rows(Pattern):
 
     def capacity(self, length: int) -> int:
         # once the last of these queries has read, no key is needed any more
-        return min(length, max(self.marked, default=-1) + 1)
+        return min(length, max(self.marked, default=0))
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0

@@ -47,7 +47,7 @@ class Segment(Pattern):
         return k >= self.first(now)
 
     def capacity(self, length: int) -> int:
-        return min(length, self.length + self.memory)
+        return min(length, self.length - 1 + self.memory)
 
     def period(self) -> int | None:
         return self.length

@@ -59,5 +59,13 @@ class Shifted(Pattern):
     def capacity(self, length: int) -> int:
         return self.pattern.capacity(max(0, length - self.n))
 
+    def period(self) -> int | None:
+        return None if self.n else self.pattern.period()
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some, every = self.pattern.cover(*(self._back(end) for end in (q_lo, q_hi, k_lo, k_hi)))
+        any_old, all_old = (torch.as_tensor((q >= self.n) & (k >= self.n)) for q, k in ((q_hi, k_hi), (q_lo, k_lo)))
+        return some & any_old, every & all_old
+
 
 EXAMPLES = (Shifted(Causal() & Band(2), 3),)

@@ -16,7 +16,8 @@ class Since(Pattern):
 
     Pass it as `Context(only=Since(first))`.
 
-    first: for each absolute position the earliest one that it reads; a query beyond them reads nothing.
+    first: for each absolute position the earliest one that it reads; a query beyond them reads nothing. Where they do
+        not grow along a row, `cover` is a bound.
     """
 
     first: Int[Tensor, "B P"]
@@ -27,6 +28,15 @@ class Since(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         last = self.first.shape[1] - 1
         return torch.as_tensor(k >= self.first[b, torch.as_tensor(q).clamp(max=last)]) & torch.as_tensor(q <= last)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        # no query behind q reads further back than `earliest`, none up to q less far than `latest`
+        last = self.first.shape[1] - 1
+        earliest, latest = self.first.flip(1).cummin(1).values.flip(1), self.first.cummax(1).values
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        some = k_hi + at >= earliest[:, (q_lo + at).clamp_max(last)]
+        every = k_lo + at >= latest[:, (q_hi + at).clamp_max(last)]
+        return some.any(0) & (q_lo + at <= last), every.all(0) & (q_hi + at <= last)
 
 
 EXAMPLES = (Since(torch.tensor([[0] * 6 + [6] * 58] * 8)),)

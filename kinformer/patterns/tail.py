@@ -22,6 +22,10 @@ class TailKeys(Pattern):
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(k >= self.first[b, 0])
 
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        return k_hi + at >= self.first.amin(), k_lo + at >= self.first.amax()
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TailRows(Pattern):
@@ -34,6 +38,10 @@ class TailRows(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return torch.as_tensor(q >= self.first[b, 0])
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
+        return q_hi + at >= self.first.amin(), q_lo + at >= self.first.amax()
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -42,7 +42,7 @@ class Tokens(Pattern):
         return among(k, self.n)
 
     def capacity(self, length: int) -> int:
-        return min(length, len(self.marked))
+        return sum(position < length for position in self.marked)
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         at = torch.as_tensor(q_lo + q_hi + k_lo + k_hi) * 0
@@ -74,9 +74,8 @@ def among(x: Index, n: int | tuple[int, ...]) -> Tensor:
 
 def some_or_every(lo: Tensor, hi: Tensor, marked: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Is any position of lo..hi marked, and is every one?"""
-    count = torch.zeros_like(lo)
-    for position in marked:
-        count = count + ((lo <= position) & (position <= hi))
+    at = torch.tensor(marked, dtype=lo.dtype, device=lo.device)
+    count = torch.searchsorted(at, hi.contiguous(), right=True) - torch.searchsorted(at, lo.contiguous())
     return count > 0, count == hi - lo + 1
 
 

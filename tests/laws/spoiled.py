@@ -24,6 +24,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.models.lm import LM
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 
@@ -631,6 +632,31 @@ class Ending(Pattern):
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return self.ids[b, q] == self.ids[b, k]
+
+
+@dataclass(frozen=True)
+class Loose(Band):
+    """A window that says true things of itself, one of them looser than need be."""
+
+    of: str = ""
+
+    def period(self) -> int | None:
+        return 2 if self.of == "period" else super().period()
+
+    def reach(self) -> tuple[float, float]:
+        return self.left, self.ahead + (self.of == "reach")
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return k >= now - self.left - int(self.of == "live")
+
+    def capacity(self, length: int) -> int:
+        return min(length, super().capacity(length) + (self.of == "capacity"))
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some, every = super().cover(q_lo, q_hi, k_lo, k_hi)
+        if self.of == "some":
+            some = super().cover(q_lo - 1, q_hi, k_lo, k_hi + 1)[0]
+        return some, every & (q_lo != q_hi) if self.of == "every" else every
 
 
 # Models --------------------------------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from kinformer.laws import (
     rows,
     runs,
     save_load,
+    sharp,
     targets,
 )
 from kinformer.laws.support.finding import Unjudged
@@ -152,8 +153,14 @@ CAUGHT = [
     ),
     (runs, toy(lambda: spoiled.FirstForLast(8, 16, spoiled.Mean()), vocab=8), "are not the last of all logits"),
     (runs, toy(lambda: spoiled.TapsInputs([spoiled.Toy()])), "the tap '0' is not what sublayer 0 gave"),
-    (neighbours, toy(spoiled.TakesAnothers), "in one call after attention under (Causal() & Band(left=0, right=None))"),
+    (neighbours, toy(spoiled.TakesAnothers), "in one call after attention under (Causal() & Band(left=1, right=None))"),
     (pattern, spoiled.Ending(torch.zeros(2, 64).long()), "it fails at position 5000: IndexError"),
+    (sharp, spoiled.Loose(3, -1, of="reach"), "it reads at most -1 ahead, but its reach() says 0"),
+    (sharp, spoiled.Loose(3, of="period"), "it is the same 1 positions later, but its period() is 2"),
+    (sharp, spoiled.Loose(3, of="live"), "nobody reads position 0 at 4 or later, but its live() says so"),
+    (sharp, spoiled.Loose(3, of="capacity"), "3 slots are enough, but its capacity(7) is 4"),
+    (sharp, spoiled.Loose(3, of="some"), "none is read, but its cover() says otherwise"),
+    (sharp, spoiled.Loose(3, of="every"), "every one is read, but its cover() differs"),
 ]
 
 

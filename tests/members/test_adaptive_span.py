@@ -63,11 +63,11 @@ def test_a_step_of_training_shrinks_what_is_kept() -> None:
     for mask in masks(model):
         mask.span.data.fill_(0.9)
         mask.look()
-    assert model.start(1, 200).body[0][0].x.shape[1] == 80 + 5
+    assert model.start(1, 200).body[0][0].x.shape[1] == 80 + 4
     for mask in masks(model):
         mask.span.data.fill_(0.5)
     after_step(model, 0.5, {})
-    assert model.start(1, 200).body[0][0].x.shape[1] == 64 + 5
+    assert model.start(1, 200).body[0][0].x.shape[1] == 64 + 4
     assert model.eval().start(1, 200).body[0][0].pos.shape[1] < 64 + 5
 
 

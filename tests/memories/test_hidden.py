@@ -79,7 +79,7 @@ def test_a_band_within_the_memory_reads_equally_many_keys_everywhere(cuts: tuple
 def test_training_starts_with_hidden_states_and_evaluation_with_keys() -> None:
     layer = attention(5, 3)
     assert isinstance(layer.train().start(2, 20), HiddenStates)
-    assert layer.train().start(2, 20).x.shape == (2, 8, D)
+    assert layer.train().start(2, 20).x.shape == (2, 5 - 1 + 3, D)
     assert layer.train().start(2, 6).x.shape == (2, 6, D)
     assert not isinstance(layer.eval().start(2, 20), HiddenStates)
 

@@ -243,6 +243,25 @@ def test_a_period_is_that_of_all_its_operands(pattern, period):
     assert pattern.period() == period
 
 
+def test_a_head_of_its_own_reads_what_it_read():
+    """`of_head` takes Heads apart at every depth, and fixes draws."""
+    pattern = Causal() & Heads(Band(2), OnHeads(1, 3) | Random(2, head=4), Shifted(Random(1, 2), 2) & ~Tokens(2))
+    for h in range(6):
+        one = pattern.of_head(h)
+        assert all(torch.equal(one.matrix(20, h=other), pattern.matrix(20, h=h)) for other in range(4))
+    assert (Causal() & Heads(Band(2), Full())).of_head(2) == Causal() & Band(2)
+    assert Random(2).of_head(3) == Random(2, head=3) == Random(2, head=3).of_head(1)
+
+
+def test_blocks_that_a_head_draws_are_found_many_at_a_time():
+    """What an executor asks of 4,096 blocks of pairs: `cover` says of each what its pairs say."""
+    at = torch.arange(0, 256, 4)
+    for one in (Random(2, 4), Random(2, 4, symmetric=True, first=1, back=1), PublishedRandom(3, 4), Random(1, 2)):
+        m = one.matrix(256, h=5).unflatten(1, (64, 4)).unflatten(0, (64, 4)).transpose(1, 2).flatten(2)
+        some, every = one.of_head(5).cover(at[:, None], at[:, None] + 3, at, at + 3)
+        assert torch.equal(some, m.any(2)) and torch.equal(every, m.all(2))
+
+
 def test_on_heads_is_a_turn_of_the_heads():
     pattern = Heads(Causal(), Band(1), Full())
     spelled = OnHeads(0, 3) & Causal() | OnHeads(1, 3) & Band(1) | OnHeads(2, 3) & Full()
@@ -297,6 +316,8 @@ WRONG = [
     (lambda: Random(1, seed=0.5), "Random.seed=0.5"),
     (lambda: Random(1, symmetric="yes"), "Random.symmetric='yes': give True or False"),
     (lambda: Random(1, back=-1), "Random.back=-1"),
+    (lambda: Random(1, head=-1), "Random.head=-1"),
+    (lambda: PublishedRandom(1, head=0.5), "PublishedRandom.head=0.5"),
     (lambda: Rows((0, -1)), r"Rows.n\[1\]=-1"),
     (lambda: Segment(0, 1), "Segment.length=0"),
     (lambda: Segment(2, -1), "Segment.memory=-1"),
