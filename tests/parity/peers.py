@@ -1,11 +1,26 @@
 """Equal weights for a peer and for us: a copy by shape, and agreement relative to the output's scale."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from kinformer.projections.qkv import QKV
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+
+
+def small(d: int, depth: int, heads: int) -> dict[str, Any]:
+    """What configurations of BERT and its kin have in common here."""
+    return {
+        "hidden_size": d,
+        "num_hidden_layers": depth,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * d,
+        "initializer_range": 0.3,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+    }
 
 
 def put(ours: nn.Linear | nn.LayerNorm | nn.RMSNorm | nn.Embedding, weight: Tensor, bias: Tensor | None = None) -> None:

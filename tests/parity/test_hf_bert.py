@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForMaskedLM
 from kinformer.core.layer import Context
 from kinformer.members.bert import bert
 from kinformer.models.mlm import MLM
-from tests.parity.peers import agree, gradient, put, put_qkv, shaken
+from tests.parity.peers import agree, gradient, put, put_qkv, shaken, small
 
 VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40  # Hugging Face counts the mask, which is our id 19, among its tokens
 
@@ -19,14 +19,8 @@ VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40  # Hugging Face counts the mas
 def peer(dtype: torch.dtype) -> BertForMaskedLM:
     config = BertConfig(
         vocab_size=VOCAB + 1,
-        hidden_size=D,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=HEADS,
-        intermediate_size=4 * D,
+        **small(D, DEPTH, HEADS),
         max_position_embeddings=LENGTH,
-        initializer_range=0.3,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
         pad_token_id=None,
         attn_implementation="eager",
     )

@@ -15,7 +15,7 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 from kinformer.members.bigbird import bigbird
 from kinformer.models.mlm import MLM
 from kinformer.patterns.published_random import PublishedRandom
-from tests.parity.peers import agree, gradient, put, shaken
+from tests.parity.peers import agree, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, HEADS, DEPTH, BLOCK, KEYS, BLOCKS = 19, 24, 4, 2, 2, 2, 20
@@ -37,19 +37,13 @@ def our_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 def peer(dtype: torch.dtype) -> BigBirdForMaskedLM:
     config = BigBirdConfig(
         vocab_size=VOCAB + 1,
-        hidden_size=D,
-        num_hidden_layers=DEPTH,
-        num_attention_heads=HEADS,
-        intermediate_size=4 * D,
+        **small(D, DEPTH, HEADS),
         hidden_act="gelu",
         max_position_embeddings=LENGTH,
         attention_type="block_sparse",
         block_size=BLOCK,
         num_random_blocks=KEYS,
         type_vocab_size=1,
-        initializer_range=0.3,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
         pad_token_id=None,
     )
     return shaken(BigBirdForMaskedLM(config).to(dtype).eval())  # type: ignore[return-value]

@@ -15,7 +15,7 @@ from kinformer.core.layer import Context
 from kinformer.members.longformer import longformer
 from kinformer.models.mlm import MLM
 from kinformer.patterns.marked import Marked
-from tests.parity.peers import agree, gradient, put, shaken
+from tests.parity.peers import agree, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, HEADS, LENGTH = 19, 24, 4, 40
@@ -34,16 +34,10 @@ def softmax_in_the_dtype_of_scores(monkeypatch: pytest.MonkeyPatch) -> None:
 def peer(dtype: torch.dtype) -> LongformerForMaskedLM:
     config = LongformerConfig(
         vocab_size=VOCAB + 2,
-        hidden_size=D,
-        num_hidden_layers=len(WINDOWS),
-        num_attention_heads=HEADS,
-        intermediate_size=4 * D,
+        **small(D, len(WINDOWS), HEADS),
         max_position_embeddings=LENGTH + PAD + 1,
         attention_window=[2 * window for window in WINDOWS],  # theirs counts both sides
         type_vocab_size=1,
-        initializer_range=0.3,
-        hidden_dropout_prob=0.0,
-        attention_probs_dropout_prob=0.0,
         pad_token_id=PAD,
         bos_token_id=0,
         eos_token_id=2,
