@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut, each
 from kinformer.core.layer import Context, State
 from kinformer.core.pattern import Pattern, pairs
 from kinformer.core.state import map_state
@@ -63,8 +63,7 @@ class KV(NamedTuple):
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, own: bool = True) -> Keys:
         """The first `used` slots as keys; `pos` are their positions."""
         at = slice(0, used)
-        sides, tags = ({name: x[:, :, at] for name, x in of.items()} for of in (self.sides, self.tags))
-        labels = {name: label[:, at] for name, label in self.labels.items()}
+        sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
         return Keys(self.k[:, :, at], self.v[:, :, at], pos, sides, labels, tags, own)
 
     def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "Plan") -> "KV":

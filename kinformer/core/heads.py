@@ -28,8 +28,7 @@ class Queries(NamedTuple):
 
     def cut(self, at: Where) -> "Queries":
         """Some of the queries, with all that goes with them."""
-        sides, tags = ({name: cut(x, at, 2) for name, x in of.items()} for of in (self.sides, self.tags))
-        labels = {name: cut(label, at, 1) for name, label in self.labels.items()}
+        sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
         return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head, tags)
 
 
@@ -50,8 +49,7 @@ class Keys(NamedTuple):
 
     def cut(self, at: Where) -> "Keys":
         """Some of the keys, with all that goes with them."""
-        sides, tags = ({name: cut(x, at, 2) for name, x in of.items()} for of in (self.sides, self.tags))
-        labels = {name: cut(label, at, 1) for name, label in self.labels.items()}
+        sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
         return Keys(cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), sides, labels, tags, self.own)
 
     def detach(self) -> "Keys":
@@ -99,6 +97,11 @@ def cut(x: Tensor, at: Where, dim: int) -> Tensor:
     shape = [1] * x.dim()
     shape[0], shape[dim] = at.shape
     return x.take_along_dim(at.view(shape).expand(*x.shape[:dim], -1, *x.shape[dim + 1 :]), dim)
+
+
+def each(of: Mapping[str, Tensor], at: Where, dim: int) -> dict[str, Tensor]:
+    """Every tensor of a mapping, cut at some places of one dimension."""
+    return {name: cut(x, at, dim) for name, x in of.items()}
 
 
 def number_of_groups(heads: int, groups: int, what: str = "key heads") -> int:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import Room, Where, cut
+from kinformer.core.heads import Room, Where, cut, each
 from kinformer.core.memo import Memo, fresh
 
 if TYPE_CHECKING:
@@ -131,8 +131,7 @@ class Context:
         at = slice(lo, hi)
         pos, memo = self.memo.get(lambda: (self.pos[:, at], fresh()), "columns", self.pos, lo, hi)
         below = {name: value.piece(at, None) for name, value in self.below.items()}
-        labels = {name: label[:, at] for name, label in self.labels.items()}
-        return self.but(pos=pos, memo=memo, below=below, labels=labels)
+        return self.but(pos=pos, memo=memo, below=below, labels=each(self.labels, at, 1))
 
     def shifted(self, n: int) -> "Context":
         """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""
