@@ -167,7 +167,7 @@ class Attention(Layer):
         mechanism = _fit_for_memory(self.mechanism, self.cross)
         said = self.memory.reads, mechanism.pattern
         if said != self._agreed:  # a look at every pair of a segment takes a layer of usual sizes ten milliseconds
-            self.memory.agree(mechanism.pattern, self.projection.heads)
+            self.memory.agree(mechanism.pattern, self.projection.heads, self.d)
             self._agreed = said
 
     def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:

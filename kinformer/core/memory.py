@@ -83,8 +83,8 @@ class Memory(nn.Module, ABC):
         """
         return segment_ends(ctx, self.length)
 
-    def agree(self, pattern: Pattern, heads: int) -> None:
-        """ValueError unless this memory and a layer's pattern say the same.
+    def agree(self, pattern: Pattern, heads: int, d: int) -> None:
+        """ValueError unless this memory and a layer's pattern say the same, and it keeps states of the layer's width.
 
         No query may want a key that is not kept. What only the memory holds must be read; of what a cache would hold
         too the pattern may read less.

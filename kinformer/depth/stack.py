@@ -24,7 +24,8 @@ class Stack(Layer):
         self.layers = nn.ModuleList(layers)
         widths = sorted({layer.d for layer in self.layers})
         if len(widths) != 1:
-            raise ValueError(f"the layers of a Stack have widths {widths}; give at least one layer, and all the same d")
+            came = f"layers of widths {widths}" if widths else "no layer (depth=0?)"
+            raise ValueError(f"a Stack got {came}; give at least one layer, and all the same d")
         self.d, self.norm = widths[0], norm
         self.wants, self.sends = flow(self.layers, rising=True)
 

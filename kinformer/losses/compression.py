@@ -19,12 +19,16 @@ class CompressionLoss(nn.Module, ABC):
     Every input is detached but what the compression has made. The memory reports it under `key`, and declares that it
     trains the compression and this module; weigh it in a model by `penalties={loss.key: 1.0}`.
 
+    `d` and `rate` are those of the compressions that it fits, None where any will do.
+
     norm: "l2", the Euclidean norm of what differs, as in the paper, or "mse", the mean of its squares.
 
     Errors: ValueError for another norm.
     """
 
     key: str
+    d: int | None = None
+    rate: int | None = None
 
     def __init__(self, norm: Norm = "l2"):
         super().__init__()
@@ -82,7 +86,8 @@ class AutoEncoding(CompressionLoss):
 
     def __init__(self, d: int, rate: int, norm: Norm = "l2"):
         super().__init__(norm)
-        self.decoder = nn.ConvTranspose1d(at_least("d", d, 1), d, at_least("rate", rate, 1), stride=rate)
+        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
+        self.decoder = nn.ConvTranspose1d(d, d, rate, stride=rate)
 
     def forward(
         self,

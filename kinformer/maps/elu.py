@@ -20,9 +20,9 @@ class ELU(FeatureMap):
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        # exp and not elu + 1, which rounds to 0 from -17 on in float32
-        phi = torch.where(x > 0, x + 1, x.clamp_max(0).exp())
-        return phi, x.new_zeros(x.shape[:-1])
+        # exp and not elu + 1, which rounds to 0 from -17 on in float32; nor would the product of two at -37 be above 0
+        most = x.detach().amax(-1).clamp_max(0)
+        return torch.where(x > 0, x + 1, (x.clamp_max(0) - most[..., None]).exp()), most
 
 
 EXAMPLES = (lambda: ELU(),)

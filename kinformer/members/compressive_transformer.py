@@ -18,13 +18,14 @@ from kinformer.memories.places import CUTS, BySlots, ByTokens
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 Compression = Literal["mean", "max", "conv", "dilated", "most_used"]
 Reconstruction = Literal["attention", "autoencoding"]
 Count = Literal["slots", "tokens"]
 
 
-@member
+@member(recipe=Recipe(lr=1e-3, warmup=0.2))
 def compressive_transformer(
     d: int = 128,
     depth: int = 4,

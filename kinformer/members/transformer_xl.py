@@ -14,9 +14,10 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 
-@member
+@member(recipe=Recipe(lr=1e-3, warmup=0.2))
 def transformer_xl(
     d: int = 128,
     depth: int = 5,

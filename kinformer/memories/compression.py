@@ -51,8 +51,8 @@ class StridedConv(Compression):
 
     def __init__(self, d: int, rate: int):
         super().__init__()
-        self.rate = at_least("rate", rate, 1)
-        self.down = nn.Conv1d(at_least("d", d, 1), d, rate, stride=rate)
+        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
+        self.down = nn.Conv1d(d, d, rate, stride=rate)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         return Slots(_convolved(self.down, x), first_of_block(pos, self.rate))
@@ -74,11 +74,11 @@ class DilatedConv(Compression):
 
     def __init__(self, d: int, rate: int, dilations: tuple[int, ...] = (1, 2)):
         super().__init__()
-        self.rate = at_least("rate", rate, 1)
+        self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
         for n in dilations:
             at_least("a dilation", n, 1)
         self.wide = nn.ModuleList(nn.Conv1d(d, d, 3, dilation=n, padding=n) for n in dilations)
-        self.down = nn.Conv1d(at_least("d", d, 1), d, rate, stride=rate)
+        self.down = nn.Conv1d(d, d, rate, stride=rate)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         for conv in self.wide:

@@ -17,6 +17,7 @@ from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
 from kinformer.core.memory import Memory, moved
+from kinformer.core.pattern import Pattern
 from kinformer.losses.compression import CompressionLoss
 from kinformer.memories.places import CUTS, BySlots, Places
 from kinformer.patterns.segment import Segment
@@ -44,9 +45,13 @@ class CompressiveStates(NamedTuple):
 
 
 class Compression(nn.Module, ABC):
-    """What makes one state of `rate` states that follow one another. `watches` says that it wants to know their use."""
+    """What makes one state of `rate` states that follow one another. `watches` says that it wants to know their use.
+
+    `d` is the width of a state, None where any will do.
+    """
 
     rate: int
+    d: int | None = None
     watches: bool = False
 
     @abstractmethod
@@ -72,8 +77,9 @@ class Compressive(Memory):
     places: where compressed states stand: `BySlots()`, the paper's, counts each as one position; `ByTokens()` lets a
         batch's limits hold for them.
 
-    Errors: ValueError where segments do not divide into blocks, for a compression that learns and has no loss, for
-    `ctx.also`, and, by slots, for `ctx.only`. Source: Rae et al., 2019, arXiv:1911.05507, section 3.
+    Errors: ValueError where segments do not divide into blocks, for a compression that learns and has no loss, or one
+    of another width or rate, for `ctx.also`, and, by slots, for `ctx.only`. Source: Rae et al., 2019, arXiv:1911.05507,
+    section 3.
     """
 
     kind = CompressiveStates
@@ -97,6 +103,13 @@ class Compressive(Memory):
                 f"{type(compression).__name__} learns, and no loss of a model reaches it; give Compressive "
                 "loss=AttentionReconstruction(), or a compression without weights, such as MeanPool(4)"
             )
+        for name in ("d", "rate"):
+            one, other = getattr(compression, name), getattr(loss, name, None)
+            if None not in (one, other) and one != other:
+                raise ValueError(
+                    f"{type(loss).__name__} has {name}={other}, and {type(compression).__name__} {name}={one}; "
+                    "give both the same"
+                )
         self.length, self.memory, self.slots = length, memory, at_least("compressed", compressed, 0)
         self.places = a_part("places", places or BySlots(), Places, "BySlots() or ByTokens()")
         self.near = Segment(length, memory)
@@ -111,6 +124,12 @@ class Compressive(Memory):
     @property
     def hears(self) -> Segment:
         return Segment(self.length, self.memory + self.older)
+
+    def agree(self, pattern: Pattern, heads: int, d: int) -> None:
+        super().agree(pattern, heads, d)
+        if self.compression.d not in (None, d):
+            name = type(self.compression).__name__
+            raise ValueError(f"{name} compresses states of width {self.compression.d}, and the layer's are {d} wide")
 
     def penalties(self) -> dict[str, Penalty]:
         if self.loss is None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kinformer.core.layer import State
 from kinformer.core.model import Model
+from kinformer.core.position import Position
 from kinformer.core.state import detach
 from kinformer.data.batches import Batches, on, tokens_of
 from kinformer.data.lanes import Lanes
@@ -144,6 +145,12 @@ def stream(model: Model, data: Data, settings: Settings) -> Lanes | Windows | Ba
     if model.reads not in (("pairs",) if pairs else TEXTS):
         instead = {"pairs": "pairs=FILE.tsv", **dict.fromkeys(TEXTS, "text=PATH")}.get(model.reads, "Batches of that")
         raise ValueError(f"a {name} reads {model.reads}, and {'pairs' if pairs else 'a text'} came; give {instead}")
+    ends = (part.length for part in model.modules() if isinstance(part, Position) and part.length is not None)
+    if (most := min(ends, default=settings.length)) < settings.length:
+        raise ValueError(
+            f"rows are of {settings.length} tokens, and this {name} has {most} learned positions; "
+            f"train it on a length of {most}, or give it length={settings.length}"
+        )
     if (vocab := getattr(model, "vocab", 256)) < 256:
         raise ValueError(f"a text has 256 kinds of bytes, and this {name} knows {vocab}; give it vocab=256")
     if isinstance(data, Pairs):

@@ -228,8 +228,11 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--minutes", "-1"], "more than no minutes, and -1 came"),
         (["gpt", "--steps", "x"], "valid integer"),
         (["gpt", "--steps", "1", "--lr", "0"], "lr must be above 0"),
-        (["gpt", "d=16", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
-        (["gpt", "length=8", "--steps", "1", "--length", "9"], "position 8 is beyond the table of 8 learned positions"),
+        (["llama", "d=16", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
+        (
+            ["gpt", "length=8", "--steps", "1", "--length", "9"],
+            "rows are of 9 tokens, and this LM has 8 learned positions; train it on a length of 8",
+        ),
         (["gpt", "--step", "1"], "No such option: --step"),
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
         (["gpt", "--steps", "1", "--data", "txt=/none"], "there is no kind of data 'txt'; the nearest is 'text'"),
@@ -421,7 +424,7 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
         (["gpt", "depth=100000000"], "give at most 2,000"),
         (["gpt", "vocab=10"], "a text has 256 kinds of bytes"),
         (["gpt", "d=16", "--steps", "3"], "--steps is given twice"),
-        (["gpt", "d=16", "--length", "100000"], "is too short"),
+        (["llama", "d=16", "--length", "100000"], "is too short"),
     ],
 )
 def test_a_refused_training_leaves_nothing_behind(

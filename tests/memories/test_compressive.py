@@ -330,6 +330,17 @@ def test_errors_say_what_came_and_what_to_do() -> None:
         layer(torch.randn(1, 3, D), None, Context(torch.arange(3)[None], also=Tokens(1)))
 
 
+@pytest.mark.parametrize("kind", [StridedConv, DilatedConv])
+def test_widths_and_rates_that_do_not_meet_are_refused(kind: type[StridedConv | DilatedConv]) -> None:
+    with pytest.raises(ValueError, match=f"^AutoEncoding has d=8, and {kind.__name__} d=6; give both the same$"):
+        Compressive(4, 4, 2, kind(6, 2), AutoEncoding(8, 2))
+    with pytest.raises(ValueError, match="^AutoEncoding has rate=4, and MeanPool rate=2; give both the same$"):
+        Compressive(4, 4, 2, MeanPool(2), AutoEncoding(6, 4))
+    memory = Compressive(4, 4, 2, kind(8, 2), AttentionReconstruction())
+    with pytest.raises(ValueError, match=f"^{kind.__name__} compresses states of width 8, and the layer's are 6 wide$"):
+        Attention(QKV(D, HEADS), Softmax(Causal() & memory.reads), memory=memory)
+
+
 @pytest.mark.parametrize("way", ["conv", "dilated"])
 def test_a_compression_that_no_loss_would_train_is_refused(way: str) -> None:
     with pytest.raises(ValueError, match="Conv learns, and no loss of a model reaches it; give Compressive loss="):

@@ -14,6 +14,7 @@ from torch import Tensor
 from kinformer.core.loss import Loss
 from kinformer.data.lanes import Lanes
 from kinformer.data.text import Text
+from kinformer.members.gpt import gpt
 from kinformer.train import checkpoint
 from kinformer.train.budget import Minutes, Steps
 from kinformer.train.checkpoint import load, save
@@ -215,3 +216,14 @@ def test_too_little_text_is_said_before_anything_is_trained() -> None:
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):
         Settings(**wrong)
+
+
+def test_rows_longer_than_the_learned_positions_are_refused_before_anything_is_trained() -> None:
+    model = gpt(d=16, depth=1, heads=2, length=15)
+    with pytest.raises(
+        ValueError, match=r"^rows are of 16 tokens, and this LM has 15 learned positions; train it on a le"
+    ):
+        train(model, tiny.text(), Steps(1), SMALL)
+    assert model.trained_length is None
+    train(gpt(d=16, depth=1, heads=2, length=16), tiny.text(), Steps(1), SMALL)
+    train(gpt(d=16, depth=1, heads=2, length=15, position="rotary"), tiny.text(), Steps(1), SMALL)
