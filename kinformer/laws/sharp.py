@@ -16,10 +16,10 @@ from kinformer.laws.support.finding import Broken, Unjudged, found
 
 SAYS = "what it says of its reach, period, live positions, cache and cover is as sharp as can be"
 OVER = "pattern"
-HEADS = 64  # by so many draws every block is drawn that may be
+HEADS = 400  # by so many draws every block is drawn that may be
 LENGTHS = (7, 40)
 AHEAD = 64  # so many queries show who is read again
-BLOCKS = 24
+BLOCKS = 48
 
 
 def judge(pattern: Pattern) -> Iterator[str]:

@@ -85,4 +85,4 @@ def cuts(n: int, *ends: Index) -> Iterator[tuple[str, Tensor, list[Tensor]]]:
         yield name, some_q & some_k, [*q, *k]
 
 
-EXAMPLES = (Pieces(2, g2l=Band(1, 3), l2g=Tokens(1), l2l=Band(2)),)
+EXAMPLES = (Pieces(2, g2l=Band(1, 3), l2g=Tokens(1), l2l=Band(2)), Pieces(3, g2l=Band(0, 1), l2l=Band(2)))

@@ -85,4 +85,8 @@ class PublishedRandom(Pattern):
         return some, apart & few
 
 
-EXAMPLES = (PublishedRandom(2, among=6), PublishedRandom(2, 2, among=7, first=0, head=1))
+EXAMPLES = (
+    PublishedRandom(2, among=6),
+    PublishedRandom(2, 2, among=7, first=0, head=1),
+    PublishedRandom(3, among=5, window=0),
+)

@@ -39,4 +39,4 @@ class Since(Pattern):
         return some.any(0) & (q_lo + at <= last), every.all(0) & (q_hi + at <= last)
 
 
-EXAMPLES = (Since(torch.tensor([[0] * 6 + [6] * 58] * 8)),)
+EXAMPLES = (Since(torch.tensor([[0] * 6 + [6] * 58] * 8)), Since((torch.arange(64) // 3 * 3).expand(8, -1)))

@@ -71,4 +71,5 @@ def one_each(name: str, first: Tensor) -> None:
         raise ValueError(f"{name} is of shape {list(first.shape)}; give one position for each row, [B 1]")
 
 
-EXAMPLES = (Tail(torch.tensor([[9]] * 8)),)
+_FIRST = torch.tensor([[9], [20]] * 4)
+EXAMPLES = (Tail(torch.tensor([[9]] * 8)), TailKeys(_FIRST), TailRows(_FIRST))
