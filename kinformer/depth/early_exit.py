@@ -1,7 +1,8 @@
 """EarlyExit: each token leaves the stack at the layer that a rule chooses; layers above copy the state it left with."""
 
+import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -10,11 +11,14 @@ from torch import Tensor, nn
 from kinformer.core.checks import a_part
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected, flow, summed
+from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
 from kinformer.core.loss import penalties_of
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
+from kinformer.exits.classifiers import of_exit
 from kinformer.exits.confidence import exactly
 from kinformer.exits.rules import Rule
+from kinformer.losses.aligned import scale_gradient
 
 
 class Exiting(NamedTuple):
@@ -30,7 +34,8 @@ class EarlyExit(Layer):
     The state that a token leaves with is copied to the layers above, so their keys come from it and later tokens see it
     there: decoding in chunks gives what one call gives. Nobody leaves in train mode, where a hard exit would teach its
     rule nothing, nor in a call that asks for `ctx.taps`: "0", "1", .. are then what each layer made of every token.
-    `MultiExit` trains all exits and the rule on these and the lent `ctx.head`.
+    `MultiExit` trains all exits and the rule on these and the lent `ctx.head`. With a `chance` tokens leave in train
+    mode too.
 
     In eager eval mode a layer is computed for the rows in which a token goes on, in decoding exactly those tokens; of
     the others its state is brought up to date. All that report a penalty are read whole.
@@ -40,12 +45,25 @@ class EarlyExit(Layer):
         layer; they keep the width. A confidence that wants probabilities reads them through the head that the model
         lends (`ctx.head`).
     rule: which tokens leave after a layer.
+    chance: who leaves in train mode, and is read there by later tokens as in eval mode: `Drawn(depth)`, mixed training.
+    gamma: scales gradients in training as Elbayad's appendix A: layer n of N learns from its own exit
+        gamma (N - n) times as much, and hands down the gradient of what lies above divided by what that was multiplied
+        by (algorithm 1; the text would hand each down as it is). Of the last layer, where this is 0, 1 is a choice of
+        this library. The paper found no scaling better.
 
-    Errors: ValueError for another number of heads, and for a rule of another width or number of layers. Source: Elbayad
-    et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
+    Errors: ValueError for another number of heads, for a rule of another width or number of layers, and for a gamma
+    beside chance. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
     """
 
-    def __init__(self, layers: Sequence[Layer], heads: nn.Module | Sequence[nn.Module], rule: Rule):
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        heads: nn.Module | Sequence[nn.Module],
+        rule: Rule,
+        *,
+        chance: Rule | None = None,
+        gamma: float | None = None,
+    ):
         super().__init__()
         each = [heads] * len(layers) if isinstance(heads, nn.Module) else list(heads)
         if not layers or len(each) != len(layers):
@@ -55,7 +73,14 @@ class EarlyExit(Layer):
             raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
         self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
-        rule.agree(self.d, len(layers))
+        self.chance = None if chance is None else a_part("chance", chance, Rule, "a rule, such as Drawn(depth)")
+        for one in (rule, *([] if chance is None else [chance])):
+            one.agree(self.d, len(layers))
+        if gamma is not None and (chance is not None or not 0 < gamma < math.inf):
+            raise ValueError(f"gamma={gamma}: give a number above 0 that scales gradients, and no chance beside it")
+        # by exit, what its own loss teaches its layer more
+        above = range(len(layers) - 1, -1, -1)
+        self.gammas = tuple(1.0 if gamma is None or not n else gamma * n for n in above)
         self.wants, _ = flow(layers, rising=True)
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
@@ -72,7 +97,10 @@ class EarlyExit(Layer):
         found = Collected(
             ctx.but(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
-        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, self.training or bool(ctx.taps)
+        by, asked = (self.chance, ()) if self.training else (self.rule, told)
+        if self.training and by is not None and not ctx.taps:
+            asked = by.told(asked, ctx)  # drawn here: where a layer is computed again, so are all its numbers
+        inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, by is None or bool(ctx.taps)
         h, y, exits = x, torch.zeros_like(x), torch.zeros_like(x[..., 0])
         states: list[Tensor] = []
         rows = None
@@ -83,13 +111,15 @@ class EarlyExit(Layer):
                 if state is not None:
                     found.remember(n, layer, h)
                 continue
+            if n and self.training:
+                h = scale_gradient(h, 1 / self.gammas[n])
             out = found.call(n, on_rows(layer, rows) if self.divisible else layer, h)
             found.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
             if n < last and whole:
                 continue
-            leaves = inside if n == last else inside & self._leave(states, head, told, ctx)
+            leaves = inside if n == last or by is None else inside & self._leave(by, states, head, asked, ctx)
             y = torch.where(leaves[..., None], head(h), y)
             exits = torch.where(leaves, n + 1.0, exits)
             inside = inside & ~leaves
@@ -97,8 +127,8 @@ class EarlyExit(Layer):
         kept = None if state is None else Exiting(told, out.state)
         return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
 
-    def _leave(self, states: list[Tensor], head: nn.Module, told: State, ctx: Context) -> Tensor:
-        lent = ctx.head
+    def _leave(self, by: Rule, states: list[Tensor], head: nn.Module, told: State, ctx: Context) -> Tensor:
+        lent = None if ctx.head is None else of_exit(ctx.head, len(states) - 1)
 
         def logits(h: Tensor) -> Tensor:
             assert lent is not None
@@ -106,10 +136,12 @@ class EarlyExit(Layer):
 
         read: Callable[[Tensor], Tensor] | None = None if lent is None else logits
         with torch.no_grad():
-            return choice(lambda: self.rule(states, ctx.pos, told, read))
+            return choice(lambda: by(states, ctx.pos, told, read))
 
 
-def _example(heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callable[[], Rule]) -> EarlyExit:
+def _example(
+    heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callable[[], Rule], **training: Any
+) -> EarlyExit:
     from kinformer.attention import Attention
     from kinformer.blocks.pre_norm import PreNorm
     from kinformer.feedforward.mlp import MLP
@@ -118,7 +150,7 @@ def _example(heads: Callable[[], nn.Module | Sequence[nn.Module]], rule: Callabl
     from kinformer.projections.qkv import QKV
 
     blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(3)]
-    return EarlyExit(blocks, heads(), rule())
+    return EarlyExit(blocks, heads(), rule(), **training)
 
 
 def _multinomial() -> EarlyExit:
@@ -143,4 +175,24 @@ def _saturated() -> EarlyExit:
     return _example(lambda: LayerNorm(16), lambda: Confident(Saturation(), 0.9))
 
 
-EXAMPLES = (_multinomial, _geometric, _saturated)
+def _trained(**training: Any) -> EarlyExit:
+    from kinformer.exits.confidence import Saturation
+    from kinformer.exits.rules import Confident
+    from kinformer.norms.layer import LayerNorm
+
+    return _example(lambda: LayerNorm(16), lambda: Confident(Saturation(), 0.9), **training)
+
+
+def _mixed() -> EarlyExit:
+    from kinformer.exits.rules import Drawn
+
+    return _trained(chance=Drawn(3))
+
+
+EXAMPLES = (
+    _multinomial,
+    _geometric,
+    _saturated,
+    Example(_mixed, breaks={"batch_mates": "mixed training draws each token's exit, as dropout is drawn"}),
+    Example(lambda: _trained(gamma=0.5), breaks={"derivative": "gamma scales gradients on purpose"}),
+)

@@ -211,6 +211,31 @@ class Geometric(Rule):
         return _named(self.log_q(states), self.oracle(logits, wanted))
 
 
+class Drawn(Rule):
+    """By chance: each token's exit is any of the layers, all alike. It decides nothing but mixed training.
+
+    Drawn as dropout is, anew in each call, seeded by `torch.manual_seed`.
+
+    depth: how many layers there are.
+
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.2.2.
+    """
+
+    def __init__(self, depth: int):
+        super().__init__()
+        self.depth = at_least("depth", depth, 1)
+
+    def agree(self, d: int, depth: int) -> None:
+        if depth != self.depth:
+            raise ValueError(f"Drawn({self.depth}) came for {depth} layers; give Drawn({depth})")
+
+    def told(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
+        return torch.randint(1, self.depth + 1, ctx.pos.shape, device=ctx.pos.device)
+
+    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
+        return told <= len(states)
+
+
 class Chosen(NamedTuple):
     """The exit of each row, from 1; 0 before a source was read."""
 

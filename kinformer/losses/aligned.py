@@ -14,6 +14,11 @@ Weights = Literal["uniform", "linear", "sqrt", "inverse", "inverse_sqrt"]
 POWER = {"uniform": 0.0, "linear": 1.0, "sqrt": 0.5, "inverse": -1.0, "inverse_sqrt": -0.5}
 
 
+def scale_gradient(x: Tensor, factor: float) -> Tensor:
+    """x, whose gradient is multiplied."""
+    return x if factor == 1 else x.detach() + factor * (x - x.detach())
+
+
 def aligned(
     logits: Sequence[Float[Tensor, "B T V"]],
     targets: Int[Tensor, "B T"],

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from kinformer.core.checks import one_of, unread
+from kinformer.core.example import Example
 from kinformer.discover import member
 from kinformer.exits.confidence import SoftmaxProbability
 from kinformer.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
@@ -12,6 +13,7 @@ from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
+from kinformer.models.support.exits import Outputs
 
 Classifier = Literal["multinomial", "geometric", "sequence", "probability"]
 Oracle = Literal["likelihood", "correctness"]
@@ -22,6 +24,7 @@ def depth_adaptive(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
     classifier: Classifier = "multinomial", oracle: Oracle = "likelihood", price: float = 0.01, sigma: float = 0.0,
     alpha: float = 1.0, threshold: float | tuple[float, ...] = 0.5, shared: bool = True, weights: Weights = "uniform",
+    paths: int = 0, gamma: float | None = None, outputs: Outputs = "shared",
     pattern: str = "Causal()", position: Positions = "learned", norm: Norms = "pre", length: int = 1024,
     vocab: int = 256, dropout: float = 0.0
 ) -> MultiExit | MultiExitSeq2Seq:
@@ -32,11 +35,14 @@ def depth_adaptive(
     one unit for all layers), or names one exit for a whole row from the mean of what the encoder made ("sequence"; with
     `form` "encoder_decoder" alone). They learn, weighted by `alpha`, which exit was best by the `oracle`, where a layer
     costs `price` and tokens `sigma` apart count too. "probability" learns nothing: a token leaves once its largest
-    probability reaches the threshold. All exits have one head and learn by `weights`. The paper's own model translates:
-    `form` "encoder_decoder", with `norm` "post" and `position` "sinusoidal"; the default is a `gpt`, whose keywords the
-    others are. Left out of the paper: mixed training with sampled exits, the scaling of gradients by layer, and an
-    output classifier per layer.
+    probability reaches the threshold. All exits learn, by `weights`, from a reading in which nobody leaves; `gamma`
+    scales their gradients by layer. With `paths`, 1 to 6 in the paper, they learn from so many readings with exits
+    drawn by chance, "mixed training"; the classifier still from one without. `outputs` "each" gives each exit a head
+    of its own. The paper's own model translates: `form` "encoder_decoder", with `norm` "post" and `position`
+    "sinusoidal"; the default is a `gpt`, whose keywords the others are.
     """
+    if paths:
+        unread(f"paths={paths}", weights=(weights, "uniform"), gamma=(gamma, None))
     named = (Likelihood if one_of("oracle", oracle, Oracle) == "likelihood" else Correctness)(price, sigma=sigma)
     rule: Rule
     if one_of("classifier", classifier, Classifier) in ("multinomial", "sequence"):
@@ -56,7 +62,10 @@ def depth_adaptive(
         )
         rule = Confident(SoftmaxProbability(), threshold)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    return early_exit(made, form, depth, pattern, rule, vocab=vocab, weights=weights, alpha=alpha)
+    return early_exit(
+        made, form, depth, pattern, rule, vocab=vocab, weights=weights, alpha=alpha, paths=paths, gamma=gamma,
+        outputs=outputs
+    )
 
 
 EXAMPLES = (
@@ -66,5 +75,12 @@ EXAMPLES = (
     ),
     lambda: depth_adaptive(
         d=16, depth=3, heads=2, form="encoder_decoder", classifier="sequence", norm="post", length=64, vocab=11
+    ),
+    Example(
+        lambda: depth_adaptive(
+            d=16, depth=3, heads=2, classifier="probability", threshold=0.1, outputs="each", paths=2, length=64,
+            vocab=11
+        ),
+        breaks={"batch_mates": "mixed training draws each token's exit, as dropout is drawn"},
     ),
 )

@@ -110,7 +110,11 @@ class LM(Writer):
         ctx.memo.settle()
         if state is not None:
             out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
-        return out._replace(y=self.head(out.y[:, -1:] if last else out.y))
+        return out._replace(y=self.scores(out, last))
+
+    def scores(self, out: Out, last: bool) -> Tensor:
+        """What the head makes of the body's tokens, or of the last one alone."""
+        return self.head(out.y[:, -1:] if last else out.y)
 
     def forward(self, batch: Int[Tensor, "B T"], state: Numbered | None = None, progress: float = 1.0) -> Loss:
         """The loss of predicting each token from those before it.

@@ -8,32 +8,43 @@ from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.rules import BySequence
 from kinformer.losses.aligned import Weights
 from kinformer.models.lm import LM
-from kinformer.models.support.exits import ManyExits
+from kinformer.models.support.exits import ManyExits, Outputs
 
 
 class MultiExit(ManyExits, LM):
     """An `LM` over an `EarlyExit`. Training reads every exit with nobody having left; in eval mode tokens leave.
 
-    loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit. All exits are read by the one head, L_exit is what the rule
-    learns by, where it does. `judge` also counts the layers that a token takes, as "layers". Of Elbayad et al. are left
-    out: mixed training with sampled exits, the scaling of gradients by layer, and an output classifier per layer.
+    loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit. L_exit is what the rule learns by, where it does. `judge` also
+    counts the layers that a token takes, as "layers". Where the EarlyExit has a `chance`, tokens leave in training too:
+    the first term is then the mean NLL of `paths` readings (mixed training, equation 5; the paper's is aligned).
 
     weights: the w_n of `aligned`.
     alpha: the weight of L_exit; the papers train the rule beside, or after, the layers.
+    paths: M, how many readings with exits drawn anew; 1, 3 and 6 in the paper.
+    outputs: one head for all exits, "shared", or "each" its own, which no embedding is; the paper has both.
 
-    Others: those of `LM`. Errors: ValueError for a body that is no EarlyExit, for `BySequence`, and other weights; the
-    LM's. Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.2; Schuster et al., 2022, arXiv:2207.07061, section
-    3.5.
+    Others: those of `LM`. Errors: ValueError for a body that is no EarlyExit, for `BySequence`, other weights, a tied
+    head where each exit has its own, and a state in mixed training; the LM's. Source: Elbayad et al., 2019,
+    arXiv:1910.10073, section 2.2; Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
     body: EarlyExit
 
     def __init__(
-        self, vocab: int, d: int, body: EarlyExit, *, weights: Weights = "uniform", alpha: float = 1.0, **others: Any
+        self,
+        vocab: int,
+        d: int,
+        body: EarlyExit,
+        *,
+        weights: Weights = "uniform",
+        alpha: float = 1.0,
+        paths: int = 1,
+        outputs: Outputs = "shared",
+        **others: Any,
     ):
         a_part("body", body, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
         super().__init__(vocab, d, body, **others)
-        self.train_by(weights, alpha)
+        self.train_by(weights, alpha, paths, outputs)
 
     @property
     def exits(self) -> EarlyExit:

@@ -7,7 +7,7 @@ from kinformer.core.layer import Layer
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.losses.aligned import Weights
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.models.support.exits import ManyExits
+from kinformer.models.support.exits import ManyExits, Outputs
 
 
 class MultiExitSeq2Seq(ManyExits, Seq2Seq):
@@ -16,7 +16,7 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
     Choose it for pairs of sequences, and for `BySequence`, which reads what the encoder made. L_exit trains the encoder
     too. Smoothing is of every exit's targets.
 
-    weights, alpha: as of `MultiExit`. Others: those of `Seq2Seq`.
+    weights, alpha, paths, outputs: as of `MultiExit`. Others: those of `Seq2Seq`.
 
     Errors: ValueError for a decoder that is no EarlyExit, for rules that learn within it or in the encoder, and other
     weights; the Seq2Seq's. Source: Elbayad et al., 2019, arXiv:1910.10073; Schuster et al., 2022, arXiv:2207.07061.
@@ -33,11 +33,13 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
         *,
         weights: Weights = "uniform",
         alpha: float = 1.0,
+        paths: int = 1,
+        outputs: Outputs = "shared",
         **others: Any,
     ):
         a_part("decoder", decoder, EarlyExit, "an EarlyExit of the layers, their norms and a rule")
         super().__init__(vocab, d, encoder, decoder, **others)
-        self.train_by(weights, alpha)
+        self.train_by(weights, alpha, paths, outputs)
 
     @property
     def exits(self) -> EarlyExit:

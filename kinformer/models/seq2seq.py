@@ -181,7 +181,11 @@ class Seq2Seq(Writer):
         ctx.memo.settle()
         if state is not None:
             out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
-        return out._replace(y=self.head(out.y[:, -1:] if last else out.y))
+        return out._replace(y=self.scores(out, last))
+
+    def scores(self, out: Out, last: bool) -> Tensor:
+        """What the head makes of the decoder's tokens, or of the last one alone."""
+        return self.head(out.y[:, -1:] if last else out.y)
 
     def _embedded(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         x = self.embedding(tokens.clamp_min(0)) * self.scale

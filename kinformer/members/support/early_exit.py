@@ -4,16 +4,17 @@ from typing import Any, Literal
 
 from torch import nn
 
-from kinformer.core.checks import one_of
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.depth.early_exit import EarlyExit
-from kinformer.exits.rules import Rule
+from kinformer.exits.rules import Drawn, Rule
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.encoder_decoder import both, start
 from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
+from kinformer.models.support.exits import Outputs
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 
@@ -21,16 +22,30 @@ Form = Literal["decoder", "encoder_decoder"]
 
 
 def early_exit(
-    made: Wiring, form: Form, depth: int, pattern: str, rule: Rule, *, vocab: int, **training: Any
+    made: Wiring,
+    form: Form,
+    depth: int,
+    pattern: str,
+    rule: Rule,
+    *,
+    vocab: int,
+    outputs: Outputs = "shared",
+    paths: int = 0,
+    gamma: float | None = None,
+    **training: Any,
 ) -> MultiExit | MultiExitSeq2Seq:
     """`gpt` or `transformer`, their decoders left by the rule; behind an encoder the pattern is of both sides.
 
+    paths: readings with drawn exits in training, 0 for a reading in which nobody leaves.
     training: keywords of `MultiExit`.
     """
 
     def exits(layers: tuple[Layer, ...]) -> EarlyExit:
-        return EarlyExit(layers, LayerNorm(made.d) if made.norm == "pre" else nn.Identity(), rule)
+        norms = [LayerNorm(made.d) if made.norm == "pre" else nn.Identity() for _ in layers]
+        chance = Drawn(depth) if at_least("paths", paths, 0) else None
+        return EarlyExit(layers, norms if outputs == "each" else norms[0], rule, chance=chance, gamma=gamma)
 
+    training |= {"outputs": outputs, "tie": outputs == "shared", "paths": max(paths, 1)}
     if one_of("form", form, Form) == "decoder":
         layers = tuple(
             made.block(made.attention(pattern, dropout=made.dropout), MLP(made.d, activation="gelu_tanh"))

@@ -2,27 +2,33 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import one_of, within
+from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.loss import mean, surprise
 from kinformer.core.model import Writer, total
 from kinformer.depth.early_exit import EarlyExit
-from kinformer.losses.aligned import Weights, aligned
+from kinformer.exits.classifiers import PerExit, of_exit
+from kinformer.losses.aligned import Weights, aligned, scale_gradient
+
+Outputs = Literal["shared", "each"]
 
 
 class ManyExits(Writer):
     """What models over an `EarlyExit` share, before the class of the model that they are without one.
 
-    loss = sum_n w_n NLL_n / sum_n w_n + alpha * L_exit. All exits are read by the one head, L_exit is what the rule
-    learns by, where it does. `judge` also counts the layers that a token takes, as "layers".
+    loss = L_dec + alpha * L_exit. Aligned, L_dec = sum_n w_n NLL_n / sum_n w_n; where the exits have a `chance`, it is
+    in training the mean NLL of `paths` readings whose exits are drawn. L_exit is what the rule learns by, where it
+    does, from a reading in which nobody leaves. `judge` also counts the layers that a token takes, as "layers".
     """
 
     head: Any
+    embedding: nn.Embedding
     smoothing: float = 0.0
 
     @property
@@ -30,9 +36,25 @@ class ManyExits(Writer):
         """The layers that tokens leave."""
         raise NotImplementedError
 
-    def train_by(self, weights: Weights, alpha: float) -> None:
-        """How all exits are trained."""
+    def train_by(
+        self, weights: Weights = "uniform", alpha: float = 1.0, paths: int = 1, outputs: Outputs = "shared"
+    ) -> None:
+        """How all exits are trained, and what reads them."""
         self.weights, self.alpha = one_of("weights", weights, Weights), within("alpha", alpha, 0, math.inf)
+        self.paths, count = at_least("paths", paths, 1), len(self.exits.layers)
+        if one_of("outputs", outputs, Outputs) == "each":
+            if self.head.weight is self.embedding.weight:
+                raise ValueError("outputs='each' is a matrix for each exit, none of them the embedding; give tie=False")
+            one = self.head
+            more = [type(one)(one.in_features, one.out_features, bias=False) for _ in range(count - 1)]
+            self.head = PerExit([*more, one])
+
+    def scores(self, out: Out, last: bool) -> Tensor:
+        """Each token's by the classifier of its exit."""
+        if not isinstance(self.head, PerExit):
+            return super().scores(out, last)  # type: ignore[misc]
+        at = slice(-1 if last else 0, None)
+        return self.head(out.y[:, at], out.aux["exit"][:, at])
 
     def refuse_untrained(self, part: Layer) -> None:
         """ValueError for a rule of exits within the layers, or in an encoder, which this loss would not train."""
@@ -43,18 +65,39 @@ class ManyExits(Writer):
         self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading in which nobody leaves, what all its exits and the rule cost, and the parts of that."""
-        names, real = tuple(str(n) for n in range(len(self.exits.layers))), wanted >= 0
+        body, real = self.exits, wanted >= 0
+        mixed, names = self.training and body.chance is not None, tuple(str(n) for n in range(len(body.layers)))
+        drawn = [call(()) for _ in range(self.paths)] if mixed else []
+        if mixed and drawn[0].state is not None:
+            raise ValueError("mixed training reads a row several times and carries no state; train on rows without one")
+        if mixed and not any(True for _ in body.rule.parameters()):
+            return self._mixed(drawn, wanted)
         out = call(names)
         states = [out.taps[name] for name in names]
-        logits = [self.head(norm(h)) for norm, h in zip(self.exits.heads[:-1], states[:-1], strict=True)] + [out.y]
-        loss, count = aligned(logits, wanted, self.weights, self.smoothing)
-        loss = loss / count.clamp_min(1)
-        parts = {"nll": mean(surprise(out.y, wanted), real), "exits": loss}
-        learned = self.exits.rule.loss(states, logits, wanted, ctx)
+        heads = [of_exit(self.head, n) for n in range(len(states) - 1)]
+        logits = [head(norm(h)) for head, norm, h in zip(heads, body.heads, states, strict=False)] + [out.y]
+        if mixed:
+            out, loss, parts = self._mixed(drawn, wanted)
+        else:
+            scaled = logits
+            if self.training:
+                scaled = [scale_gradient(one, gamma) for one, gamma in zip(logits, body.gammas, strict=True)]
+            loss, count = aligned(scaled, wanted, self.weights, self.smoothing)
+            loss = loss / count.clamp_min(1)
+            parts = {"nll": mean(surprise(out.y, wanted), real), "exits": loss}
+        learned = body.rule.loss(states, logits, wanted, ctx)
         if learned is not None:
             parts["leaving"] = mean(learned, real)
             loss = loss + self.alpha * parts["leaving"]
         return out, loss, parts
+
+    def _mixed(self, drawn: list[Out], wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+        """The first of the readings with the means of their aux, and their mean loss."""
+        losses = [mean(surprise(out.y, wanted, self.smoothing), wanted >= 0) for out in drawn]
+        nll = torch.stack([mean(surprise(out.y, wanted), wanted >= 0) for out in drawn]).mean()
+        aux = {name: torch.stack([out.aux[name] for out in drawn]).mean(0) for name in drawn[0].aux}
+        loss = torch.stack(losses).mean()
+        return drawn[0]._replace(aux=aux), loss, {"nll": nll, "exits": loss}
 
     def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets, and the layers."""

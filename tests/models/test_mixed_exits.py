@@ -1,0 +1,199 @@
+"""Mixed training, scaled gradients and a classifier for each exit: by loops over tokens from the paper's equations."""
+
+import math
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.choice import recomputed
+from kinformer.core.layer import Context
+from kinformer.depth.early_exit import EarlyExit
+from kinformer.depth.stack import Stack
+from kinformer.exits.classifiers import PerExit
+from kinformer.exits.confidence import SoftmaxResponse
+from kinformer.exits.rules import Confident, Drawn, Multinomial, Rule
+from kinformer.feedforward.mlp import MLP
+from kinformer.generation import generate
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.models.multi_exit import MultiExit
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+from tests.depth.test_early_exit import DEPTH, D, blocks
+
+BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
+ROWS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 0]])
+
+
+def build(rule: Rule, chance: bool = False, gamma: float | None = None, **keywords: object) -> MultiExit:
+    norms = [LayerNorm(D) for _ in range(DEPTH)]
+    body = EarlyExit(blocks(), norms, rule, chance=Drawn(DEPTH) if chance else None, gamma=gamma)
+    model = MultiExit(7, D, body, **keywords)  # type: ignore[arg-type]
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.7)
+    return model
+
+
+def head(model: MultiExit, n: int) -> torch.nn.Module:
+    return model.head.each[n] if isinstance(model.head, PerExit) else model.head
+
+
+class Watched(Drawn):
+    """What was drawn: by reading, the exit of each token."""
+
+    def __init__(self) -> None:
+        super().__init__(DEPTH)
+        self.exits: list[Tensor] = []
+
+    def told(self, state: object, ctx: Context) -> Tensor:
+        self.exits.append(super().told(state, ctx))
+        return self.exits[-1]
+
+
+def mixed(model: MultiExit, exits: Tensor) -> float:
+    """Equation 5 token by token: each reads the states of those before it, copied above their exits."""
+    total, count = 0.0, 0
+    for row, exit_of in zip(BATCH, exits, strict=True):
+        at = [n for n, token in enumerate(row[:-1].tolist()) if token >= 0]
+        tokens, exit_of = row[row >= 0], exit_of[at]
+        h = model.embedding(tokens)[None]
+        levels = [h[:, : len(tokens)]]
+        x = levels[0]
+        kept = [x]
+        for n in range(DEPTH):
+            new = Stack([model.body.layers[n]])(x, None, Context(torch.arange(len(tokens))[None], run=True)).y
+            gone = torch.tensor([int(e) <= n for e in exit_of] + [False] * (len(tokens) - len(exit_of)))
+            x = torch.where(gone[None, :, None], x, new)
+            kept.append(x)
+        for t, target in enumerate(tokens[1:]):
+            n = int(exit_of[t]) - 1
+            logits = head(model, n)(model.body.heads[n](kept[n + 1][0, t]))
+            total -= float(logits.log_softmax(-1)[target])
+            count += 1
+    return total / count
+
+
+@pytest.mark.parametrize("outputs", ["shared", "each"])
+@pytest.mark.parametrize("learns", [False, True])
+def test_mixed_training_is_the_mean_over_drawn_exits(learns: bool, outputs: str, float64: None) -> None:
+    rule = Multinomial(D, DEPTH) if learns else Confident(SoftmaxResponse(), 0.5)
+    model = build(rule, True, paths=3, outputs=outputs, tie=False, alpha=0.4).train()
+    model.body.chance = Watched()
+    loss = model(BATCH)
+    exits = model.body.chance.exits
+    assert len(exits) == 3 and len(torch.stack(exits).unique()) == DEPTH
+    with torch.no_grad():
+        want = sum(mixed(model, one) for one in exits) / 3
+    assert float(loss.parts["exits"].detach()) == pytest.approx(want, rel=1e-12)
+    more = 0.0
+    if learns:  # its oracle asks for the likelihood at every exit, which only a reading in which nobody leaves has
+        model.body.chance = None
+        more = 0.4 * float(model(BATCH).parts["leaving"].detach())
+        assert more > 0
+    assert float(loss.total.detach()) == pytest.approx(want + more, rel=1e-12)
+    loss.total.backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.body.layers.parameters())
+
+
+def test_in_eval_mode_the_loss_is_that_of_all_exits(float64: None) -> None:
+    model = build(Confident(SoftmaxResponse(), 0.5), True, paths=2).eval()
+    with torch.no_grad():
+        want = model(BATCH).total
+        model.body.chance = None
+        assert torch.equal(model(BATCH).total, want)
+
+
+def test_exits_are_drawn_evenly() -> None:
+    rule, pos = Drawn(DEPTH), torch.zeros(100, 200, dtype=torch.long)
+    told = rule.told((), Context(pos))
+    exits, states = torch.full(pos.shape, DEPTH), [pos[..., None].double()] * DEPTH
+    for n in range(DEPTH, 0, -1):
+        exits = torch.where(rule(states[:n], pos, told), n, exits)
+    share = torch.bincount(exits.flatten(), minlength=DEPTH + 1)[1:] / 20000
+    assert (share - 1 / DEPTH).abs().max() < 5 * math.sqrt(0.25 * 0.75 / 20000)
+
+
+def test_what_is_computed_again_has_the_same_exits_and_drops_the_same(float64: None) -> None:
+    layers = [PreNorm(Attention(QKV(D, 2), Softmax(Causal(), dropout=0.3)), MLP(D)) for _ in range(DEPTH)]
+    body = EarlyExit(layers, LayerNorm(D), Confident(SoftmaxResponse(), 0.5), chance=Drawn(DEPTH)).train()
+    x, ctx, grads = torch.randn(2, 5, D), Context(torch.arange(5).expand(2, 5), run=True), []
+    for call in (lambda z: body(z, None, ctx).y, lambda z: recomputed(lambda z: body(z, None, ctx).y, z)):
+        torch.manual_seed(0)
+        given = x.clone().requires_grad_()
+        grads.append(torch.autograd.grad(call(given).sin().sum(), given)[0])
+    assert torch.equal(*grads)
+
+
+def test_mixed_training_carries_no_state() -> None:
+    model = build(Confident(SoftmaxResponse(), 0.5), True)
+    with pytest.raises(ValueError, match=r"^mixed training reads a row several times[^\n]*$"):
+        model(BATCH, model.start(2, 7))
+    with pytest.raises(ValueError, match="^gamma=0.5: give"):
+        EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.5), chance=Drawn(DEPTH), gamma=0.5)
+    with pytest.raises(ValueError, match=r"^Drawn\(3\) came for 4 layers"):
+        EarlyExit(blocks(), LayerNorm(D), Confident(SoftmaxResponse(), 0.5), chance=Drawn(3))
+    with pytest.raises(ValueError, match="give tie=False$"):
+        build(Confident(SoftmaxResponse(), 0.5), outputs="each")
+
+
+def test_scaled_gradients_are_those_of_algorithm_1(float64: None) -> None:
+    """By hand: SCALE(x, g) = g x + (1 - g) stop(x), of the logits by g_n, of what goes up by 1 / g_(n+1)."""
+    gamma, weights = 0.3, [math.sqrt(n + 1) for n in range(DEPTH)]
+    model = build(Confident(SoftmaxResponse(), 0.5), gamma=gamma, weights="sqrt").train()
+    scale = [gamma * (DEPTH - n) for n in range(1, DEPTH)] + [1.0]
+
+    def scaled(x: Tensor, by: float) -> Tensor:
+        return by * x + (1 - by) * x.detach()
+
+    h, ctx, total = model.embedding(ROWS[:, :-1]), Context(torch.arange(4).expand(2, 4), run=True), 0.0
+    for n in range(DEPTH):
+        h = model.body.layers[n](h, None, ctx).y
+        log_p = scaled(model.head(model.body.heads[n](h)), scale[n]).log_softmax(-1)
+        total = total - weights[n] * log_p.gather(-1, ROWS[:, 1:, None]).mean() / sum(weights)
+        if n < DEPTH - 1:
+            h = scaled(h, 1 / scale[n + 1])
+    names = [name for name, _ in model.named_parameters()]
+    want = dict(zip(names, torch.autograd.grad(total, list(model.parameters())), strict=True))
+    loss = model(ROWS).total
+    torch.testing.assert_close(loss, total)
+    for name, got in zip(names, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+        torch.testing.assert_close(got, want[name], msg=name)
+    (plain,) = torch.autograd.grad(model.eval()(ROWS).total, [model.body.layers[0].layers[1].up.weight])
+    scaled_up = want["body.layers.0.layers.1.up.weight"]
+    assert not torch.allclose(plain, scaled_up, rtol=0.01), "in eval mode gradients are those of the values"
+
+
+@torch.no_grad()
+def test_each_exit_is_read_by_its_own_classifier_and_asked_by_it(float64: None) -> None:
+    model = build(Confident(SoftmaxResponse(), 0.86), outputs="each", tie=False).eval()
+    states = model.logits(ROWS, None, Context(torch.arange(5).expand(2, 5), run=True, taps=("0",))).taps["0"]
+    best = model.head.each[0](model.body.heads[0](states)).softmax(-1).sort(-1).values
+    out = model.logits(ROWS)
+    exits = out.aux["exit"].long()
+    assert torch.equal(exits == 1, best[..., -1] - best[..., -2] >= 0.86) and len(exits.unique()) > 1
+    body = model.body(model.embedding(ROWS), None, Context(torch.arange(5).expand(2, 5), run=True, head=model.head)).y
+    for b, t in torch.cartesian_prod(torch.arange(2), torch.arange(5)).tolist():
+        torch.testing.assert_close(out.y[b, t], model.head.each[int(exits[b, t]) - 1](body[b, t]))
+    assert torch.equal(model.logits(ROWS, last=True).y, out.y[:, -1:])
+    with mock.patch("torch.compiler.is_compiling", lambda: True):
+        torch.testing.assert_close(model.head(body, out.aux["exit"]), out.y)
+    rows = generate(model, ROWS[:, :2], 4, temperature=0)
+    assert torch.equal(rows, generate(model, ROWS[:, :2], 4, temperature=0, recompute=True))
+
+
+def test_they_are_keywords_of_the_member() -> None:
+    tiny = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}
+    plain = depth_adaptive(**tiny)
+    assert plain.body.chance is None and plain.body.gammas == (1.0,) * 3 and plain.head.weight is plain.embedding.weight
+    model = depth_adaptive(**tiny, paths=4, outputs="each")
+    assert isinstance(model.body.chance, Drawn) and model.paths == 4 and len(model.head.each) == 3
+    assert depth_adaptive(**tiny, gamma=0.5).body.gammas == (1.0, 0.5, 1.0)
+    pairs = depth_adaptive(**tiny, form="encoder_decoder", outputs="each", paths=2)
+    assert torch.isfinite(pairs(pairs.sample(2, 5, 0)).total)
+    with pytest.raises(ValueError, match=r"^gamma=0.5 is not read with paths=2"):
+        depth_adaptive(**tiny, paths=2, gamma=0.5)
