@@ -4,6 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
+from kinformer.biases.masked import Nearest
 from kinformer.biases.relative import Relative
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import head_width, one_of
@@ -21,26 +22,18 @@ Spans = Literal["static", "dynamic"]
 
 @member
 def adaptive_span(
-    d: int = 128,
-    depth: int = 4,
-    heads: int = 4,
-    head_dim: int | None = None,
-    segment: int = 64,
-    longest: int = 256,
-    spans: Spans = "static",
-    ramp: int = 32,
-    itself: bool = False,
-    penalty: float = 2e-6,
-    vocab: int = 256,
-    dropout: float = 0.0,
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, segment: int = 64, longest: int = 256,
+    spans: Spans = "static", ramp: int = 32, itself: bool = False, nearest: Nearest = 0, penalty: float = 2e-6,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns how far back it looks.
 
     Choose it for long contexts that few heads need: with "static" `spans`, learned by head and drawn together by
     `penalty`, a layer keeps no more than its longest span still reaches (the read itself is dense for now); "dynamic"
     ones are decided by head and token and keep all `longest`. As in the paper a token reads those before it, by a table
-    of distances that all layers share, and not `itself`; blocks are post-norm and the head has its own matrix, as in
-    the published code.
+    of distances that all layers share, and not `itself`; the masking function's x is i - j, or i - j - 1 with
+    `nearest=1`, as in the published code; blocks are post-norm and the head has its
+    own matrix, as in that code.
     """
     width = head_width(d, heads, head_dim)
     table = Relative(width, longest, values=False)
@@ -48,9 +41,9 @@ def adaptive_span(
 
     def block() -> PostNorm:
         mask = (
-            AdaptiveSpan(heads, longest, ramp=ramp, itself=itself)
+            AdaptiveSpan(heads, longest, ramp=ramp, nearest=nearest, itself=itself)
             if spans == "static"
-            else DynamicSpan(longest, ramp=ramp, itself=itself)
+            else DynamicSpan(longest, ramp=ramp, nearest=nearest, itself=itself)
         )
         mechanism = Restricted(Causal(), mask, table, dropout=dropout)
         projection = QKV(d, heads, head_dim=head_dim, bias=False)

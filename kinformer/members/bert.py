@@ -3,6 +3,7 @@
 from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.members.support.windows import each
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.mlm import MLM
 
@@ -11,23 +12,23 @@ EPS = 1e-12
 
 @member
 def bert(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Full()",
-    position: Positions = "learned", norm: Norms = "post", length: int = 1024, kinds: int = 2, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
+    pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",
+    length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): every token reads every token, post-norm, learned positions.
 
     Choose it to understand text that is there as a whole. `pattern` is the expression of who reads whom, such as
-    "Band(64)", in every block. `position` is how it knows order; learned ones have `length` rows. `norm` is "post" as
-    in the paper, or "pre". `kinds` is how many kinds of segments it tells apart, the paper's first and second sentence.
-    It is trained by hiding tokens alone.
+    "Band(64)", in every block, or one for each from the bottom. `position` is how it knows order; learned ones have
+    `length` rows. `norm` is "post" as in the paper, or "pre". `kinds` is how many kinds of segments it tells apart, the
+    paper's first and second sentence. It is trained by hiding tokens alone.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
 
-    def block() -> Layer:
-        return made.block(made.attention(pattern, dropout=dropout), MLP(d))
+    def block(one: str) -> Layer:
+        return made.block(made.attention(one, dropout=dropout), MLP(d))
 
-    body = made.stack(block() for _ in range(depth))
+    body = made.stack(block(one) for one in each("pattern", pattern, depth))
     return MLM(vocab, d, body, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS, dropout=dropout)
 
 

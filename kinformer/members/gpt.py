@@ -5,29 +5,31 @@ from typing import Any
 from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.members.support.windows import each
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 
 
 @member
 def gpt(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Causal()",
-    position: Positions = "learned", norm: Norms = "pre", length: int = 1024, per_layer: bool = False,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
+    pattern: str | tuple[str, ...] = "Causal()", position: Positions = "learned", norm: Norms = "pre",
+    length: int = 1024, per_layer: bool = False, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """GPT-2 (Radford et al., 2019): causal attention, pre-norm blocks, learned positions, tied embeddings.
 
     The baseline that every other decoder is compared with. `pattern` is the expression of who reads whom, such as
-    "Causal() & Band(64)", in every block. `position` is how it knows order; learned ones have `length` rows, and with
-    `per_layer` are added anew before each block, a table for each (Al-Rfou et al., 2018, arXiv:1808.04444). `norm` is
-    "pre" as in GPT-2, or "post" as in the first GPT (2018).
+    "Causal() & Band(64)", in every block, or one for each from the bottom, as Sparse Transformers interleave them.
+    `position` is how it knows order; learned ones have `length` rows, and with `per_layer` are added anew before each
+    block, a table for each (Al-Rfou et al., 2018, arXiv:1808.04444). `norm` is "pre" as in GPT-2, or "post" as in the
+    first GPT (2018).
     """
     made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
-    def block() -> Layer:
-        return made.block(made.attention(pattern, dropout=dropout), MLP(d, activation="gelu_tanh"))
+    def block(one: str) -> Layer:
+        return made.block(made.attention(one, dropout=dropout), MLP(d, activation="gelu_tanh"))
 
-    body = made.stack(block() for _ in range(depth))
+    body = made.stack(block(one) for one in each("pattern", pattern, depth))
     return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
 
 

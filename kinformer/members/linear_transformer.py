@@ -12,18 +12,22 @@ from kinformer.maps.elu import ELU
 from kinformer.maps.relu import ReLU
 from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
+from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.mechanisms.support.update import Update
 from kinformer.members.support.wiring import START, Wiring
 from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 
 
 @member
 def linear_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, lanes: bool = False, vocab: int = 256,
-    dropout: float = 0.0, features: Literal["elu", "relu"] = "elu", update: Literal["sum", "gated", "delta"] = "sum"
-) -> LM:
+    dropout: float = 0.0, features: Literal["elu", "relu"] = "elu", update: Literal["sum", "gated", "delta"] = "sum",
+    form: Literal["decoder", "encoder"] = "decoder"
+) -> LM | MLM:
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 
     Choose it where decoding must be cheap: each token costs the same, however long the row. It remembers less sharply
@@ -39,15 +43,21 @@ def linear_transformer(
     features: "elu" is the paper's elu(x) + 1; "relu" leaves most numbers out.
     update: "sum" is the paper's; "gated" sums fade (Peng et al., 2021, arXiv:2103.02143); "delta" rewrites what a key
         held (Schlag et al., 2021, arXiv:2102.11174).
+    form: a "decoder" that writes text, or an "encoder" whose tokens read all others (its equation 5), as the paper's
+        model of speech is; here one that fills in hidden tokens.
     """
-
+    if form == "encoder" and (lanes or update != "sum"):
+        raise ValueError(f"an encoder reads all at once, in no order; leave out lanes={lanes} and update={update!r}")
     updates: dict[str, Callable[[], Update]] = {"sum": Sum, "gated": GatedSum, "delta": Delta}
 
     def block() -> PreNorm:
-        mechanism = LinearAttention(ELU() if features == "elu" else ReLU(), updates[update]())
+        map = ELU() if features == "elu" else ReLU()
+        mechanism = LinearAttention(map, updates[update]()) if form == "decoder" else FullLinearAttention(map)
         return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(depth)], LayerNorm(d))
+    if form == "encoder":
+        return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
     made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
     return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout, lanes=lanes)
 
@@ -55,4 +65,5 @@ def linear_transformer(
 EXAMPLES = (
     lambda: linear_transformer(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: linear_transformer(d=16, depth=1, heads=2, features="relu", update="delta", length=64, vocab=11),
+    lambda: linear_transformer(d=16, depth=1, heads=2, form="encoder", length=64, vocab=11),
 )

@@ -10,25 +10,27 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.lm import LM
 from kinformer.norms.rms import RMSNorm
 from kinformer.patterns.causal import Causal
-from kinformer.positions.rotary import Rotary
+from kinformer.positions.rotary import Pairs, Rotary
 from kinformer.projections.qkv import QKV
 
 
 @member
 def llama(
     d: int = 128, depth: int = 5, heads: int = 4, key_heads: int = 2, hidden: int | None = None, vocab: int = 256,
-    base: float = 10000.0, tie: bool = False
+    base: float = 10000.0, pairs: Pairs = "half", turned: int | None = None, tie: bool = False
 ) -> LM:
     """Llama (Touvron et al., 2023, arXiv:2302.13971): rotary positions, RMS norms, gated feed-forward, no biases.
 
     Choose it over `gpt` for a smaller cache: `key_heads` keys and values serve all `heads`, as in Llama 2
     (arXiv:2307.09288). Train it at the length that it is to read: its rotations have no end, but distances beyond those
     of training make it worse, where `bloom` stays as it was. `hidden` is 8/3 d unless given; `base` sets the slowest
-    rotation; `tie` makes the head the embedding again.
+    rotation; `pairs` are a head's halves as in its published weights, or "interleaved" as in RoPE's paper
+    (arXiv:2104.09864); `turned` of a head's numbers turn, all unless given, a quarter in GPT-NeoX (arXiv:2204.06745);
+    `tie` makes the head the embedding again.
     """
 
     def block() -> PreNorm:
-        rotation = Rotary(head_width(d, heads), base=base, pairs="half")
+        rotation = Rotary(head_width(d, heads), base=base, pairs=pairs, turned=turned)
         projection = QKV(d, heads, key_heads=key_heads, rotation=rotation, bias=False)
         attention = Attention(projection, Softmax(Causal(), lse=False))
         return PreNorm(attention, GatedMLP(d, hidden), norm=RMSNorm)

@@ -10,7 +10,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.maps.favor import FAVOR
+from kinformer.maps.favor import FAVOR, Stabiliser
 from kinformer.maps.generalised import GeneralisedKernel
 from kinformer.maps.support.drawn import Lengths
 from kinformer.mechanisms.linear import LinearAttention
@@ -30,7 +30,8 @@ Kernel = Literal["softmax", "hyperbolic", "relu", "sigmoid", "abs", "softplus", 
 def performer(
     d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, redraw: int | None = 1000, length: int = 1024,
     lanes: bool = False, vocab: int = 256, dropout: float = 0.0, kernel: Kernel = "softmax", orthogonal: bool = True,
-    lengths: Lengths = "normal", eps: float | None = None, form: Form = "decoder"
+    lengths: Lengths = "normal", eps: float | None = None, form: Form = "decoder",
+    stabiliser: Stabiliser = "token"
 ) -> LM | MLM:
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
@@ -53,7 +54,11 @@ def performer(
     lengths: of directions at right angles: as long as normal vectors, or all sqrt(d / heads) ("equal").
     eps: added to features; 1e-6 for estimates of softmax and 1e-3 for other kernels unless given, as in authors' code.
     form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper has both.
+    stabiliser: what keeps exp(...) of keys small: their "token"'s own largest, or the "sequence"'s as in the authors'
+        code, with which a decoder's eps knows of later tokens.
     """
+    if stabiliser != "token" and kernel not in ("softmax", "hyperbolic"):
+        raise ValueError(f"kernel={kernel!r} needs no stabiliser; leave out stabiliser={stabiliser!r}")
     width = head_width(d, heads)
     anew = None if lanes else redraw
 
@@ -62,6 +67,7 @@ def performer(
             return FAVOR(
                 width, features, eps=1e-6 if eps is None else eps, hyperbolic=kernel == "hyperbolic",
                 orthogonal=orthogonal, lengths=lengths, redraw=anew, seed=n,
+                stabiliser=stabiliser,
             )
         return GeneralisedKernel(
             width, features, f=kernel, eps=1e-3 if eps is None else eps, orthogonal=orthogonal, lengths=lengths,

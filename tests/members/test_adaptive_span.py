@@ -76,3 +76,10 @@ def test_its_first_loss_is_that_of_knowing_nothing() -> None:
     torch.manual_seed(0)
     nll = adaptive_span().train()(torch.randint(0, 256, (2, 65))).parts["nll"]
     assert float(nll) == pytest.approx(math.log(256), rel=0.1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("spans", ["static", "dynamic"])
+def test_nearest_counts_distances_as_the_paper_or_as_its_code(spans: str) -> None:
+    for nearest in (0, 1):
+        assert [mask.nearest for mask in masks(small(spans, nearest=nearest))] == [nearest] * 2

@@ -94,3 +94,25 @@ def test_the_linear_transformers_updates_and_features_reach_its_mechanism() -> N
             model = find_member("linear_transformer")(**sizes, features=features, update=name)
             mechanism = model.body.layers[0].layers[0].mechanism
             assert type(mechanism.update) is kind and type(mechanism.map) is map
+
+
+def test_the_linear_transformer_as_an_encoder_reads_both_ways() -> None:
+    sizes = {"d": 16, "depth": 1, "heads": 2, "length": 16, "vocab": 11, "form": "encoder"}
+    model = find_member("linear_transformer")(**sizes).eval()
+    tokens = torch.randint(0, 11, (1, 6))
+    other = torch.cat([tokens[:, :-1], (tokens[:, -1:] + 1) % 11], 1)
+    assert isinstance(model, MLM)
+    assert ((model.logits(tokens).y - model.logits(other).y)[0, :-1].abs().amax(-1) > 0).all()
+    for wrong in ({"lanes": True}, {"update": "delta"}):
+        with pytest.raises(ValueError, match="an encoder reads all at once, in no order; leave out lanes="):
+            find_member("linear_transformer")(**sizes, **wrong)
+
+
+def test_the_performers_stabiliser_is_the_tokens_or_as_in_the_authors_code_the_sequences() -> None:
+    sizes = {"d": 16, "depth": 1, "heads": 2, "features": 12, "length": 16, "vocab": 11, "form": "encoder"}
+    k = 3 * torch.randn(1, 2, 6, 8)
+    for stabiliser, constants in (("token", 6), ("sequence", 1)):
+        map = performer(**sizes, stabiliser=stabiliser).body.layers[0].layers[0].mechanism.map
+        assert len(map(k, False)[1][0, 0].unique()) == constants
+    with pytest.raises(ValueError, match="kernel='relu' needs no stabiliser"):
+        performer(**sizes, kernel="relu", stabiliser="sequence")

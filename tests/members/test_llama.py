@@ -75,3 +75,18 @@ def test_one_attention_and_feedforward_by_hand(float64: None) -> None:
     x = x + (gate * torch.sigmoid(gate) * (z @ gated.up.weight.T)) @ gated.down.weight.T
     wanted = rms(x, model.body.norm.weight) @ model.head.weight.T
     torch.testing.assert_close(model.logits(tokens[None]).y[0], wanted, rtol=0, atol=1e-12)
+
+
+def test_pairs_and_turned_choose_what_turns() -> None:
+    """Scores at distance 0 and at 3 of keys that have one number alone: those that do not turn are the same."""
+    for pairs, still in (("half", [2, 3]), ("interleaved", [2, 3])):
+        model = llama(d=16, depth=1, heads=4, vocab=11, pairs=pairs, turned=2)
+        rotation = model.body.layers[0].layers[0].projection.rotation
+        turned = rotation(torch.eye(4)[None, None], torch.full((1, 4), 3))[0, 0]
+        assert [n for n in range(4) if torch.equal(turned[n], torch.eye(4)[n])] == still
+    partners = {}
+    for pairs in ("half", "interleaved"):
+        rotation = llama(d=16, depth=1, heads=4, vocab=11, pairs=pairs).body.layers[0].layers[0].projection.rotation
+        turned = rotation(torch.eye(4)[None, None], torch.full((1, 4), 3))[0, 0]
+        partners[pairs] = turned[0].nonzero().flatten().tolist()
+    assert partners == {"half": [0, 2], "interleaved": [0, 1]}

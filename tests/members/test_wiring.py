@@ -15,7 +15,7 @@ from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context
-from kinformer.keywords import signature
+from kinformer.keywords import parse_keywords, signature
 from kinformer.members.bert import bert
 from kinformer.members.bloom import bloom
 from kinformer.members.da_transformer import da_transformer
@@ -27,6 +27,7 @@ from kinformer.members.transformer import transformer
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.patterns.strided import Strided
 from kinformer.positions.learned import Learned
 from kinformer.positions.sinusoidal import Sinusoidal
 
@@ -41,16 +42,16 @@ def attentions(model: Any) -> list[Any]:
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_keywords_are_the_same(member: Callable[..., Any]) -> None:
     found = signature(member).parameters
-    assert get_args(Positions) == ("learned", "sinusoidal", "rotary", "alibi", "relative", "none")
+    assert get_args(Positions) == ("learned", "sinusoidal", "tensor2tensor", "rotary", "alibi", "relative", "none")
     assert found["position"].annotation == Positions and found["norm"].annotation == Norms
-    assert found["pattern"].annotation is str and found["head_dim"].default is None
+    assert found["pattern"].annotation == str | tuple[str, ...] and found["head_dim"].default is None
 
 
 @pytest.mark.parametrize("position", get_args(Positions))
 @pytest.mark.parametrize("member", MEMBERS)
 def test_a_position_is_added_turns_or_changes_scores(member: Callable[..., Any], position: str) -> None:
     model = member(**SMALL, position=position)
-    added = {"learned": Learned, "sinusoidal": Sinusoidal}.get(position, type(None))
+    added = {"learned": Learned, "sinusoidal": Sinusoidal, "tensor2tensor": Sinusoidal}.get(position, type(None))
     assert isinstance(model.position, added)
     own = [part for part in attentions(model) if not part.cross]
     for part in own:
@@ -66,7 +67,7 @@ def test_distances_know_no_origin_and_what_is_added_does(position: str, float64:
     model = gpt(**SMALL, position=position, length=64).eval()
     tokens, pos = torch.randint(0, 11, (2, 9)), torch.arange(9).expand(2, 9)
     here, there = (model.logits(tokens, None, Context(pos + n, run=True)).y for n in (0, 40))
-    assert torch.allclose(here, there, atol=1e-10) == (position not in ("learned", "sinusoidal"))
+    assert torch.allclose(here, there, atol=1e-10) == (position not in ("learned", "sinusoidal", "tensor2tensor"))
     apart = model.logits(tokens, None, Context(pos * 2, run=True)).y
     assert torch.allclose(here, apart, atol=1e-10) == (position == "none")
 
@@ -111,6 +112,29 @@ def test_per_layer_adds_positions_anew_before_each_block(position: str, float64:
     for block in blocks:
         x = block.block(x + block.position(pos), None, Context(pos, run=True)).y
     torch.testing.assert_close(model.logits(tokens).y, model.head(model.body.norm(x)))
+
+
+def test_tensor2tensors_sinusoids_are_all_sines_then_all_cosines_at_its_frequencies(float64: None) -> None:
+    added = gpt(**SMALL, position="tensor2tensor").double().position(torch.tensor([[3]]))[0, 0]
+    for n in range(8):
+        angle = 3 * 10000 ** (-n / 7)
+        assert added[n].item() == pytest.approx(math.sin(angle)) and added[n + 8].item() == pytest.approx(
+            math.cos(angle)
+        )
+
+
+def test_a_pattern_for_each_block() -> None:
+    of: Callable[[Any], list[Any]] = lambda model: [part.mechanism.pattern for part in attentions(model)]  # noqa: E731
+    words = parse_keywords(gpt, ["depth=2", "pattern=Causal() & Band(4, 0), Causal() & Strided(4)"])
+    assert of(gpt(**{**SMALL, **words})) == [Causal() & Band(4, 0), Causal() & Strided(4)]
+    assert of(bert(**{**SMALL, "depth": 2}, pattern=("Band(4)", "Full()"))) == [Band(4), Full()]
+    pair = of(transformer(**{**SMALL, "depth": 2}, pattern=("Band(4)", "Full()")))
+    assert pair == [Band(4), Full(), Causal() & Band(4), Full(), Causal(), Full()]
+    for member in MEMBERS:
+        with pytest.raises(
+            ValueError, match=r"pattern=\('Full\(\)',\) has 1 for depth=2 layers; give one, or one each"
+        ):
+            member(**{**SMALL, "depth": 2}, pattern=("Full()",))
 
 
 def test_per_layer_is_of_positions_that_are_added() -> None:

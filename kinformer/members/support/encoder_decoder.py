@@ -2,37 +2,41 @@
 
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
+from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
-from kinformer.members.support.wiring import START, Wiring
+from kinformer.members.support.windows import each
+from kinformer.members.support.wiring import SINUSOIDS, START, Wiring
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
 
-def encoder_decoder(made: Wiring, depth: int, hidden: int | None, pattern: str = "Full()") -> tuple[Stack, Stack]:
+def encoder_decoder(
+    made: Wiring, depth: int, hidden: int | None, pattern: str | tuple[str, ...] = "Full()"
+) -> tuple[Stack, Stack]:
     """The stacks of `both`."""
     encoder, decoder = both(made, depth, hidden, pattern)
     return made.stack(encoder), made.stack(decoder)
 
 
 def both(
-    made: Wiring, depth: int, hidden: int | None, pattern: str = "Full()"
+    made: Wiring, depth: int, hidden: int | None, pattern: str | tuple[str, ...] = "Full()"
 ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """`depth` blocks that read the source under a pattern, and as many that write under the same, the past alone.
 
-    Every written token reads all of the source.
+    A tuple has a pattern for each of them. Every written token reads all of the source.
     """
-    reads = parse(pattern)
-    past = Causal() if reads == Full() else Causal() & reads
+    patterns = tuple(map(parse, each("pattern", pattern, depth)))
 
-    def encoder() -> Layer:
+    def encoder(reads: Pattern) -> Layer:
         return made.block(made.attention(reads), MLP(made.d, hidden, activation="relu"))
 
-    def decoder() -> Layer:
+    def decoder(reads: Pattern) -> Layer:
+        past = Causal() if reads == Full() else Causal() & reads
         source = made.attention(Full(), cross=True)
         return made.block(made.attention(past), source, MLP(made.d, hidden, activation="relu"))
 
-    return tuple(encoder() for _ in range(depth)), tuple(decoder() for _ in range(depth))
+    return tuple(map(encoder, patterns)), tuple(map(decoder, patterns))
 
 
 def start(made: Wiring) -> float:
@@ -41,4 +45,4 @@ def start(made: Wiring) -> float:
     The authors' code starts them at d**-0.5; scaled by sqrt(d) and tied, they let the head repeat what it has read.
     Waves stand in its way, so beside them they may be larger, and learn faster.
     """
-    return made.start if made.position == "sinusoidal" else min(START, 4 / made.d)
+    return made.start if made.position in SINUSOIDS else min(START, 4 / made.d)

@@ -1,16 +1,26 @@
 """Windows by layer and by head, as Longformer's models have them."""
 
+from typing import TypeVar
+
 from kinformer.core.checks import at_least, within
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.patterns.band import Band
 from kinformer.patterns.dilated import Dilated
 
+T = TypeVar("T")
+
+
+def each(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, ...]:
+    """One for each layer, from the bottom: those given, or the given one for all. ValueError for another count."""
+    found = value if isinstance(value, tuple) else (value,) * depth
+    if len(found) != depth:
+        raise ValueError(f"{name}={value} has {len(found)} for depth={depth} layers; give one, or one each")
+    return found
+
 
 def by_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) -> tuple[int, ...]:
-    """One number for each layer: those given, or the given one for all. ValueError for another count of them."""
-    found = (value,) * depth if isinstance(value, int) else value
-    if len(found) != depth:
-        raise ValueError(f"{name}={value} has {len(found)} numbers for depth={depth} layers; give one, or one each")
+    """One number for each layer, none below `least`."""
+    found = each(name, value, depth)
     for one in found:
         at_least(name, one, least)
     return found

@@ -26,7 +26,8 @@ from kinformer.positions.rotary import Rotary
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 
-Positions = Literal["learned", "sinusoidal", "rotary", "alibi", "relative", "none"]
+Positions = Literal["learned", "sinusoidal", "tensor2tensor", "rotary", "alibi", "relative", "none"]
+SINUSOIDS = ("sinusoidal", "tensor2tensor")
 Norms = Literal["pre", "post"]
 START = 0.02  # embeddings' standard deviation at the start where norms hide their size, as in bloom
 
@@ -38,8 +39,9 @@ class Wiring:
     d, heads: the width, and query heads.
     key_heads: heads of keys and values, `heads` unless given.
     head_dim: the width of a head, d / heads unless given.
-    position: "learned" and "sinusoidal" are added to what is embedded, "rotary" turns queries and keys, "alibi" slopes
-        scores, "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to tell order.
+    position: "learned" and "sinusoidal" are added to what is embedded, as are sinusoids in the order and at the
+        frequencies of the 2017 code, "tensor2tensor"; "rotary" turns queries and keys, "alibi" slopes scores,
+        "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to tell order.
     length: rows of the learned table.
     per_layer: added positions are added anew before each block, a table for each.
     clip: the furthest distance with a relative vector of its own.
@@ -68,9 +70,9 @@ class Wiring:
         one_of("position", self.position, Positions)
         one_of("norm", self.norm, Norms)
         at_least("length", self.length, 1)
-        if self.per_layer and self.position not in ("learned", "sinusoidal"):
+        if self.per_layer and self.position not in ("learned", *SINUSOIDS):
             raise ValueError(
-                f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and 'sinusoidal'"
+                f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and sinusoids"
             )
         a_probability("dropout", self.dropout)
 
@@ -86,12 +88,14 @@ class Wiring:
     def _position(self) -> Position | None:
         if self.position == "learned":
             return Learned(self.d, self.length)
+        if self.position == "tensor2tensor":
+            return Sinusoidal(self.d, layout="concat")
         return Sinusoidal(self.d) if self.position == "sinusoidal" else None
 
     @property
     def scale(self) -> float:
         """The factor of embedded tokens: the 2017 Transformer's sqrt(d) beside sinusoids, which would drown them."""
-        return self.d**0.5 if self.position == "sinusoidal" else 1.0
+        return self.d**0.5 if self.position in SINUSOIDS else 1.0
 
     @property
     def start(self) -> float:
@@ -100,7 +104,7 @@ class Wiring:
         Smaller ones learn more slowly; larger ones let the tied head repeat what it has read, sooner where norms hand
         the embedded token on.
         """
-        return self.d**-0.5 * (0.75 if self.norm == "pre" and self.position != "sinusoidal" else 0.5)
+        return self.d**-0.5 * (0.75 if self.norm == "pre" and self.position not in SINUSOIDS else 0.5)
 
     def attention(self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0) -> Attention:
         """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing."""
