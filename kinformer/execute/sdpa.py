@@ -23,13 +23,14 @@ def cost(request: Request) -> float | Refusal:
         return Refusal("it wants as many heads of keys as of values, and at least one pair of some width")
     if queries.q.shape[1] % keys.k.shape[1]:
         return Refusal("query heads must be a multiple of key heads")
-    return request.pairs * SECONDS * (queries.q.shape[3] + keys.v.shape[3])
+    half = 0.5 if _is_causal(request) else 1
+    return half * request.pairs * SECONDS * (queries.q.shape[3] + keys.v.shape[3])
 
 
 def read(request: Request) -> Read:
     """The same y as the reference; its lse is None."""
     queries, keys = request.queries, request.keys
-    causal = request.is_causal and type(request.pattern) is Causal
+    causal = _is_causal(request)
     unmasked = causal or (request.full and type(request.pattern) is Full)
     where = None if unmasked else mask(request)
     y = F.scaled_dot_product_attention(
@@ -43,3 +44,7 @@ def read(request: Request) -> Read:
         enable_gqa=queries.q.shape[1] != keys.k.shape[1],
     )
     return Read(y, None)
+
+
+def _is_causal(request: Request) -> bool:
+    return request.is_causal and type(request.pattern) is Causal

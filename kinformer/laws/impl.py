@@ -119,7 +119,7 @@ def drawn(length: int, one: Pattern | Bias | None, seed: int) -> Request:
     by_head = rng.random() < 0.2
     run = same and not by_head and rng.random() < 0.6
     padded = rng.random() < 0.7
-    k_pos = _positions(ROWS, heads if by_head else 1, keys, run, padded, g)
+    k_pos = _positions(ROWS, heads if by_head else 1, keys, run or rng.random() < 0.5, padded, g)
     q_pos = k_pos if same else _positions(ROWS, heads if by_head else 1, length, True, padded, g)
 
     def numbers(*shape: int) -> Tensor:

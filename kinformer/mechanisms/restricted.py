@@ -21,8 +21,7 @@ class Restricted(Keyed):
 
     Choose it for learned spans: `Softmax(pattern, span)` computes the same numbers, but this reads the pattern and
     `Band(mask.reach)`, so that a learned span which got shorter needs a smaller cache, and less of a memory of hidden
-    states: `Hidden(length, mechanism.back)` follows it. What is saved is what is kept; a read of the keys that are
-    there is dense for now, whatever the span.
+    states: `Hidden(length, mechanism.back)` follows it. A read of a whole row costs what its longest span reaches.
 
     pattern: which keys may be read at all, such as `Causal()`.
     mask: the masking function, such as `AdaptiveSpan(heads, 1024)`.

@@ -29,7 +29,7 @@ def adaptive_span(
     """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns how far back it looks.
 
     Choose it for long contexts that few heads need: with "static" `spans`, learned by head and drawn together by
-    `penalty`, a layer keeps no more than its longest span still reaches (the read itself is dense for now); "dynamic"
+    `penalty`, a layer keeps and reads no more than its longest span still reaches; "dynamic"
     ones are decided by head and token and keep all `longest`. As in the paper a token reads those before it, by a table
     of distances that all layers share, and not `itself`; the masking function's x is i - j, or i - j - 1 with
     `nearest=1`, as in the published code; blocks are post-norm and the head has its

@@ -327,7 +327,8 @@ def test_remembering_alone_leaves_the_same_state() -> None:
     )
     ctx = Context.of(x)
     wanted, found = layer(x, layer.start(2, 9), ctx).state, layer(x, layer.start(2, 9), ctx.but(remember=True)).state
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(leaves(wanted), leaves(found), strict=True))
+    for (_, one), (_, other) in zip(leaves(wanted), leaves(found), strict=True):
+        close(one, other)  # to rounding: products of other shapes round otherwise on some machines
 
 
 def test_a_query_without_a_key_reads_nothing_and_leaves_gradients_finite() -> None:

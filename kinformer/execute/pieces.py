@@ -1,0 +1,58 @@
+"""The pieces executor: any pattern over runs of positions at its own order of cost, as tiles of dense attention.
+
+Tiles are read by PyTorch's fused kernel for the CPU where it can, else by the reference's own lines.
+"""
+
+import torch
+
+from kinformer.core.read import Read
+from kinformer.core.request import Refusal, Request
+from kinformer.execute.support import explicit, flash
+from kinformer.execute.support.lines import Lines, runs
+from kinformer.execute.support.plan import Plan, Sizes, made, of_runs
+from kinformer.scores.product import Product
+
+FLASH, EXPLICIT = 1e-11, 6e-11  # seconds per pair and number of a head's width
+
+
+def cost(request: Request) -> float | Refusal:
+    """What its calls take, each a little more than its pairs. A plan is made, masks are not."""
+    found = _plan(request)
+    if isinstance(found, Refusal):
+        return found
+    rate = FLASH if flash.serves(request) else EXPLICIT
+    return found.pairs * rate * (request.queries.q.shape[3] + request.keys.v.shape[3])
+
+
+def read(request: Request) -> Read:
+    """The same y and lse as the reference, merged from calls over tiles."""
+    found, queries, keys = _plan(request), request.queries, request.keys
+    if isinstance(found, Refusal):
+        raise ValueError(found.reason)
+    if not flash.serves(request):
+        return explicit.read(request, found)
+    rows = torch.arange(len(queries.q), device=queries.q.device) if request.rows is None else request.rows
+    return Read(*flash.Flash.apply(queries.q, keys.k, keys.v, rows, found, request.scale, queries.head))
+
+
+def _plan(request: Request) -> Plan | Refusal:
+    """How a request is read; made once for all layers, and for every step where rows are alike."""
+    if torch.compiler.is_compiling():
+        return Refusal("its plan is made outside of a graph")
+    if type(request.score) is not Product or (request.bias is not None and request.bias.wants):
+        return Refusal("what comes from the block beneath is a matrix that it does not cut")
+    if not request.pairs:
+        return Refusal("it wants at least one pair")
+    lines = runs(request)
+    if isinstance(lines, Refusal):
+        return lines
+    batch, heads, _, width = request.queries.q.shape
+    pattern, device = request.pattern, request.queries.q.device
+    # a bias knows all the heads of its layer
+    groups = request.keys.k.shape[1] if flash.serves(request) else None
+    sizes = Sizes(batch, heads, groups, request.queries.head, max(width, 1))
+    if isinstance(lines, tuple) and not isinstance(lines, Lines) and not pattern.tensors():
+        return of_runs(pattern, *lines, sizes, device)
+    both = lines if isinstance(lines, Lines) else Lines(*(run.line(device) for run in lines))
+    key = ("pieces", pattern, request.queries.pos, request.keys.pos, sizes)
+    return request.memo.get(lambda: made(pattern, both, both is not lines, sizes), *key)

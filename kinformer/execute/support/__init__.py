@@ -1,0 +1,1 @@
+"""What executors share; no executors themselves."""

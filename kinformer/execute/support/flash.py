@@ -1,0 +1,244 @@
+"""flash: the calls of a plan by PyTorch's fused kernel for the CPU, forward and backward, without copies of keys."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from kinformer.core.heads import number_of_groups
+from kinformer.core.request import Request
+from kinformer.execute.support.lines import Line
+from kinformer.execute.support.plan import Call, Plan, Stage, Table, Tiles
+
+forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+TINY = 1e-30  # a gradient's square below which it is none
+DTYPES = (torch.float32, torch.float64, torch.bfloat16)
+
+
+def serves(request: Request) -> bool:
+    """Can the kernel read a request? Nothing learned beside q, k and v, no dropout, and widths alike."""
+    q, k, v = request.queries.q, request.keys.k, request.keys.v
+    plain = request.bias is None and not request.dropout and q.device.type == "cpu" and q.dtype in DTYPES
+    same = q.dtype == k.dtype == v.dtype and q.shape[3] == v.shape[3] > 0 and k.shape[1] == v.shape[1]
+    return plain and same and q.shape[1] % k.shape[1] == 0
+
+
+class Flash(torch.autograd.Function):
+    """y and lse of a plan. Later stages are merged in place; the backward needs no merge.
+
+    Each call of the backward gets the y and the lse of the whole, and so gives its share of the gradients.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx,
+        q: Float[Tensor, "B H T D"],
+        k: Float[Tensor, "B G S D"],
+        v: Float[Tensor, "B G S D"],
+        rows: Int[Tensor, " B"],
+        plan: Plan,
+        scale: float,
+        head: int,
+    ) -> tuple[Float[Tensor, "B H T D"], Float[Tensor, "B H T"]]:
+        q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+        wide = torch.promote_types(q.dtype, torch.float32)
+        ctx.set_materialize_grads(False)
+        ctx.more = plan, scale, head  # type: ignore[attr-defined]
+        if (call := plan.only) is not None:
+            mask, empty = _bias(plan, plan.stages[0], call, rows, slice(0, len(q)), head, q)
+            y, lse = forward(q, k, v, 0.0, call.causal, attn_mask=mask, scale=scale)
+            lse = lse if empty is None else lse.masked_fill(empty, -torch.inf)
+            ctx.save_for_backward(q, k, v, y, lse, rows)
+            return y, lse
+        # one stage writes each query once; more are merged, in float32 or better
+        y = torch.zeros_like(q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide)
+        lse = q.new_full(q.shape[:3], -torch.inf, dtype=wide)
+        begun: set[int] = set()
+        for stage in plan.stages:
+            ends = _Ends(stage, q, k)
+            q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
+            of_y, of_lse = (ends.heads(x) for x in (y, lse))
+            if stage.q.source is not None:
+                of_y, of_lse = _taken(of_y, stage.q), _taken(of_lse[..., None], stage.q)[..., 0]
+            for some, tiles in _runs(stage, len(q)):
+                mask, empty = _bias(plan, stage, tiles, rows, some, head, q)
+                of_q, of_k, of_v = _cut(q_, tiles.q, some), _cut(k_, tiles.k, some), _cut(v_, tiles.k, some)
+                new, level = forward(of_q, of_k, of_v, 0.0, tiles.causal, attn_mask=mask, scale=scale)
+                if empty is not None:
+                    level = level.masked_fill(empty, -torch.inf)
+                y_at, lse_at = _cut(of_y, tiles.q, some), _cut(of_lse[..., None], tiles.q, some)[..., 0]
+                if stage.first in begun:
+                    _merge(y_at, lse_at, new, level)
+                else:
+                    y_at.copy_(new), lse_at.copy_(level)
+            if stage.q.source is not None:
+                _put(ends.heads(y), of_y, stage.q)
+                _put(ends.heads(lse), of_lse, stage.q)
+            begun.add(stage.first)
+        y = y.to(q.dtype)
+        ctx.save_for_backward(q, k, v, y, lse, rows)
+        return y, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, y, lse, rows = ctx.saved_tensors  # type: ignore[attr-defined]
+        plan, scale, head = ctx.more  # type: ignore[attr-defined]
+        gy, y = _with_lse(torch.zeros_like(y) if gy is None else gy, gl, y)
+        # a query without a key has a mask of -inf alone, whatever its lse
+        lse = torch.where(lse == -torch.inf, 0.0, lse)
+        if (call := plan.only) is not None:
+            mask, _ = _bias(plan, plan.stages[0], call, rows, slice(0, len(q)), head, q)
+            found = backward(gy, q, k, v, y, lse, 0.0, call.causal, attn_mask=mask, scale=scale)
+            return *found, None, None, None, None
+        wide = torch.promote_types(q.dtype, torch.float32)
+        grads = [torch.zeros_like(x, dtype=wide) for x in (q, k, v)]
+        for stage in plan.stages:
+            ends = _Ends(stage, q, k)
+            q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
+            gy_, y_, lse_ = ends.queries(gy), ends.queries(y), ends.queries(lse[..., None])
+            dq = ends.heads(grads[0])
+            dq_ = dq if stage.q.source is None else dq.new_zeros(q_.shape)
+            into = [ends.of_keys(x) for x in grads[1:]]
+            dk_, dv_ = into if stage.k.source is None else [x.new_zeros(k_.shape) for x in into]
+            for some, tiles in _runs(stage, len(q)):
+                mask, _ = _bias(plan, stage, tiles, rows, some, head, q)
+                of_q, of_k, of_v = _cut(q_, tiles.q, some), _cut(k_, tiles.k, some), _cut(v_, tiles.k, some)
+                given, whole, level = (_cut(x, tiles.q, some) for x in (gy_, y_, lse_))
+                found = backward(
+                    given, of_q, of_k, of_v, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
+                )
+                _cut(dq_, tiles.q, some).add_(found[0])
+                _add(dk_, tiles.k, some, found[1])
+                _add(dv_, tiles.k, some, found[2])
+            if stage.q.source is not None:
+                dq.scatter_add_(2, _index(stage.q, dq), dq_)
+            if stage.k.source is not None:
+                for to, found in zip(into, (dk_, dv_), strict=True):
+                    to.scatter_add_(2, _index(stage.k, to), found)
+        return *(grad.to(x.dtype) for grad, x in zip(grads, (q, k, v), strict=True)), None, None, None, None
+
+
+def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]:
+    """What the kernel is handed for y, so that the gradient of the lse is in what it makes of y and its gradient.
+
+    It takes <gy, y> off each score's gradient; that of the lse belongs beside it.
+    """
+    if gl is None:
+        return gy, y
+    size = gy.square().sum(-1, keepdim=True)
+    none = size < TINY
+    gy = torch.cat((torch.where(none, 1e-12, gy[..., :1]), gy[..., 1:]), -1)
+    return gy, y - gl[..., None] * gy / torch.where(none, gy.square().sum(-1, keepdim=True), size)
+
+
+def _merge(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> None:
+    """Adds a read of other keys to y and lse."""
+    both = torch.logaddexp(lse, level)
+    safe = torch.where(both == -torch.inf, 0.0, both)
+    y.mul_(torch.exp(lse - safe)[..., None]).add_(new * torch.exp(level - safe)[..., None])
+    lse.copy_(both)
+
+
+def _bias(
+    plan: Plan, stage: Stage, tiles: Call, rows: Tensor, some: slice, head: int, q: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """The mask of a call as numbers to add, and which queries have no key in it."""
+    allowed = plan.mask(stage, tiles, rows[some], some, head, q.shape[1])
+    if allowed is None:
+        return None, None
+    allowed = allowed[:, 0] if tiles.q.many == 1 else allowed[0]  # [#b #h q k] or [#n #h q k]
+    empty = ~allowed.any(-1)
+    bias = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill_(~allowed, -torch.inf)
+    return bias, empty if bool(empty.any()) else None
+
+
+def _runs(stage: Stage, batch: int) -> Iterator[tuple[slice, Call]]:
+    """Each call, once for all rows where it is one tile, else once for each row: two numbers of tiles are no stride."""
+    for call in stage.calls:
+        if call.q.many == 1:
+            yield slice(0, batch), call
+        else:
+            for b in range(batch):
+                yield slice(b, b + 1), call
+
+
+def _cut(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Float[Tensor, "n H size D"]:
+    """The tiles of one row, or one tile of some rows; a view unless they are gathered."""
+    x = x[some]
+    if isinstance(tiles, Table):
+        places = tiles.at.to(x.device)
+        found = x.index_select(2, places.flatten()).unflatten(2, places.shape)  # [1 H n size D]
+        return found[0].transpose(0, 1) if tiles.many > 1 else found[:, :, 0]
+    if tiles.many == 1:
+        last = tiles.start + (tiles.size - 1) * tiles.inner + 1
+        return x[:, :, tiles.start : last : tiles.inner]
+    return _view(x, tiles)
+
+
+def _view(x: Float[Tensor, "1 H L D"], tiles: Tiles) -> Float[Tensor, "n H size D"]:
+    _, of_head, of_place, of_number = x.stride()
+    sizes = tiles.many, x.shape[1], tiles.size, x.shape[3]
+    strides = tiles.step * of_place, of_head, tiles.inner * of_place, of_number
+    return x.as_strided(sizes, strides, x.storage_offset() + tiles.start * of_place)
+
+
+def _add(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
+    """Adds what tiles give to their places, which may be the same for several."""
+    if isinstance(tiles, Table):
+        given = found.transpose(0, 1).flatten(1, 2)[None] if tiles.many > 1 else found  # [1 H n*size D]
+        to[some].index_add_(2, tiles.at.to(to.device).flatten(), given.to(to.dtype))
+    elif tiles.many == 1 or tiles.inner > 1:
+        _cut(to, tiles, some).add_(found)
+    else:
+        # so many places at a time that no two tiles meet
+        for lo in range(0, tiles.size, tiles.step):
+            size = min(tiles.step, tiles.size - lo)
+            _view(to[some], tiles._replace(start=tiles.start + lo, size=size)).add_(found[:, :, lo : lo + size])
+
+
+def _index(line: Line, x: Tensor) -> Tensor:
+    return line.source[:, None, :, None].expand(len(x), x.shape[1], -1, x.shape[3])  # type: ignore[index]
+
+
+def _taken(x: Float[Tensor, "B H L D"], line: Line) -> Float[Tensor, "B H N D"]:
+    return x if line.source is None else x.gather(2, _index(line, x))
+
+
+def _put(to: Tensor, found: Tensor, line: Line) -> None:
+    """Rows that were taken, put back; not those that a row does not have."""
+    for b in range(len(to)):
+        row = min(b, len(line.pos) - 1)
+        there = line.pos[row] >= 0
+        to[b, :, line.source[row][there]] = found[b, :, there]  # type: ignore[index]
+
+
+class _Ends:
+    """The heads that a stage reads on, and their keys'."""
+
+    def __init__(self, stage: Stage, q: Tensor, k: Tensor):
+        self.stage = stage
+        self.of_q, self.of_k = _shares(stage, q.shape[1], k.shape[1])
+
+    def heads(self, x: Tensor) -> Tensor:
+        return x[:, self.of_q]
+
+    def of_keys(self, x: Tensor) -> Tensor:
+        return x[:, self.of_k]
+
+    def queries(self, x: Tensor) -> Tensor:
+        return _taken(self.heads(x), self.stage.q)
+
+    def keys(self, x: Tensor) -> Tensor:
+        return _taken(self.of_keys(x), self.stage.k)
+
+
+def _shares(stage: Stage, heads: int, groups: int) -> tuple[slice, slice]:
+    """The heads of the queries and of the keys that a stage reads."""
+    shared, turns = number_of_groups(heads, groups), stage.turns
+    every = groups == 1 or shared % turns == 0
+    of_k = slice(None) if every else slice(stage.first // shared, None, turns // shared)
+    return slice(stage.first, None, turns), of_k

@@ -1,0 +1,91 @@
+"""Lines: where the queries and the keys of a read stand, once it is known that every row is a run of positions."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.request import Refusal, Request
+
+FAR = 2**62
+
+
+class Line(NamedTuple):
+    """Positions in ascending order, of all rows at once or of each row.
+
+    `at` numbers padding too, as if the run went on, and lies where plans are made, on the CPU; `pos` has -1 there.
+    `source` says from which places of the row they were gathered, None for all of them in order.
+    """
+
+    at: Int[Tensor, "#B N"]
+    pos: Int[Tensor, "#B N"]
+    source: Int[Tensor, "#B N"] | None = None
+
+    @property
+    def size(self) -> int:
+        return self.at.shape[1]
+
+    def gathered(self, positions: Int[Tensor, " N"]) -> "Line":
+        """The tokens at some ascending positions; padding where a row has none."""
+        index = positions - self.at[:, :1]  # [#B N]
+        inside = (index >= 0) & (index < self.size)
+        index, inside = (x.to(self.pos.device) for x in (index.clamp(0, self.size - 1), inside))
+        pos = torch.where(inside, self.pos.gather(1, index), -1)
+        return Line(positions.expand(len(index), -1).contiguous(), pos, index)
+
+
+class Lines(NamedTuple):
+    """The line of the queries and that of the keys."""
+
+    q: Line
+    k: Line
+
+
+class Run(NamedTuple):
+    """`size` consecutive positions from `first` on."""
+
+    first: int
+    size: int
+
+    def line(self, device: torch.device) -> Line:
+        at = torch.arange(self.first, self.first + self.size)[None]
+        return Line(at, at.to(device))
+
+
+def runs(request: Request) -> tuple[Run, Run] | Lines | Refusal:
+    """The runs of queries and keys where all rows are alike, else the lines of each row; a Refusal for what is no run.
+
+    Positions are looked at once per forward.
+    """
+    q, k = request.queries.pos, request.keys.pos
+    if q.shape[1] > 1 or k.shape[1] > 1:
+        return Refusal("positions that differ by head are no runs")
+    if request.is_causal and request.pattern.period() == 1:
+        return Run(0, q.shape[2]), Run(0, k.shape[2])  # where the run begins does not matter
+    return request.memo.get(lambda: _looked_at(q[:, 0], k[:, 0]), "runs", q, k)
+
+
+def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> tuple[Run, Run] | Lines | Refusal:
+    (q_first, q_fine), (k_first, k_fine) = (_begins(pos[:1] if pos.stride(0) == 0 else pos) for pos in (q, k))
+    if q_fine is None or k_fine is None:
+        return Refusal("positions are no runs")
+    if q_fine and k_fine and len({*q_first}) == len({*k_first}) == 1:
+        return Run(q_first[0], q.shape[1]), Run(k_first[0], k.shape[1])
+    rows = max(len(q_first), len(k_first))
+
+    def line(pos: Tensor, first: list[int]) -> Line:
+        at = torch.tensor(first)[:, None] + torch.arange(pos.shape[1])
+        return Line(at.expand(rows, -1).contiguous(), pos)
+
+    return Lines(line(q, q_first), line(k, k_first))
+
+
+def _begins(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
+    """At which position the run of each row begins, were its padding numbered; and is none padding? None: no runs."""
+    real = pos >= 0
+    begin = pos - torch.arange(pos.shape[1], device=pos.device)
+    low, high = torch.where(real, begin, FAR).amin(1), torch.where(real, begin, -FAR).amax(1)
+    run, full = (low >= high).all(), real.all()
+    *first, is_run, is_full = torch.cat((torch.where(low > high, 0, low), run[None], full[None])).tolist()
+    return first, bool(is_full) if is_run else None

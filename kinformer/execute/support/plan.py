@@ -1,0 +1,393 @@
+"""plan: a pattern over runs of positions as calls of dense attention, each over tiles of queries and of keys."""
+
+import functools
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from kinformer.core.layout import GatheredKeys, GatheredRows, Layout, Near, Residue
+from kinformer.core.parts import parts
+from kinformer.core.pattern import Pattern
+from kinformer.execute.support.lines import Line, Lines, Run
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+
+BLOCKS = (64, 128, 256, 512)  # queries of a tile that are tried
+CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
+FOLDED = 1 << 20  # numbers of the keys that a call gathers: more of them fall out of the cache in the backward pass
+GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
+RUNS = 3  # runs of key blocks of one query block that are read by a call each; more are gathered
+KEPT = 1 << 26  # numbers of masks that a plan keeps for the next layer and the backward pass
+
+
+class Tiles(NamedTuple):
+    """Equal pieces of a row: place i of tile t is start + t * step + i * inner."""
+
+    start: int
+    size: int
+    many: int = 1
+    step: int = 0
+    inner: int = 1
+
+    def places(self, device: torch.device) -> Int[Tensor, "n size"]:
+        tile, place = torch.arange(self.many, device=device)[:, None], torch.arange(self.size, device=device)
+        return self.start + tile * self.step + place * self.inner
+
+
+class Table(NamedTuple):
+    """Pieces of a row by the number of each place; `real` is False where a last block ends early."""
+
+    at: Int[Tensor, "n size"]
+    real: Bool[Tensor, "n size"]
+
+    def places(self, device: torch.device) -> Int[Tensor, "n size"]:
+        return self.at.to(device)
+
+    @property
+    def many(self) -> int:
+        return self.at.shape[0]
+
+    @property
+    def size(self) -> int:
+        return self.at.shape[1]
+
+
+class Call(NamedTuple):
+    """Queries of tile t read the keys of tile t: all of them (`where` None), or those that the pattern allows.
+
+    `causal`: the pattern allows what stands at the same place of the tile or before it, so a kernel needs no mask.
+    """
+
+    q: Tiles
+    k: Tiles | Table
+    where: Pattern | None
+    causal: bool = False
+
+    @property
+    def pairs(self) -> float:
+        return self.q.many * self.q.size * self.k.size * (0.5 if self.causal else 1)
+
+
+class Stage(NamedTuple):
+    """Calls that read some of the pairs, each query at most once, on the heads first, first + turns, ..."""
+
+    first: int
+    turns: int
+    q: Line
+    k: Line
+    calls: tuple[Call, ...]
+
+    def pairs(self, sizes: "Sizes") -> float:
+        """What the calls cost, in pairs of one head."""
+        batch, mine = sizes.batch, sizes.batch * len(range(self.first, sizes.heads, self.turns))
+        return sum((batch if call.q.many > 1 else 1) * CALL + mine * call.pairs for call in self.calls)
+
+
+class Plan:
+    """Stages whose reads merge into the read of the pattern, and the masks of their calls, made when they are read."""
+
+    def __init__(self, stages: list[Stage], pairs: float):
+        self.stages, self.pairs = stages, pairs
+        self._masks: dict = {}
+        self._room = KEPT
+
+    @property
+    def only(self) -> Call | None:
+        """The one call of all queries and all keys, where there is no other."""
+        if len(self.stages) != 1 or len(self.stages[0].calls) != 1 or self.stages[0].turns > 1:
+            return None
+        (call,), (q, k) = self.stages[0].calls, self.stages[0][2:4]
+        whole = q.source is None and k.source is None and isinstance(call.k, Tiles) and call.q.many == 1
+        return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
+
+    def mask(
+        self, stage: Stage, call: Call, rows: Int[Tensor, " b"], some: slice, head: int, heads: int
+    ) -> Bool[Tensor, "#b #n #h q k"] | None:
+        """Which pairs of a call are allowed in batch rows `some`, whose numbers are `rows`; None for all."""
+        if call.where is None or call.causal:
+            return None
+        bound = bool(call.where.tensors())
+        key = _shared(stage, call) if len(stage.q.at) == 1 and not bound else None
+        alone = key is not None
+        key = (key or (id(call), some.start, some.stop), stage.first, head) if not bound else None
+        if key in self._masks:
+            return self._masks[key]
+        found = _allowed(stage, call, rows if bound else rows[:1] * 0, some, range(head, head + heads), alone)
+        kept = None if bool(found.all()) else found
+        if key is not None and (size := 1 if kept is None else kept.numel()) <= self._room:
+            self._room -= size
+            self._masks[key] = kept
+        return kept
+
+
+def _shared(stage: Stage, call: Call) -> tuple | None:
+    """What calls have in common that have one mask for all tiles; None where a tile needs one of its own."""
+    period = call.where.period() if call.where is not None else None
+    if period is None or stage.q.source is not None or stage.k.source is not None or isinstance(call.k, Table):
+        return None
+    if call.q.many > 1 and call.q.step % period:
+        return None
+    q, k = (int(line.at[0, 0]) + tiles.start for line, tiles in ((stage.q, call.q), (stage.k, call.k)))
+    return q % period, q - k, call.q.size, call.k.size, call.q.inner, call.k.inner, call.where
+
+
+def _allowed(stage: Stage, call: Call, rows: Tensor, some: slice, heads: range, alone: bool) -> Tensor:
+    device = stage.q.pos.device
+    q_at, k_at = call.q.places(device), call.k.places(device)
+    if alone:
+        q_at, k_at = q_at[:1], k_at[:1]
+    q, k = (line.pos[some if len(line.pos) > 1 else slice(None)] for line in (stage.q, stage.k))
+    q, k = q[:, q_at][:, :, None, :, None], k[:, k_at][:, :, None, None, :]  # [#b n 1 q 1], [#b n 1 1 k]
+    b = rows[:, None, None, None, None]
+    h = torch.arange(heads.start + stage.first, heads.stop, stage.turns, device=device)[:, None, None]
+    inside = call.where(b, h, q.clamp_min(0), k.clamp_min(0)) & (q >= 0) & (k >= 0)  # type: ignore[misc]
+    return inside & call.k.real.to(device)[:, None, None, :] if isinstance(call.k, Table) else inside
+
+
+# From a pattern to calls ---------------------------------------------------------------------------------------------
+
+
+class Sizes(NamedTuple):
+    """What a plan depends on beside pattern and positions.
+
+    `head` is the number of the first head, `width` the numbers of a key. `groups` are the heads of the keys, None where
+    no head may be read apart from the others.
+    """
+
+    batch: int
+    heads: int
+    groups: int | None
+    head: int
+    width: int
+
+    def apart(self, pattern: Pattern) -> int:
+        """After how many heads a pattern repeats; 1 where heads so far apart do not share their keys' heads evenly."""
+        if self.groups is None:
+            return 1
+        ones = [pattern.of_head(self.head + h) for h in range(self.heads)]
+        turns = next(n for n in range(1, self.heads + 1) if all(ones[h] == ones[h % n] for h in range(self.heads)))
+        shared = self.heads // self.groups
+        return turns if self.groups == 1 or shared % turns == 0 or turns % shared == 0 else 1
+
+
+@functools.lru_cache(maxsize=64)
+def of_runs(pattern: Pattern, q: Run, k: Run, sizes: Sizes, device: torch.device) -> Plan:
+    """The plan of a pattern that holds no tensors, where all rows are alike: the same for every step of training."""
+    return made(pattern, Lines(q.line(device), k.line(device)), True, sizes)
+
+
+def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes) -> Plan:
+    """The cheapest of some ways to read a pattern; `plain` where no row has padding and all are alike."""
+    ways = []
+    for turns in {1, sizes.apart(pattern)}:
+        stages: list[Stage] = []
+        for first in range(turns):
+            one = pattern.of_head(sizes.head + first) if turns > 1 else pattern
+            stages += Maker(lines, plain, sizes, first, turns).cheapest(one)
+        ways.append(Plan(stages, sum(stage.pairs(sizes) for stage in stages)))
+    return min(ways, key=lambda plan: plan.pairs)
+
+
+Tile = tuple[int, int, int, int, int, bool]  # queries from, how many, keys from, how many, inner, are all pairs allowed
+Sketch = tuple[Line, Line, list[Call]]
+
+
+class Maker(NamedTuple):
+    """Makes the stages of the heads first, first + turns, ..."""
+
+    lines: Lines
+    plain: bool
+    sizes: Sizes
+    first: int
+    turns: int
+
+    def cheapest(self, pattern: Pattern) -> list[Stage]:
+        """Part by part, all parts as one, or the whole rows in one call."""
+        q, k = self.lines
+        found = parts(pattern, max(q.size, k.size))
+        ways = [
+            [Stage(self.first, self.turns, q, k, (self.whole(pattern),))],
+            [stage for part in found for stage in self.best(part.where, part.layout)],
+        ]
+        if len(found) > 1:
+            ways.append(self.best(pattern, Near(*pattern.reach())))
+        return min(ways, key=self.cost)
+
+    def best(self, where: Pattern, layout: Layout) -> list[Stage]:
+        """The stages of a part, in tiles of the best size."""
+        ways = []
+        for block in BLOCKS:
+            found = self.stages(where, layout, block)
+            ways.append([Stage(self.first, self.turns, q, k, tuple(calls)) for q, k, calls in found if calls])
+        return min(ways, key=self.cost)
+
+    def cost(self, way: list[Stage]) -> float:
+        return sum(stage.pairs(self.sizes) for stage in way)
+
+    @property
+    def width(self) -> int:
+        """Numbers of one key, over the heads that are read."""
+        return self.sizes.width * len(range(self.first, self.sizes.heads, self.turns))
+
+    def whole(self, pattern: Pattern) -> Call:
+        """All queries and all keys at once."""
+        q, k = self.lines
+        causal = self.plain and type(pattern) is Causal and q.size == k.size and bool(q.at[0, 0] == k.at[0, 0])
+        every = self.plain and type(pattern) is Full
+        return Call(Tiles(0, q.size), Tiles(0, k.size), None if every else pattern, causal)
+
+    def stages(self, where: Pattern, layout: Layout, block: int) -> Iterator[Sketch]:
+        """The calls of one part."""
+        q, k = self.lines
+        back, ahead = where.reach()
+        back, ahead = min(back, layout.back), min(ahead, layout.ahead)
+        if isinstance(layout, GatheredRows):
+            q = q.gathered(_present(torch.tensor(layout.p, dtype=torch.long), q))
+        if isinstance(layout, GatheredKeys):
+            k = k.gathered(_present(_repeated(layout, k), k))
+        if not q.size or not k.size:
+            return
+        if (
+            isinstance(layout, Residue)
+            and layout.n > 1
+            and (found := self.residues(q, k, layout.n, back, ahead, block))
+        ):
+            yield q, k, self.folded(where, found)
+        else:
+            for tiles in self.windows(where, q, k, back, ahead, block):
+                yield q, k, tiles
+
+    def windows(self, where: Pattern, q: Line, k: Line, back: float, ahead: float, block: int) -> Iterator[list[Call]]:
+        starts = torch.arange(0, q.size, block)
+        ends = (starts + block).clamp_max(q.size)
+        low, high = q.at[:, starts], q.at[:, ends - 1]
+        first = torch.zeros_like(low) if back == math.inf else torch.searchsorted(k.at, low - int(back))
+        last = torch.full_like(low, k.size) if ahead == math.inf else torch.searchsorted(k.at, high + int(ahead) + 1)
+        first, last = first.amin(0), last.amax(0)
+        blocks = -(-k.size // block)
+        if math.inf in (back, ahead) and len(starts) > 1 and blocks > 1 and len(starts) * blocks <= GRID:
+            yield from self.grid(where, q, k, starts, ends, block)
+            return
+        keep = last > first
+        k_low, k_high = k.at.amin(0)[first.clamp_max(k.size - 1)], k.at.amax(0)[(last - 1).clamp_min(0)]
+        ends_of = low.amin(0), high.amax(0), k_low, k_high
+        some, every = (torch.as_tensor(x).expand(len(starts)) for x in where.cover(*(x.clamp_min(0) for x in ends_of)))
+        every = every & self.plain
+        rows = torch.stack((starts, ends - starts, first, last - first, every.long()))[:, keep & some].T.tolist()
+        yield self.folded(where, [(a, n, b, m, 1, bool(full)) for a, n, b, m, full in rows])
+
+    def grid(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor, block: int) -> Iterator[list[Call]]:
+        """By blocks of keys: runs of those that are read, and where there are many, the blocks gathered."""
+        k_starts = torch.arange(0, k.size, block)
+        k_ends = (k_starts + block).clamp_max(k.size)
+        ends_of = (
+            q.at[:, starts].amin(0)[:, None],
+            q.at[:, ends - 1].amax(0)[:, None],
+            k.at[:, k_starts].amin(0),
+            k.at[:, k_ends - 1].amax(0),
+        )
+        some, every = where.cover(*(x.clamp_min(0) for x in ends_of))
+        shape = len(starts), len(k_starts)
+        kind = some.expand(shape).long() + (every & some & self.plain).expand(shape)  # 0 none, 1 some, 2 every
+        layers: list[list[Tile]] = [[] for _ in range(RUNS)]
+        tables: dict[tuple[int, int, bool], list[tuple[int, list[int]]]] = {}
+        for n, row in enumerate(kind.tolist()):
+            start, size = n * block, int(ends[n]) - n * block
+            changes = [0, *(i for i, (a, b) in enumerate(pairwise(row), 1) if a != b), len(row)]
+            found = [(lo, hi) for lo, hi in pairwise(changes) if row[lo]]
+            if len(found) <= RUNS:
+                for layer, (lo, hi) in zip(layers, found, strict=False):
+                    keys = min(hi * block, k.size) - lo * block
+                    layer.append((start, size, lo * block, keys, 1, row[lo] == 2))
+            else:
+                read = [m for m, one in enumerate(row) if one]
+                full = all(row[m] == 2 for m in read) and (read[-1] + 1) * block <= k.size
+                tables.setdefault((len(read), size, full), []).append((start, read))
+        calls = []
+        for (width, size, full), tiles in tables.items():
+            most = max(1, FOLDED // (width * block * self.width))
+            for run in _even(tiles, most):
+                step = run[1][0] - run[0][0] if len(run) > 1 else 0
+                at = torch.tensor([read for _, read in run])[:, :, None] * block + torch.arange(block)
+                at = at.flatten(1)
+                table = Table(at.clamp_max(k.size - 1), at < k.size)
+                calls.append(Call(Tiles(run[0][0], size, len(run), step), table, None if full else where))
+        if calls:
+            layers[0], first = [], self.folded(where, layers[0]) + calls
+            yield first
+        for layer in layers:
+            if layer:
+                yield self.folded(where, layer)
+
+    def residues(self, q: Line, k: Line, n: int, back: float, ahead: float, block: int) -> list[Tile] | None:
+        """Queries and keys at multiples of n of each other; None where that is another n-th place in every row."""
+        apart = (q.at[:, 0] - k.at[:, 0]).tolist()
+        if len({one % n for one in apart}) > 1:
+            return None
+        tiles: list[Tile] = []
+        for a in range(0, -(-q.size // n), block):
+            for r in range(min(n, q.size)):
+                s = (apart[0] + r) % n
+                size = min(block, -(-(q.size - r) // n) - a)
+                of_keys = -(-(k.size - s) // n)
+                shifts = [(one + r - s) // n for one in apart]
+                lo = 0 if back == math.inf else max(0, a + min(shifts) - int(back // n))
+                hi = of_keys if ahead == math.inf else min(of_keys, a + size - 1 + max(shifts) + int(ahead // n) + 1)
+                if size > 0 and hi > lo:
+                    tiles.append((r + a * n, size, s + lo * n, hi - lo, n, False))
+        return tiles
+
+    def folded(self, where: Pattern, tiles: list[Tile]) -> list[Call]:
+        """Tiles alike at even distances as one call."""
+        calls = []
+        run: list[Tile] = []
+        for tile in [*tiles, None]:
+            if run and not (tile is not None and self._goes_on(run, tile)):
+                q, size, k, keys, inner, full = run[0]
+                step = run[1][0] - q if len(run) > 1 else 0
+                of_q, of_k = (Tiles(at, m, len(run), step, inner) for at, m in ((q, size), (k, keys)))
+                calls.append(Call(of_q, of_k, None if full else where))
+                run = []
+            if tile is not None:
+                run.append(tile)
+        return calls
+
+    def _goes_on(self, run: list[Tile], tile: Tile) -> bool:
+        last, most = run[-1], FOLDED // (tile[3] * self.width)
+        step = tile[0] - last[0]
+        even = step > 0 and step == tile[2] - last[2] and (len(run) < 2 or step == run[1][0] - run[0][0])
+        # tiles of the keys that overlap are added up `step` places at a time, which wants steps of one place each
+        return even and tile[1] == last[1] and tile[3:] == last[3:] and len(run) < most
+
+
+def _even(tiles: list[tuple[int, list[int]]], most: int) -> Iterator[list[tuple[int, list[int]]]]:
+    """Runs of at most so many tiles at even distances."""
+    run: list[tuple[int, list[int]]] = []
+    for tile in tiles:
+        if run and (len(run) == most or (len(run) > 1 and tile[0] - run[-1][0] != run[1][0] - run[0][0])):
+            yield run
+            run = []
+        run.append(tile)
+    if run:
+        yield run
+
+
+def _repeated(layout: GatheredKeys, k: Line) -> Tensor:
+    """The positions that a layout gathers, up to the last key."""
+    p = torch.tensor(layout.p, dtype=torch.long)
+    if layout.period is None:
+        return p
+    low, high = max(0, int(k.at.min())), int(k.at.max())
+    turns = torch.arange(low // layout.period, high // layout.period + 1)
+    return (turns[:, None] * layout.period + p).flatten()
+
+
+def _present(positions: Tensor, line: Line) -> Tensor:
+    """Those positions, in order, that some row may have."""
+    positions = positions.sort().values
+    return positions[(positions >= line.at.min()) & (positions <= line.at.max())]

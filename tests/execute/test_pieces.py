@@ -1,0 +1,204 @@
+"""The pieces executor, with tiles small enough that short rows have many, against the reference."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kinformer import attend
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.request import Refusal, Request
+from kinformer.discover import examples
+from kinformer.execute import explain, pieces, reference
+from kinformer.execute.support import plan
+from kinformer.laws import impl
+from kinformer.laws.support.batch import varied
+from kinformer.patterns.band import Band
+from kinformer.patterns.block import Block
+from kinformer.patterns.blocks import Blocks
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.dilated import Dilated
+from kinformer.patterns.document import Document
+from kinformer.patterns.fixed import Fixed
+from kinformer.patterns.full import Full
+from kinformer.patterns.random import Random
+from kinformer.patterns.rows import Rows
+from kinformer.patterns.segment import Segment
+from kinformer.patterns.strided import Strided
+from kinformer.patterns.tokens import Tokens
+from kinformer.scores.product import Product
+
+EXPRESSIONS = (
+    Causal() & (Band(5) | Strided(4)),
+    Causal() & Fixed(6, 2),
+    Band(4) | Tokens((0, 17)) | Rows((0, 17)),
+    Causal() & Block(4, 1) | Tokens(4) & Causal() | Random(2, 4),
+    Block(4, 1, 1) | Blocks(((0, 5), (3, 6, 9), (), (1, 9, 0, 4)), 4),
+    Causal() & Segment(7, 3),
+    Heads(Causal() & Band(6), Causal() & Strided(3), Causal() & Random(1, 3)),
+    Heads(Dilated(2, 5), Full()),
+    ~Band(3) & Causal(),
+)
+SHAPES = {"self": (37, 37, 0), "more keys": (13, 37, 0), "padded": (37, 37, 6), "padded, more keys": (13, 37, 5)}
+
+
+@pytest.fixture(params=(4,))
+def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tiles of a few queries, and calls that cost nothing."""
+    monkeypatch.setattr(plan, "BLOCKS", (request.param,))
+    monkeypatch.setattr(plan, "CALL", 0)
+    monkeypatch.setattr(plan, "FOLDED", 2000)
+    plan.of_runs.cache_clear()
+    yield
+    plan.of_runs.cache_clear()
+
+
+def asked(pattern: Pattern, queries: int, keys: int, padding: int, *, groups: int = 2, width: int = 8) -> Request:
+    """Rows of consecutive positions, the second with some padding before it and its last token missing."""
+    g = torch.Generator().manual_seed(0)
+    k_pos = torch.arange(keys).repeat(2, 1)
+    if padding:
+        k_pos[1] = torch.cat((torch.full((padding,), -1), torch.arange(keys - padding)))
+        k_pos[0, -1] = -1
+    k_pos = k_pos[:, None]
+    q_pos = k_pos if queries == keys else k_pos[..., keys - queries :]
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(2, *shape, width, generator=g, dtype=torch.float64, requires_grad=True)
+
+    queries_, keys_ = Queries(numbers(4, queries), q_pos), Keys(numbers(groups, keys), numbers(groups, keys), k_pos)
+    return Request(queries_, keys_, pattern, Product(), run=True, full=not padding)
+
+
+def equal(request: Request, served: bool = True) -> None:
+    cost = pieces.cost(request)
+    assert not (served and isinstance(cost, Refusal)), cost
+    if not isinstance(cost, Refusal):
+        impl._same(pieces.read(request), reference.read(request), request, "pieces differs", f"{request.pattern}")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("pattern", EXPRESSIONS, ids=str)
+@pytest.mark.usefixtures("tiles")
+def test_expressions(pattern: Pattern, shape: str) -> None:
+    equal(asked(pattern, *SHAPES[shape]))
+
+
+@pytest.mark.parametrize("shape", ("self", "padded"))
+@pytest.mark.parametrize("name", [name for name, _ in examples("patterns")])
+@pytest.mark.usefixtures("tiles")
+def test_every_pattern(name: str, shape: str) -> None:
+    for _, example in [one for one in examples("patterns") if one[0] == name]:
+        pattern = example.make()
+        queries, keys, padding = SHAPES[shape]
+        if pattern.tensors():  # these end after some positions
+            pattern, queries, keys, padding = varied(pattern), 11, 11, padding // 3
+        equal(asked(pattern, queries, keys, padding))
+
+
+@pytest.mark.parametrize("groups", (1, 2, 4))
+@pytest.mark.usefixtures("tiles")
+def test_heads_in_groups(groups: int) -> None:
+    for pattern in (Causal() & Band(5), Heads(Causal(), Causal() & Strided(4)), Heads(Band(3), Band(1), Band(2))):
+        equal(asked(pattern, 21, 21, 0, groups=groups))
+
+
+@pytest.mark.usefixtures("tiles")
+def test_drawn_requests() -> None:
+    """Biases, sides, labels, dropped widths, batch rows: whatever the law draws for any executor."""
+    served = 0
+    for seed in range(60):
+        request = impl.drawn(19, None, seed)
+        served += not isinstance(pieces.cost(request), Refusal)
+        equal(request, served=False)
+    assert served > 20
+
+
+def test_positions_that_are_no_run_are_refused() -> None:
+    request = asked(Causal(), 9, 9, 0)
+    shuffled = request.queries.pos[..., torch.randperm(9, generator=torch.Generator().manual_seed(1))]
+    request = request.but(queries=request.queries._replace(pos=shuffled), run=False)
+    assert pieces.cost(request) == Refusal("positions are no runs")
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+@pytest.mark.usefixtures("tiles")
+def test_precision(dtype: torch.dtype) -> None:
+    exact = asked(Causal() & (Band(5) | Strided(4)), 37, 37, 0)
+
+    def cast(x: Tensor) -> Tensor:
+        return x.detach().to(dtype).requires_grad_()
+
+    rough = exact.but(
+        queries=exact.queries._replace(q=cast(exact.queries.q)),
+        keys=exact.keys._replace(k=cast(exact.keys.k), v=cast(exact.keys.v)),
+    )
+    read, want = pieces.read(rough), reference.read(exact)
+    assert read.y.dtype == dtype
+    assert read.lse is not None
+    assert read.lse.dtype == torch.float32
+    leaves = [(one.queries.q, one.keys.k, one.keys.v) for one in (rough, exact)]
+    found = torch.autograd.grad(read.y.square().sum(), leaves[0])
+    wanted = torch.autograd.grad(want.y.square().sum(), leaves[1])
+    bound = 5e-6 if dtype == torch.float32 else 2e-2
+    for ours, theirs in zip((read.y, *found), (want.y, *wanted), strict=True):
+        assert (ours - theirs).norm() < bound * theirs.norm()
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any tensor had."""
+
+    numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in found if isinstance(found, tuple | list) else (found,):
+            # views that repeat themselves take no memory
+            if isinstance(one, Tensor):
+                self.numbers = max(self.numbers, min(one.numel(), one.untyped_storage().nbytes() // one.element_size()))
+        return found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    (
+        Causal() & Band(64),
+        Causal() & (Band(32) | Strided(64)),
+        Band(32) | Tokens(2) | Rows(2),
+        Heads(Causal() & Band(8), Causal() & Band(70)),
+        Causal() & Band(64) & Document(torch.arange(4096)[None] // 1000),
+    ),
+    ids=str,
+)
+def test_nothing_grows_with_the_square_of_the_length(pattern: Pattern) -> None:
+    """Masks and planning included: the largest tensor is of the inputs' size, where L x L would be 64 times that."""
+    plan.of_runs.cache_clear()
+    length, heads, width = 4096, 2, 32
+    q, k, v = (torch.randn(1, heads, length, width, requires_grad=True) for _ in range(3))
+    with Largest() as largest:
+        read = attend(q, k, v, pattern=pattern, impl="pieces")
+        assert read.lse is not None
+        (read.y.sum() + read.lse.sum()).backward()
+    assert largest.numbers <= 4 * heads * length * width
+
+
+def test_auto_takes_it_where_it_is_cheaper() -> None:
+    def best(pattern: Pattern, length: int, lse: bool) -> str:
+        request = asked(pattern, length, length, 0, width=64).but(lse=lse)
+        return next(iter(explain(request)))
+
+    assert best(Causal() & Band(64), 4096, False) == "pieces"
+    assert best(Causal(), 1024, False) == "sdpa"  # one call, without what a plan costs
+    assert best(Causal(), 1024, True) == "pieces"  # PyTorch's public function has no lse
+    assert best(Causal(), 4, True) == "reference"
+
+
+def test_second_derivatives_are_refused_in_words() -> None:
+    request = asked(Causal() & Band(5), 9, 9, 0)
+    (first,) = torch.autograd.grad(pieces.read(request).y.square().sum(), request.queries.q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        first.sum().backward()
