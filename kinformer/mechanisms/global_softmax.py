@@ -36,7 +36,7 @@ class GlobalSoftmax(Mechanism):
     """Longformer's attention: a narrow pattern for most queries, and a few global ones that read every key.
 
     Choose it for long texts with a few tokens that must see all of it: a class token, a question. Both reads cost what
-    their pairs cost; a narrow pattern also saves cache in decoding, where no global query may come. The pairs of `rows`,
+    their pairs cost; a narrow pattern saves cache in decoding too, where no global query may come. The pairs of `rows`,
     and of `Marked`, `MarkedRows` or `Tail` in `ctx.also`, are read with queries, keys and values of global projections;
     all other pairs of `(pattern | also) & only` with the layer's own. A local query reads a global token by the local
     projections: put `Tokens(n)` into the pattern, or use `Marked`.
