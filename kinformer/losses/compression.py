@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, one_of
 
-Norm = Literal["l2", "mse"]
+Norm = Literal["l2", "segment", "mse"]
 
 
 class CompressionLoss(nn.Module, ABC):
@@ -21,7 +21,8 @@ class CompressionLoss(nn.Module, ABC):
 
     `d` and `rate` are those of the compressions that it fits, None where any will do.
 
-    norm: "l2", the Euclidean norm of what differs, as in the paper, or "mse", the mean of its squares.
+    norm: "l2", the Euclidean norm of what differs for each token, "segment", the paper's one over all tokens of a
+        segment, or "mse", the mean of its squares.
 
     Errors: ValueError for another norm.
     """
@@ -38,20 +39,25 @@ class CompressionLoss(nn.Module, ABC):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
+        real: Bool[Tensor, "B T"],
         old: Float[Tensor, "B S D"],
         old_real: Bool[Tensor, "B S"],
         new: Float[Tensor, "B N D"],
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        """`x` are the segment's states, `old` become `new`, `read(x, source, real)` is attention by content alone."""
+        """`x` are the segment's states, `real` where tokens stand; `old` become `new`.
+
+        `read(x, source, real)` is attention by content alone.
+        """
 
 
 class AttentionReconstruction(CompressionLoss):
     """How far what each token reads in the old states is from what it reads in the compressed ones, over all heads.
 
     The better of the two losses in the paper: it keeps what attention looks at and may lose the rest. The paper takes
-    one norm over all tokens of a segment; here each token has its own, so that it does not matter how a row is cut.
+    one norm over all tokens of a segment; that is norm="segment", for which a segment must come in one piece: each of
+    its tokens then has that norm. By default each token has its own, so that it does not matter how a row is cut.
     Source: Rae et al., 2019, arXiv:1911.05507, algorithm 2.
     """
 
@@ -60,6 +66,7 @@ class AttentionReconstruction(CompressionLoss):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
+        real: Bool[Tensor, "B T"],
         old: Float[Tensor, "B S D"],
         old_real: Bool[Tensor, "B S"],
         new: Float[Tensor, "B N D"],
@@ -67,7 +74,12 @@ class AttentionReconstruction(CompressionLoss):
         read: Callable,
     ) -> Float[Tensor, "B T"]:
         squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
-        return squares.mean((1, 3)) if self.norm == "mse" else _root(squares.sum((1, 3)))
+        if self.norm == "mse":
+            return squares.mean((1, 3))
+        found = squares.sum((1, 3))
+        if self.norm == "segment":
+            found = torch.where(real, found, 0.0).sum(1, keepdim=True).expand_as(found)
+        return _root(found)
 
 
 class AutoEncoding(CompressionLoss):
@@ -77,7 +89,7 @@ class AutoEncoding(CompressionLoss):
 
     d: the width of a state.
     rate: the compression's.
-    norm: as in `CompressionLoss`.
+    norm: as in `CompressionLoss`; that of what is rebuilt is over a whole segment at any rate.
 
     Source: Rae et al., 2019, arXiv:1911.05507, section 3.2.
     """
@@ -92,6 +104,7 @@ class AutoEncoding(CompressionLoss):
     def forward(
         self,
         x: Float[Tensor, "B T D"],
+        real: Bool[Tensor, "B T"],
         old: Float[Tensor, "B S D"],
         old_real: Bool[Tensor, "B S"],
         new: Float[Tensor, "B N D"],

@@ -10,7 +10,7 @@ from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.losses.compression import AttentionReconstruction, AutoEncoding
+from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, Norm
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
 from kinformer.memories.compressive import Compressive
@@ -38,6 +38,7 @@ def compressive_transformer(
     compression: Compression = "conv",
     count: Count = "slots",
     loss: Reconstruction = "attention",
+    distance: Norm = "l2",
     reconstruction: float = 1.0,
     vocab: int = 256,
     dropout: float = 0.0,
@@ -46,8 +47,9 @@ def compressive_transformer(
 
     Choose it for what must be remembered longer than a Transformer-XL does: each layer reads its `segment`, `memory`
     tokens before it, and `rate` times `compressed` tokens before those. `loss`, weighed by `reconstruction`, trains the
-    compressions that learn, "conv" and "dilated", and nothing else. Distances to compressed states `count` slots, as in
-    the paper, or their tokens, which lets documents be kept apart in a row.
+    compressions that learn, "conv" and "dilated", and nothing else, by a `distance` for each token ("l2", "mse") or, as
+    in the paper, one for a whole "segment", for which no segment may be cut. Distances to compressed states `count`
+    slots, as in the paper, or their tokens, which lets documents be kept apart in a row.
     """
     biases = TransformerXL.sharing(depth, heads, head_width(d, heads, head_dim), d)
     ways = {
@@ -62,7 +64,7 @@ def compressive_transformer(
     places = {"slots": BySlots, "tokens": ByTokens}[one_of("count", count, Count)]
 
     def block(bias: TransformerXL) -> PostNorm:
-        lost = AttentionReconstruction() if loss == "attention" else AutoEncoding(d, rate)
+        lost = AttentionReconstruction(distance) if loss == "attention" else AutoEncoding(d, rate, distance)
         kept = Compressive(segment, memory, compressed, ways[compression](), lost if learned else None, places=places())
         mechanism = Softmax(Causal() & kept.reads, bias, dropout=dropout)
         attention = Attention(QKV(d, heads, head_dim=head_dim, bias=False), mechanism, memory=kept)

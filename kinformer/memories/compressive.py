@@ -22,6 +22,10 @@ from kinformer.losses.compression import CompressionLoss
 from kinformer.memories.places import CUTS, BySlots, Places
 from kinformer.patterns.segment import Segment
 
+ONE = (
+    "the paper takes one norm over all tokens of a segment, so a cut within it, as another row's segment is, makes two"
+)
+
 
 class Slots(NamedTuple):
     """States and their positions, -1 at empty slots."""
@@ -231,7 +235,7 @@ class Compressive(Memory):
             old, pos, used = self._cut(state.x.detach(), state.pos, state.used, first, self.length, now)
         old = old.to(x.dtype)
         new = self.compression(old, pos, used)
-        value = self.loss(x.detach(), old, pos >= 0, new.x, new.pos >= 0, read)
+        value = self.loss(x.detach(), ctx.pos >= 0, old, pos >= 0, new.x, new.pos >= 0, read)
         return {self.loss.key: torch.where(ctx.pos >= 0, value, 0.0)}
 
 
@@ -261,4 +265,20 @@ def _example() -> Compressive:
     return Compressive(4, 3, 2, StridedConv(16, 2), AutoEncoding(16, 2))
 
 
-EXAMPLES = (Example(_example, breaks={"compiles": CUTS}),)
+def _by_segment() -> Compressive:
+    from kinformer.losses.compression import AttentionReconstruction
+    from kinformer.memories.compression import StridedConv
+
+    return Compressive(4, 4, 2, StridedConv(16, 2), AttentionReconstruction("segment"))
+
+
+EXAMPLES = (
+    Example(_example, breaks={"compiles": CUTS}),
+    Example(
+        _by_segment,
+        breaks={
+            "compiles": CUTS,
+            **dict.fromkeys(("chunk", "gradients", "padding", "batch_mates", "peek", "rows"), ONE),
+        },
+    ),
+)

@@ -43,7 +43,7 @@ def test_in_bfloat16_it_is_computed_in_float32() -> None:
 
 
 def test_a_word_that_is_none_of_the_options_is_refused() -> None:
-    with pytest.raises(ValueError, match="norm='l1' is not known; choose 'l2' or 'mse'"):
+    with pytest.raises(ValueError, match="norm='l1' is not known; choose 'l2' or 'segment' or 'mse'"):
         unchecked(AttentionReconstruction.__init__)(nn.Module.__new__(AttentionReconstruction), "l1")
     with pytest.raises(ValueError, match="weights='equal' is not known; choose 'uniform'"):
         unchecked(aligned)([torch.randn(2, 4, 5)], TARGETS, "equal")

@@ -294,6 +294,22 @@ def test_attention_reconstruction_is_the_paper_s_for_each_token(loss: AttentionR
             assert got[t].item() == pytest.approx(want.item(), abs=1e-12)
 
 
+def test_by_segment_there_is_one_norm_over_all_its_tokens() -> None:
+    """Algorithm 2; padding, which holds anything, takes no part."""
+    layer = attention(4, 4, 2, StridedConv(D, 2), AttentionReconstruction("segment")).train()
+    x, pos = torch.randn(1, 14, D), torch.cat([torch.tensor([-1]), torch.arange(11), torch.tensor([-1, -1])])[None]
+    got = layer(x, None, Context(pos, run=True)).aux["attention_reconstruction"][0, 1:]
+    rows = x[0, 1:]
+    assert not got[:4].any() and not got[11:].any()
+    for segment in (1, 2):
+        old = rows[(segment - 1) * 4 : segment * 4]
+        new = torch.stack([Paper(layer).one(layer.memory.compression, list(b)) for b in old.split(2)])
+        mine = range(segment * 4, min(segment * 4 + 4, 11))
+        gaps = torch.stack([content(layer, rows[t], old) - content(layer, rows[t], new) for t in mine])
+        for t in mine:
+            assert got[t].item() == pytest.approx(gaps.norm().item(), abs=1e-12)
+
+
 def content(layer: Attention, vector: Tensor, source: Tensor) -> Tensor:
     """softmax(hQ (mK)^T / sqrt(d_h)) mV, all heads."""
     q, k, v = (projected(layer, name, x) for name, x in (("q", vector), ("k", source), ("v", source)))
