@@ -43,6 +43,9 @@ class MaxPool(Compression):
 class StridedConv(Compression):
     """A convolution whose kernel and stride are `rate`: the best of the paper's, with AttentionReconstruction.
 
+    It starts as the mean of each block, which the paper leaves open: slots of a random mixture are noise that short
+    trainings do not get over.
+
     d: the width of a state.
     rate: states that become one.
 
@@ -53,6 +56,9 @@ class StridedConv(Compression):
         super().__init__()
         self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
         self.down = nn.Conv1d(d, d, rate, stride=rate)
+        with torch.no_grad():
+            self.down.weight.copy_(torch.eye(d)[..., None].expand(d, d, rate) / rate)
+            nn.init.zeros_(self.down.bias)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         return Slots(_convolved(self.down, x), first_of_block(pos, self.rate))

@@ -346,6 +346,11 @@ def test_errors_say_what_came_and_what_to_do() -> None:
         layer(torch.randn(1, 3, D), None, Context(torch.arange(3)[None], also=Tokens(1)))
 
 
+def test_a_convolution_starts_as_the_mean_of_each_block() -> None:
+    x, pos, used = torch.randn(2, 8, D), torch.arange(8).expand(2, 8), torch.zeros(2, 8)
+    torch.testing.assert_close(StridedConv(D, 4)(x, pos, used), MeanPool(4)(x, pos, used))
+
+
 @pytest.mark.parametrize("kind", [StridedConv, DilatedConv])
 def test_widths_and_rates_that_do_not_meet_are_refused(kind: type[StridedConv | DilatedConv]) -> None:
     with pytest.raises(ValueError, match=f"^AutoEncoding has d=8, and {kind.__name__} d=6; give both the same$"):
