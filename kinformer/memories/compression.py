@@ -56,9 +56,10 @@ class StridedConv(Compression):
         super().__init__()
         self.d, self.rate = at_least("d", d, 1), at_least("rate", rate, 1)
         self.down = nn.Conv1d(d, d, rate, stride=rate)
+        weight, bias = self.down.parameters()
         with torch.no_grad():
-            self.down.weight.copy_(torch.eye(d)[..., None].expand(d, d, rate) / rate)
-            nn.init.zeros_(self.down.bias)
+            weight.copy_(torch.eye(d)[..., None].expand(d, d, rate) / rate)
+            bias.zero_()
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         return Slots(_convolved(self.down, x), first_of_block(pos, self.rate))
