@@ -73,7 +73,7 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:
     for n, call in enumerate(calls):
         at = k_pos[n]
         if isinstance(call.k, Table):
-            at = torch.where(call.k.real[:, None].to(at.device).repeat(len(at) // call.k.many, 1, 1), at, -1)
+            at = torch.where(call.k.real(at.device)[:, None].repeat(len(at) // call.k.many, 1, 1), at, -1)
         piece = request.but(
             queries=Queries(q[n], q_pos[n], q_sides[n], q_labels[n], queries.head),
             keys=Keys(k[n], v[n], at, k_sides[n], k_labels[n], own=keys.own),

@@ -69,11 +69,11 @@ class Flash(torch.autograd.Function):
                 new, level = forward(of_q, of_k, of_v, 0.0, tiles.causal, attn_mask=mask, scale=scale)
                 if empty is not None:
                     level = level.masked_fill(empty, -torch.inf)
-                y_at, lse_at = _cut(of_y, tiles.q, some), _cut(of_lse[..., None], tiles.q, some)[..., 0]
                 if stage.first in begun:
-                    _merge(y_at, lse_at, new, level)
-                else:
-                    y_at.copy_(new), lse_at.copy_(level)
+                    old = _cut(of_y, tiles.q, some), _cut(of_lse[..., None], tiles.q, some)[..., 0]
+                    new, level = _merged(*old, new, level)
+                _write(of_y, tiles.q, some, new)
+                _write(of_lse[..., None], tiles.q, some, level[..., None])
             if stage.q.source is not None:
                 _put(ends.heads(y), of_y, stage.q)
                 _put(ends.heads(lse), of_lse, stage.q)
@@ -111,7 +111,7 @@ class Flash(torch.autograd.Function):
                 found = backward(
                     given, of_q, of_k, of_v, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
                 )
-                _cut(dq_, tiles.q, some).add_(found[0])
+                _add(dq_, tiles.q, some, found[0])
                 _add(dk_, tiles.k, some, found[1])
                 _add(dv_, tiles.k, some, found[2])
             if stage.q.source is not None:
@@ -135,12 +135,11 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
     return gy, y - gl[..., None] * gy / torch.where(none, gy.square().sum(-1, keepdim=True), size)
 
 
-def _merge(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> None:
-    """Adds a read of other keys to y and lse."""
+def _merged(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
+    """y and lse with a read of other keys."""
     both = torch.logaddexp(lse, level)
     safe = torch.where(both == -torch.inf, 0.0, both)
-    y.mul_(torch.exp(lse - safe)[..., None]).add_(new * torch.exp(level - safe)[..., None])
-    lse.copy_(both)
+    return y * torch.exp(lse - safe)[..., None] + new * torch.exp(level - safe)[..., None], both
 
 
 def _bias(
@@ -150,7 +149,7 @@ def _bias(
     allowed = plan.mask(stage, tiles, rows[some], some, head, q.shape[1])
     if allowed is None:
         return None, None
-    allowed = allowed[:, 0] if tiles.q.many == 1 else allowed[0]  # [#b #h q k] or [#n #h q k]
+    allowed = allowed[0] if tiles.by_row else allowed[:, 0]  # [#b #h q k] or [#n #h q k]
     empty = ~allowed.any(-1)
     bias = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill_(~allowed, -torch.inf)
     return bias, empty if bool(empty.any()) else None
@@ -159,24 +158,32 @@ def _bias(
 def _runs(stage: Stage, batch: int) -> Iterator[tuple[slice, Call]]:
     """Each call, once for all rows where it is one tile, else once for each row: two numbers of tiles are no stride."""
     for call in stage.calls:
-        if call.q.many == 1:
-            yield slice(0, batch), call
+        if call.by_row:
+            yield from ((slice(b, b + 1), call) for b in range(batch))
         else:
-            for b in range(batch):
-                yield slice(b, b + 1), call
+            yield slice(0, batch), call
 
 
 def _cut(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Float[Tensor, "n H size D"]:
-    """The tiles of one row, or one tile of some rows; a view unless they are gathered."""
+    """The tiles of one row, or one tile of some rows; a view unless they are looked up."""
     x = x[some]
     if isinstance(tiles, Table):
-        places = tiles.at.to(x.device)
-        found = x.index_select(2, places.flatten()).unflatten(2, places.shape)  # [1 H n size D]
-        return found[0].transpose(0, 1) if tiles.many > 1 else found[:, :, 0]
+        rows, at, size = _rows(x, tiles)
+        found = rows.index_select(1, at)  # [H n*m block*D], or [H n*size D]
+        return found.view(x.shape[1], tiles.many, size, x.shape[3]).transpose(0, 1)
     if tiles.many == 1:
         last = tiles.start + (tiles.size - 1) * tiles.inner + 1
         return x[:, :, tiles.start : last : tiles.inner]
     return _view(x, tiles)
+
+
+def _rows(x: Float[Tensor, "1 H L D"], table: Table) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:
+    """A row as blocks that are looked up whole, or as single places where a block ends early; and the numbers."""
+    if not table.whole or x.stride(2) != x.shape[3]:
+        return x[0], table.places(x.device).flatten(), table.size
+    count = x.shape[2] // table.block
+    blocks = x[0, :, : count * table.block].unflatten(1, (count, table.block)).flatten(2)
+    return blocks, table.blocks.to(x.device).flatten(), table.size
 
 
 def _view(x: Float[Tensor, "1 H L D"], tiles: Tiles) -> Float[Tensor, "n H size D"]:
@@ -186,11 +193,20 @@ def _view(x: Float[Tensor, "1 H L D"], tiles: Tiles) -> Float[Tensor, "n H size 
     return x.as_strided(sizes, strides, x.storage_offset() + tiles.start * of_place)
 
 
+def _write(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
+    """Puts tiles at their places, each of which is in one tile."""
+    if isinstance(tiles, Table):
+        rows, at, _ = _rows(to[some], tiles)
+        rows.index_copy_(1, at, _flat(found, rows, at).to(to.dtype))
+    else:
+        _cut(to, tiles, some).copy_(found)
+
+
 def _add(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
     """Adds what tiles give to their places, which may be the same for several."""
     if isinstance(tiles, Table):
-        given = found.transpose(0, 1).flatten(1, 2)[None] if tiles.many > 1 else found  # [1 H n*size D]
-        to[some].index_add_(2, tiles.at.to(to.device).flatten(), given.to(to.dtype))
+        rows, at, _ = _rows(to[some], tiles)
+        rows.index_add_(1, at, _flat(found, rows, at).to(to.dtype))
     elif tiles.many == 1 or tiles.inner > 1:
         _cut(to, tiles, some).add_(found)
     else:
@@ -198,6 +214,10 @@ def _add(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found:
         for lo in range(0, tiles.size, tiles.step):
             size = min(tiles.step, tiles.size - lo)
             _view(to[some], tiles._replace(start=tiles.start + lo, size=size)).add_(found[:, :, lo : lo + size])
+
+
+def _flat(found: Float[Tensor, "n H size D"], rows: Float[Tensor, "H N W"], at: Int[Tensor, " M"]) -> Tensor:
+    return found.transpose(0, 1).reshape(rows.shape[0], len(at), rows.shape[2])  # [H M W]
 
 
 def _index(line: Line, x: Tensor) -> Tensor:

@@ -40,21 +40,35 @@ class Tiles(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Pieces of a row by the number of each place; `real` is False where a last block ends early."""
+    """Pieces of a row of `length` places that are made of its blocks, by number."""
 
-    at: Int[Tensor, "n size"]
-    real: Bool[Tensor, "n size"]
-
-    def places(self, device: torch.device) -> Int[Tensor, "n size"]:
-        return self.at.to(device)
+    blocks: Int[Tensor, "n m"]
+    block: int
+    length: int
 
     @property
     def many(self) -> int:
-        return self.at.shape[0]
+        return self.blocks.shape[0]
 
     @property
     def size(self) -> int:
-        return self.at.shape[1]
+        return self.blocks.shape[1] * self.block
+
+    @property
+    def whole(self) -> bool:
+        """Does no block end early?"""
+        return int(self.blocks.max() + 1) * self.block <= self.length
+
+    def places(self, device: torch.device) -> Int[Tensor, "n size"]:
+        """The number of each place; behind the end of the row that of the last one."""
+        return self._numbers().clamp_max(self.length - 1).to(device)
+
+    def real(self, device: torch.device) -> Bool[Tensor, "n size"]:
+        """Is a place not behind the end of the row?"""
+        return (self._numbers() < self.length).to(device)
+
+    def _numbers(self) -> Int[Tensor, "n size"]:
+        return (self.blocks[:, :, None] * self.block + torch.arange(self.block)).flatten(1)
 
 
 class Call(NamedTuple):
@@ -63,7 +77,7 @@ class Call(NamedTuple):
     `causal`: the pattern allows what stands at the same place of the tile or before it, so a kernel needs no mask.
     """
 
-    q: Tiles
+    q: Tiles | Table
     k: Tiles | Table
     where: Pattern | None
     causal: bool = False
@@ -71,6 +85,11 @@ class Call(NamedTuple):
     @property
     def pairs(self) -> float:
         return self.q.many * self.q.size * self.k.size * (0.5 if self.causal else 1)
+
+    @property
+    def by_row(self) -> bool:
+        """Is it made for each row of the batch? One tile that is a stride is one for all of them."""
+        return self.q.many > 1 or isinstance(self.k, Table)
 
 
 class Stage(NamedTuple):
@@ -85,7 +104,7 @@ class Stage(NamedTuple):
     def pairs(self, sizes: "Sizes") -> float:
         """What the calls cost, in pairs of one head."""
         batch, mine = sizes.batch, sizes.batch * len(range(self.first, sizes.heads, self.turns))
-        return sum((batch if call.q.many > 1 else 1) * CALL + mine * call.pairs for call in self.calls)
+        return sum((batch if call.by_row else 1) * CALL + mine * call.pairs for call in self.calls)
 
 
 class Plan:
@@ -102,7 +121,13 @@ class Plan:
         if len(self.stages) != 1 or len(self.stages[0].calls) != 1 or self.stages[0].turns > 1:
             return None
         (call,), (q, k) = self.stages[0].calls, self.stages[0][2:4]
-        whole = q.source is None and k.source is None and isinstance(call.k, Tiles) and call.q.many == 1
+        whole = (
+            q.source is None
+            and k.source is None
+            and isinstance(call.q, Tiles)
+            and isinstance(call.k, Tiles)
+            and call.q.many == 1
+        )
         return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
 
     def mask(
@@ -128,7 +153,9 @@ class Plan:
 def _shared(stage: Stage, call: Call) -> tuple | None:
     """What calls have in common that have one mask for all tiles; None where a tile needs one of its own."""
     period = call.where.period() if call.where is not None else None
-    if period is None or stage.q.source is not None or stage.k.source is not None or isinstance(call.k, Table):
+    if period is None or stage.q.source is not None or stage.k.source is not None:
+        return None
+    if isinstance(call.q, Table) or isinstance(call.k, Table):
         return None
     if call.q.many > 1 and call.q.step % period:
         return None
@@ -146,7 +173,7 @@ def _allowed(stage: Stage, call: Call, rows: Tensor, some: slice, heads: range, 
     b = rows[:, None, None, None, None]
     h = torch.arange(heads.start + stage.first, heads.stop, stage.turns, device=device)[:, None, None]
     inside = call.where(b, h, q.clamp_min(0), k.clamp_min(0)) & (q >= 0) & (k >= 0)  # type: ignore[misc]
-    return inside & call.k.real.to(device)[:, None, None, :] if isinstance(call.k, Table) else inside
+    return inside & call.k.real(device)[:, None, None, :] if isinstance(call.k, Table) else inside
 
 
 # From a pattern to calls ---------------------------------------------------------------------------------------------
@@ -273,6 +300,7 @@ class Maker(NamedTuple):
         if math.inf in (back, ahead) and len(starts) > 1 and blocks > 1 and len(starts) * blocks <= GRID:
             yield from self.grid(where, q, k, starts, ends, block)
             return
+        first, last = self.trimmed(where, low, high, first, last, k, block)
         keep = last > first
         k_low, k_high = k.at.amin(0)[first.clamp_max(k.size - 1)], k.at.amax(0)[(last - 1).clamp_min(0)]
         ends_of = low.amin(0), high.amax(0), k_low, k_high
@@ -281,21 +309,38 @@ class Maker(NamedTuple):
         rows = torch.stack((starts, ends - starts, first, last - first, every.long()))[:, keep & some].T.tolist()
         yield self.folded(where, [(a, n, b, m, 1, bool(full)) for a, n, b, m, full in rows])
 
+    def trimmed(
+        self, where: Pattern, low: Tensor, high: Tensor, first: Tensor, last: Tensor, k: Line, block: int
+    ) -> tuple[Tensor, Tensor]:
+        """Windows without the blocks of keys at their ends of which the pattern says that none is read."""
+        begin = torch.div(first, block, rounding_mode="floor")
+        most = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
+        at = (begin[:, None] + torch.arange(max(most, 1))) * block  # [N m]
+        ends = (at.clamp_max(k.size - 1), (at + block).clamp_max(k.size) - 1)
+        k_low, k_high = k.at.amin(0)[ends[0]], k.at.amax(0)[ends[1]]
+        corners = low.amin(0)[:, None], high.amax(0)[:, None], k_low, k_high
+        some = torch.as_tensor(where.cover(*(x.clamp_min(0) for x in corners))[0]).expand(at.shape) & (
+            at < last[:, None]
+        )
+        first = torch.maximum(first, torch.where(some, at, k.size).amin(1))
+        return first, torch.minimum(last, torch.where(some, at + block, 0).amax(1))
+
     def grid(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor, block: int) -> Iterator[list[Call]]:
-        """By blocks of keys: runs of those that are read, and where there are many, the blocks gathered."""
+        """By blocks of keys: runs of those that are read, and where there are many, the blocks looked up."""
         k_starts = torch.arange(0, k.size, block)
         k_ends = (k_starts + block).clamp_max(k.size)
-        ends_of = (
+        corners = (
             q.at[:, starts].amin(0)[:, None],
             q.at[:, ends - 1].amax(0)[:, None],
             k.at[:, k_starts].amin(0),
             k.at[:, k_ends - 1].amax(0),
         )
-        some, every = where.cover(*(x.clamp_min(0) for x in ends_of))
+        some, every = where.cover(*(x.clamp_min(0) for x in corners))
         shape = len(starts), len(k_starts)
         kind = some.expand(shape).long() + (every & some & self.plain).expand(shape)  # 0 none, 1 some, 2 every
         layers: list[list[Tile]] = [[] for _ in range(RUNS)]
-        tables: dict[tuple[int, int, bool], list[tuple[int, list[int]]]] = {}
+        tables: dict[tuple[int, bool], list[tuple[int, list[int]]]] = {}
+        calls = []
         for n, row in enumerate(kind.tolist()):
             start, size = n * block, int(ends[n]) - n * block
             changes = [0, *(i for i, (a, b) in enumerate(pairwise(row), 1) if a != b), len(row)]
@@ -304,25 +349,22 @@ class Maker(NamedTuple):
                 for layer, (lo, hi) in zip(layers, found, strict=False):
                     keys = min(hi * block, k.size) - lo * block
                     layer.append((start, size, lo * block, keys, 1, row[lo] == 2))
+                continue
+            read = [m for m, one in enumerate(row) if one]
+            full = all(row[m] == 2 for m in read) and (read[-1] + 1) * block <= k.size
+            if size == block:
+                tables.setdefault((len(read), full), []).append((n, read))
             else:
-                read = [m for m, one in enumerate(row) if one]
-                full = all(row[m] == 2 for m in read) and (read[-1] + 1) * block <= k.size
-                tables.setdefault((len(read), size, full), []).append((start, read))
-        calls = []
-        for (width, size, full), tiles in tables.items():
+                table = Table(torch.tensor([read]), block, k.size)
+                calls.append(Call(Tiles(start, size), table, None if full else where))
+        for (width, full), tiles in tables.items():
             most = max(1, FOLDED // (width * block * self.width))
-            for run in _even(tiles, most):
-                step = run[1][0] - run[0][0] if len(run) > 1 else 0
-                at = torch.tensor([read for _, read in run])[:, :, None] * block + torch.arange(block)
-                at = at.flatten(1)
-                table = Table(at.clamp_max(k.size - 1), at < k.size)
-                calls.append(Call(Tiles(run[0][0], size, len(run), step), table, None if full else where))
-        if calls:
-            layers[0], first = [], self.folded(where, layers[0]) + calls
-            yield first
-        for layer in layers:
-            if layer:
-                yield self.folded(where, layer)
+            for run in (tiles[lo : lo + most] for lo in range(0, len(tiles), most)):
+                of_q, of_k = zip(*run, strict=True)
+                of_q = Table(torch.tensor(of_q)[:, None], block, q.size)
+                calls.append(Call(of_q, Table(torch.tensor(of_k), block, k.size), None if full else where))
+        yield self.folded(where, layers[0]) + calls
+        yield from (self.folded(where, layer) for layer in layers[1:])
 
     def residues(self, q: Line, k: Line, n: int, back: float, ahead: float, block: int) -> list[Tile] | None:
         """Queries and keys at multiples of n of each other; None where that is another n-th place in every row."""
@@ -344,37 +386,26 @@ class Maker(NamedTuple):
 
     def folded(self, where: Pattern, tiles: list[Tile]) -> list[Call]:
         """Tiles alike at even distances as one call."""
+        alike: dict[tuple[int, int, int, int, bool], list[int]] = {}
+        for q, size, k, keys, inner, every in tiles:
+            alike.setdefault((size, k - q, keys, inner, every), []).append(q)
         calls = []
-        run: list[Tile] = []
-        for tile in [*tiles, None]:
-            if run and not (tile is not None and self._goes_on(run, tile)):
-                q, size, k, keys, inner, full = run[0]
-                step = run[1][0] - q if len(run) > 1 else 0
-                of_q, of_k = (Tiles(at, m, len(run), step, inner) for at, m in ((q, size), (k, keys)))
+        for (size, apart, keys, inner, full), starts in alike.items():
+            for start, many, step in _even(starts, max(1, FOLDED // (keys * self.width))):
+                of_q, of_k = Tiles(start, size, many, step, inner), Tiles(start + apart, keys, many, step, inner)
                 calls.append(Call(of_q, of_k, None if full else where))
-                run = []
-            if tile is not None:
-                run.append(tile)
         return calls
 
-    def _goes_on(self, run: list[Tile], tile: Tile) -> bool:
-        last, most = run[-1], FOLDED // (tile[3] * self.width)
-        step = tile[0] - last[0]
-        even = step > 0 and step == tile[2] - last[2] and (len(run) < 2 or step == run[1][0] - run[0][0])
-        # tiles of the keys that overlap are added up `step` places at a time, which wants steps of one place each
-        return even and tile[1] == last[1] and tile[3:] == last[3:] and len(run) < most
 
-
-def _even(tiles: list[tuple[int, list[int]]], most: int) -> Iterator[list[tuple[int, list[int]]]]:
-    """Runs of at most so many tiles at even distances."""
-    run: list[tuple[int, list[int]]] = []
-    for tile in tiles:
-        if run and (len(run) == most or (len(run) > 1 and tile[0] - run[-1][0] != run[1][0] - run[0][0])):
-            yield run
-            run = []
-        run.append(tile)
-    if run:
-        yield run
+def _even(starts: list[int], most: int) -> Iterator[tuple[int, int, int]]:
+    """Ascending numbers as runs of at most so many at even distances: the first, how many, the distance."""
+    lo = 0
+    while lo < len(starts):
+        hi, step = lo + 1, starts[lo + 1] - starts[lo] if lo + 1 < len(starts) else 0
+        while hi < len(starts) and hi - lo < most and starts[hi] - starts[hi - 1] == step:
+            hi += 1
+        yield starts[lo], hi - lo, step if hi - lo > 1 else 0
+        lo = hi
 
 
 def _repeated(layout: GatheredKeys, k: Line) -> Tensor:
