@@ -211,11 +211,15 @@ def find_member(name: str) -> Callable[..., Any]:
 def own_module(path: str) -> types.ModuleType:
     """A user's own file, run; LookupError where there is none, ImportError where it fails to run.
 
-    Each call runs it anew: its classes are then others than before.
+    Each call runs it anew: its classes are then others than before. A file of the library is imported under its own
+    name: run anew, its classes would not be those that the library knows.
     """
-    file = Path(path).expanduser().resolve()
+    file, package = Path(path).expanduser().resolve(), Path(__file__).resolve().parent
     if not file.is_file():
         raise LookupError(f"there is no file {path}")
+    if file.suffix == ".py" and file.is_relative_to(package):
+        full = ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+        return _import(path, functools.partial(importlib.import_module, full))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     full = f"kinformer_own_{digest[:16]}_{file.stem}"
     spec = importlib.util.spec_from_file_location(full, file)

@@ -11,8 +11,11 @@ from typing import Any, Literal
 import pytest
 
 from kinformer import discover
+from kinformer.cli.errors import UserError
+from kinformer.cli.wanted import member_named
 from kinformer.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
 from kinformer.keywords import describe, split
+from kinformer.laws.support import own
 
 
 class Model:
@@ -266,6 +269,25 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     file.write_text("1 / 0")
     with pytest.raises(ImportError, match="own file.py failed to import: ZeroDivisionError"):
         find_member(f"{file}:mine")
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_file_of_the_library_is_the_module_that_the_library_knows(kind: str) -> None:
+    """A second import of memories/compressive.py made a Compression that StridedConv is none of."""
+    module = next(one for one in modules(kind).values() if hasattr(one, "EXAMPLES"))
+    assert own.read(module.__file__).module is module
+
+
+def test_every_example_of_the_memories_is_built_by_the_path_of_its_file() -> None:
+    folder = Path(discover.__file__).parent / "memories"
+    assert all(len(own.read(str(folder / f"{name}.py")).examples) > 1 for name in ("compressive", "compression"))
+
+
+def test_a_member_of_the_library_by_its_path_is_that_member() -> None:
+    file = Path(discover.__file__).parent / "members" / "gpt.py"
+    assert find_member(f"{file}:gpt") is members()["gpt"]
+    with pytest.raises(UserError, match=r"gpt.py is a file; name a member in it too, like .*gpt.py:gpt \(it has gpt\)"):
+        member_named(str(file))
 
 
 # Texts --------------------------------------------------------------------------------------------------------------

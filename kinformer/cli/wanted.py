@@ -32,16 +32,15 @@ def member_named(name: str) -> Callable[..., Any]:
     with from_user(LookupError, ImportError):
         if not name.endswith(".py"):
             return find_member(name)
-        found = [one for one, value in vars(own_module(name)).items() if _is_member(value)]
+        module = own_module(name)
+    found = [one for one, value in vars(module).items() if _is_member(value) and value.__module__ == module.__name__]
     if not found:
         raise UserError(f"{name} has no member; put @member (from kinformer import member) above a function in it")
     raise UserError(f"{name} is a file; name a member in it too, like {name}:{found[0]} (it has {', '.join(found)})")
 
 
 def _is_member(value: Any) -> bool:
-    """Is it a member that a user's own file declares?"""
-    origin = getattr(value, "origin", None)
-    return isinstance(origin, Origin) and origin.file is not None
+    return isinstance(getattr(value, "origin", None), Origin)
 
 
 def wanted(name: str, texts: Iterable[str]) -> Wanted:
