@@ -29,8 +29,8 @@ def test_the_member_of_your_own_builds_and_decodes(tmp_path: Path) -> None:
         state = out.state
         pieces.append(out.y)
     torch.testing.assert_close(torch.cat(pieces, 1), whole)
-    # a window of 3 and the token itself, two tokens that all may read, and a slot for a key before the oldest one dies
-    assert state is not None and state.body[0][0].pos.shape[1] == 3 + 1 + 2 + 1
+    # a window of 3, two tokens that all may read, and a slot for a new key before the oldest one dies
+    assert state is not None and state.body[0][0].pos.shape[1] == 3 + 2 + 1
 
 
 @pytest.mark.parametrize("number", range(1, len(blocks())))
