@@ -129,10 +129,11 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
     """
     if gl is None:
         return gy, y
-    size = gy.square().sum(-1, keepdim=True)
-    none = size < TINY
-    gy = torch.cat((torch.where(none, 1e-12, gy[..., :1]), gy[..., 1:]), -1)
-    return gy, y - gl[..., None] * gy / torch.where(none, gy.square().sum(-1, keepdim=True), size)
+    size = gy.to(gl.dtype).square().sum(-1)
+    if bool((none := size < TINY).any()):
+        gy = torch.cat((torch.where(none[..., None], 1e-12, gy[..., :1]), gy[..., 1:]), -1)
+        size = torch.where(none, gy.to(gl.dtype).square().sum(-1), size)
+    return gy, y - (gl / size).to(y.dtype)[..., None] * gy
 
 
 def _merged(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
