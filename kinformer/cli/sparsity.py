@@ -9,8 +9,9 @@ from torch import Tensor
 
 from kinformer.core.parts import parts
 from kinformer.core.pattern import Pattern, pairs
+from kinformer.execute.pieces import work
 
-HEADS, MOST = 4, 1024
+HEADS, MOST, LONG = 4, 1024, (1_024, 4_096, 16_384)
 
 
 class Numbers(NamedTuple):
@@ -85,6 +86,9 @@ def lines(pattern: Pattern, length: int) -> Iterator[str]:
     if len(pieces) > 1:
         each = ", ".join(f"{one.layout.keys_per_query(length):.4g} in {type(one.layout).__name__}" for one in pieces)
         yield f"pieces           {len(pieces)}, disjoint; keys per query that each touches: {each}"
+    if not pattern.tensors():
+        shares = ", ".join(f"{work(pattern, n):.2g} at {n:,}" for n in LONG)
+        yield f"work             of dense attention's, as a row is read in tiles: {shares} tokens"
     if not found.ahead and (kept := pattern.capacity(length)) < length:
         yield f"decoding         a cache keeps {kept} of {length} keys"
 

@@ -5,10 +5,11 @@ Tiles are read by PyTorch's fused kernel for the CPU where it can, else by the r
 
 import torch
 
+from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
 from kinformer.execute.support import explicit, flash
-from kinformer.execute.support.lines import Lines, runs
+from kinformer.execute.support.lines import Lines, Run, runs
 from kinformer.execute.support.plan import Plan, Sizes, made, of_runs
 from kinformer.scores.product import Product
 
@@ -33,6 +34,14 @@ def read(request: Request) -> Read:
         return explicit.read(request, found)
     rows = torch.arange(len(queries.q), device=queries.q.device) if request.rows is None else request.rows
     return Read(*flash.Flash.apply(queries.q, keys.k, keys.v, rows, found, request.scale, queries.head))
+
+
+def work(pattern: Pattern, length: int, heads: int = 4, width: int = 64) -> float:
+    """What reading a row costs, as planned, over dense attention: of all pairs, or half of them where none is ahead."""
+    row = Run(0, length)
+    dense = heads * length**2 * (0.5 if pattern.reach()[1] <= 0 else 1)
+    plan = of_runs(pattern, row, row, Sizes(1, heads, heads, 0, width), torch.device("cpu"))
+    return min(1.0, plan.pairs / dense)
 
 
 def _plan(request: Request) -> Plan | Refusal:

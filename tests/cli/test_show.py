@@ -1,7 +1,8 @@
 """`kinformer show`: what words mean, what pages say, and that pictures and numbers are of the sets that are read."""
 
-from pathlib import Path
+from pathlib import re
 
+import Path
 import pytest
 import torch
 from jaxtyping import Float
@@ -246,6 +247,10 @@ def test_an_expression_is_counted_and_drawn_in_labelled_pieces(capsys: pytest.Ca
     out = shown(capsys, STRIDED)
     read = parse(STRIDED).matrix(24)
     assert f"keys per query   {read.sum() / 24:.4g} (1 to 10) of 24" in out
+    shares = re.search(r"work .*: (\S+) at 1,024, (\S+) at 4,096, (\S+) at 16,384 tokens", out)
+    assert shares is not None
+    first, second, third = map(float, shares.groups())
+    assert 1 > first > second > third > 0  # sparser, the longer the row
     assert f"{read.float().mean():.1%} of the full matrix" in out and "every one before it in 2 layers" in out
     assert "Near(back=8, ahead=0)" in out and "Residue(n=8, back=all, ahead=0)" in out
     (picture,) = who_reads.pictures(parse(STRIDED), None)
