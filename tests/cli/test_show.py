@@ -1,9 +1,8 @@
 """`kinformer show`: what words mean, what pages say, and that pictures and numbers are of the sets that are read."""
 
-from pathlib import re
+import re
+from pathlib import Path
 
-import Path
-import pytest
 import torch
 from jaxtyping import Float
 from torch import Tensor
