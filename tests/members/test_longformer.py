@@ -92,13 +92,13 @@ def test_the_language_model_reads_its_window_and_nothing_ahead() -> None:
 
 
 REFUSED = [
-    ({"window": (1, 2)}, r"window=\(1, 2\) has 2 for depth=3 layers; give one, or one each"),
+    ({"window": (1, 2)}, r"window=\(1, 2\) has 2 values for depth=3 layers; give one, or one each"),
     (
         {"window": (1, 2, 3), "top": 4},
         "names every layer's and top=4 the highest one's; give one of the two, add top=none",
     ),
     ({"window": 2, "top": 0}, "top=0: give a whole number of at least 1"),
-    ({"dilation": (1, 2)}, r"dilation=\(1, 2\) has 2 for depth=3"),
+    ({"dilation": (1, 2)}, r"dilation=\(1, 2\) has 2 values for depth=3"),
     ({"dilation": 0}, "dilation=0: give a whole number of at least 1"),
     ({"dilated": -1}, "dilated=-1: give a whole number of at least 0"),
     ({"dilation": 2, "dilated": 3}, "dilated=3: give a number from 0 to 2"),

@@ -14,7 +14,7 @@ def each(name: str, value: T | tuple[T, ...], depth: int) -> tuple[T, ...]:
     """One for each layer, from the bottom: those given, or the given one for all. ValueError for another count."""
     found = value if isinstance(value, tuple) else (value,) * depth
     if len(found) != depth:
-        raise ValueError(f"{name}={value} has {len(found)} for depth={depth} layers; give one, or one each")
+        raise ValueError(f"{name}={value} has {len(found)} values for depth={depth} layers; give one, or one each")
     return found
 
 
