@@ -39,17 +39,17 @@ def compressive_transformer(
     count: Count = "slots",
     loss: Reconstruction = "attention",
     distance: Norm = "l2",
-    reconstruction: float = 1.0,
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
     """Compressive Transformer (Rae et al., 2019, arXiv:1911.05507): a Transformer-XL with a second, compressed memory.
 
     Choose it for what must be remembered longer than a Transformer-XL does: each layer reads its `segment`, `memory`
-    tokens before it, and `rate` times `compressed` tokens before those. `loss`, weighed by `reconstruction`, trains the
-    compressions that learn, "conv" and "dilated", and nothing else, by a `distance` for each token ("l2", "mse") or, as
-    in the paper, one for a whole "segment", for which no segment may be cut. Distances to compressed states `count`
-    slots, as in the paper, or their tokens, which lets documents be kept apart in a row.
+    tokens before it, and `rate` times `compressed` tokens before those. `loss` trains the compressions that learn,
+    "conv" and "dilated", and nothing else, by a `distance` for each token ("l2", "mse") or, as in the paper, one for a
+    whole "segment", for which no segment may be cut. It has no weight: Adam steps as far whatever the size of a
+    gradient, and no other loss reaches a compression. Distances to compressed states `count` slots, as in the paper, or
+    their tokens, which lets documents be kept apart in a row.
     """
     biases = TransformerXL.sharing(depth, heads, head_width(d, heads, head_dim), d)
     ways = {
@@ -71,7 +71,7 @@ def compressive_transformer(
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
     name = AttentionReconstruction.key if loss == "attention" else AutoEncoding.key
-    penalties = {name: reconstruction} if learned else {}
+    penalties = {name: 1.0} if learned else {}
     body = Stack(block(bias) for bias in biases)
     return LM(vocab, d, body, scale=d**0.5, std=0.02, dropout=dropout, penalties=penalties, lanes=True)
 

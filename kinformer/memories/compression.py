@@ -70,7 +70,8 @@ class DilatedConv(Compression):
 
     Choose it where what belongs together lies further apart than `rate`. They see zeros beyond the states that leave
     the memory together. A compressed state so hears of sum(dilations) tokens on either side of its block, which a
-    batch's limits do not keep from it. The paper names the kind and not the layers; these are a choice.
+    batch's limits do not keep from it. The paper names the kind and not the layers; these are a choice. It starts at
+    random, as its ReLUs leave no plain mean to start from, so short trainings want `StridedConv`.
 
     d: the width of a state.
     rate: states that become one.

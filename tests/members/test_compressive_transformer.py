@@ -77,12 +77,13 @@ def test_its_keywords_choose_the_compression_and_the_loss() -> None:
 
 
 @pytest.mark.parametrize("loss", ["attention", "autoencoding"])
-def test_reconstruction_weighs_the_loss_of_what_learns(loss: str) -> None:
-    model = small(loss=loss, reconstruction=0.25).train()
-    found = model(torch.randint(0, 11, (2, 18)))
+def test_the_loss_of_what_learns_is_added_to_that_of_the_text(loss: str) -> None:
+    found = small(loss=loss).train()(torch.randint(0, 11, (2, 18)))
     (name,) = found.parts.keys() - {"nll"}
-    assert torch.allclose(found.total, found.parts["nll"] + 0.25 * found.parts[name]) and found.parts[name] > 0
+    assert torch.allclose(found.total, found.parts["nll"] + found.parts[name]) and found.parts[name] > 0
     assert small(compression="mean", loss=loss).penalties == {}
+    with pytest.raises(TypeError, match="reconstruction"):
+        small(reconstruction=0.25)
 
 
 @pytest.mark.parametrize("memory", [0, 3])
