@@ -44,7 +44,7 @@ def compare(
     for title, one in named:
         refuse_too_large(one, batch, length)
         models.append(model := one.build(seed))
-        readable(model, job)
+        readable(one.text, model, job)
         spare(out / folder_name(title), model, overwrite)
         if not model.predicts_next:
             raise UserError(f"{one.text!r} fills in hidden bytes, and compare takes members that predict the next one")

@@ -41,7 +41,7 @@ def train(
     job = prepare(data, steps, minutes, batch, length, lr, seed)
     refuse_too_large(one, batch, length)
     model = one.build(seed)
-    readable(model, job)
+    readable(one.text, model, job)
     spare(out, model, overwrite)
     job = job.fixed([model])
     history = learn(one.text, model, job, out)

@@ -69,10 +69,12 @@ def prepare(
         return Job(read_spec(data), budget, settings)
 
 
-def readable(model: Any, job: Job) -> None:
-    """UserError where the model does not read such data, or there is too little of it."""
-    with from_user(ValueError):
+def readable(name: str, model: Any, job: Job) -> None:
+    """UserError, with the model's name, where it does not read such data, or there is too little of it."""
+    try:
         stream(model, job.data, job.settings)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
 
 
 def make_folder(out: Path) -> None:

@@ -31,7 +31,7 @@ def reformer(
     d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int = 64,
     chunk: int | None = None, length: int = 1024, vocab: int = 256, tie: bool = True, dropout: float = 0.0,
     scale: float | None = None, eval_rounds: int | None = None, redraw: int | None = None, halves: Halves = "own",
-    ff_chunk: int | None = None, head_dim: int | None = None
+    ff_chunk: int | None = None, head_dim: int | None = None, restricted: bool = True, divided: bool = True
 ) -> LM:
     """Reformer (Kitaev et al., 2020, arXiv:2001.04451): LSH attention with shared queries and keys, reversible layers.
 
@@ -62,7 +62,12 @@ def reformer(
         embedding's weights.
     ff_chunk: tokens that a feed-forward reads at a time, which bounds the memory of its wide values; all unless given.
     head_dim: the width of a head, d / heads unless given.
+    restricted: False, with a `chunk`, reads other buckets of the two chunks too, as Hugging Face has it.
+    divided: False, with a `chunk`, counts a key once for each round that finds it, as Hugging Face and reformer-pytorch
+        have it; the paper once.
     """
+    if chunk is None and not (restricted and divided):
+        raise ValueError(f"restricted={restricted} and divided={divided} are forms of a cut list; give chunk too")
     one_of("halves", halves, Halves)
     wide = head_width(d, heads, head_dim)
 
@@ -70,7 +75,8 @@ def reformer(
         if chunk is None:
             return LSH(heads, wide, buckets, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed)
         return PublishedLSH(
-            heads, wide, buckets, chunk, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale, seed=seed
+            heads, wide, buckets, chunk, rounds, eval_rounds=eval_rounds, redraw=redraw, scale=scale,
+            restricted=restricted, divided=divided, seed=seed
         )
 
     def attention(n: int) -> Attention:

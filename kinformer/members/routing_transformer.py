@@ -1,9 +1,11 @@
 """Routing Transformer: half of the heads local, the others within learned clusters of like tokens."""
 
 import math
+from functools import partial
+from typing import Literal
 
 from kinformer.attention import Attention
-from kinformer.core.checks import at_least, multiple, within
+from kinformer.core.checks import at_least, multiple, one_of, within
 from kinformer.core.mechanism import Mechanism
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -16,7 +18,10 @@ from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.projections.by_heads import ByHeads
+from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
+
+Alone = Literal["skipped", "zero", "null"]
 
 
 @member
@@ -24,14 +29,13 @@ def routing_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, local: int = 64,
     routed: int | None = None, clusters: int | None = None, window: int | None = None, update: Update = "sum",
     decay: float = 0.999, commitment: float = 0.0, position: Positions = "learned", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    vocab: int = 256, dropout: float = 0.0, shared: bool = True, alone: Alone = "skipped"
 ) -> LM:
     """Routing Transformer (Roy et al., 2020, arXiv:2003.05997): local heads, and heads that read their token's cluster.
 
     Choose it for long rows whose far dependencies are few and found by content; over `reformer` where clusters should
     be learned. In blocks that route, the first half of the heads is local and the second half reads what online k-means
-    put into the query's cluster, with keys that are their queries, as in the paper; blocks beneath are local. Pre-norm
-    blocks.
+    put into the query's cluster; blocks beneath are local. Pre-norm blocks.
 
     d: the width.
     depth: blocks.
@@ -51,7 +55,14 @@ def routing_transformer(
     length: the longest row it can read where positions are learned.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
+    shared: in heads that route keys are their queries, the paper's causal form; False gives keys a matrix of their own,
+        as the published PyTorch code does unless told.
+    alone: with a `window` and without `shared`, what a cluster counts for in the mean in which a query found no key:
+        "skipped" nothing, "zero" a read of 0, "null" has a learned key and value beside those of every cluster, as the
+        published PyTorch code does. A query that is its own key finds at least that.
     """
+    if one_of("alone", alone, Alone) != "skipped" and (shared or window is None):
+        raise ValueError(f"alone={alone!r} is for keys of their own in clusters of one size; give window, shared=False")
     half = multiple("heads", heads, "halves", 2) // 2
     made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
     few = Wiring(d, half, made.width, position, length)
@@ -62,13 +73,17 @@ def routing_transformer(
     def routing(seed: int) -> Mechanism:
         if window is None:
             return Routing(half, made.width, count, update=update, decay=decay, seed=seed)
-        return PublishedRouting(half, made.width, count, window, update=update, decay=decay, seed=seed)
+        return PublishedRouting(
+            half, made.width, count, window, null=alone == "null", alone="zero" if alone == "zero" else "skipped",
+            update=update, decay=decay, seed=seed
+        )
 
     def attention(n: int) -> Attention:
         if n < first:
             return made.attention(near, dropout=dropout)
         of_few = few.attention(near, dropout=dropout)
-        projection = ByHeads(of_few.projection, SharedQK(d, half, head_dim=made.width, unit=False))
+        of_half = partial(SharedQK, unit=False) if shared else QKV
+        projection = ByHeads(of_few.projection, of_half(d, half, head_dim=made.width))
         return Attention(projection, SplitHeads(of_few.mechanism, routing(n)))
 
     body = made.stack(made.block(attention(n), MLP(d, dropout=dropout)) for n in range(depth))

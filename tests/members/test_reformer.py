@@ -158,3 +158,20 @@ def test_the_scale_is_the_papers_unless_given(kind: type[Hashed]) -> None:
 def test_it_starts_where_nothing_is_known(halves: Literal["own", "same"]) -> None:
     loss = reformer(d=32, depth=2, length=64, local=8, halves=halves)(torch.randint(0, 256, (4, 33)))
     assert abs(float(loss.total.detach()) / math.log(256) - 1) < 0.03
+
+
+def test_the_published_list_is_read_as_others_have_it_too(float64: None) -> None:
+    tokens = torch.arange(40).remainder(11).view(2, 20)
+
+    def of(**keywords: bool) -> tuple[PublishedLSH, Tensor]:
+        torch.manual_seed(3)
+        model = reformer(d=16, depth=2, heads=2, buckets=4, local=4, chunk=3, length=64, vocab=11, **keywords)
+        (part,) = (part for part in model.modules() if isinstance(part, PublishedLSH))
+        return part, model.logits(tokens).y
+
+    (paper, wanted), (wider, more), (counted, twice) = of(), of(restricted=False), of(divided=False)
+    assert (paper.restricted, paper.divided) == (True, True)
+    assert (wider.restricted, wider.divided) == (False, True) and not torch.allclose(more, wanted)
+    assert (counted.restricted, counted.divided) == (True, False) and not torch.allclose(twice, wanted)
+    with pytest.raises(ValueError, match="restricted=True and divided=False are forms of a cut list; give chunk too"):
+        reformer(divided=False)

@@ -16,7 +16,7 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.mechanisms.support.centroids import Centroids
 from kinformer.members.routing_transformer import routing_transformer
-from kinformer.members.support.wiring import Positions
+from kinformer.members.support.wiring import SINUSOIDS, Positions
 from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -37,7 +37,8 @@ def tiny(depth: int = 3, **keywords: object) -> LM:
 def test_what_is_not_added_is_known_to_local_heads_alone(position: str, float64: None) -> None:
     """Far from its neighbours a token is told where they are by what is added alone: local heads read none of them."""
     model = tiny(position=position, head_dim=6, depth=1, clusters=1).eval()
-    assert isinstance(model.position, {"learned": Learned, "sinusoidal": Sinusoidal}.get(position, type(None)))
+    added = {"learned": Learned, **dict.fromkeys(SINUSOIDS, Sinusoidal)}
+    assert isinstance(model.position, added.get(position, type(None)))
     (near, routing), projection = (
         model.body.layers[0].layers[0].mechanism.parts,
         model.body.layers[0].layers[0].projection,
@@ -50,7 +51,7 @@ def test_what_is_not_added_is_known_to_local_heads_alone(position: str, float64:
         model.logits(TOKENS[:, :5], None, Context((torch.arange(5) * step).expand(3, 5), run=False)).y
         for step in (5, 9)
     )
-    assert torch.allclose(far, further, atol=1e-10) == (position not in ("learned", "sinusoidal"))
+    assert torch.allclose(far, further, atol=1e-10) == (position not in added)
 
 
 def test_it_starts_where_nothing_is_known() -> None:
@@ -103,6 +104,30 @@ def test_clusters_of_one_size_are_the_published_form_and_training_says_that_they
     assert len(found) == 3 and all((part.clusters, part.window) == (3, 5) for part in found)
     with pytest.warns(UserWarning, match="reads ahead, as its part declares"):
         refuse_ahead(model, 20)
+
+
+def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(float64: None) -> None:
+    def of(**keywords: object) -> tuple[PublishedRouting, Tensor]:
+        torch.manual_seed(3)
+        model = tiny(window=3, clusters=4, depth=1, **keywords).eval()
+        (part,) = (part for part in model.modules() if isinstance(part, PublishedRouting))
+        return part, model.logits(TOKENS).y
+
+    (paper, _), (skipped, read), (zero, less), (null, more) = (
+        of(),
+        of(shared=False),
+        of(shared=False, alone="zero"),
+        of(shared=False, alone="null"),
+    )
+    assert [part.alone for part in (paper, skipped, zero)] == ["skipped", "skipped", "zero"]
+    assert null.null_k is not None and paper.null_k is None
+    assert not torch.allclose(read, less) and not torch.allclose(read, more)
+    projection = tiny(shared=False).body.layers[0].layers[0].projection
+    queries, keys = projection.both(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
+    assert not torch.allclose(queries.q[:, 2:], keys.k[:, 2:])
+    for wrong in ({"window": 3}, {"shared": False}):
+        with pytest.raises(ValueError, match="alone='zero' is for keys of their own .*; give window, shared=False"):
+            tiny(alone="zero", **wrong)
 
 
 def test_what_is_wrong_is_said_in_words() -> None:
