@@ -1,6 +1,5 @@
 """ELU: elu(x) + 1, the simplest positive features."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -22,7 +21,8 @@ class ELU(FeatureMap):
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
         # exp and not elu + 1, which rounds to 0 from -17 on in float32; nor would the product of two at -37 be above 0
         most = x.detach().amax(-1).clamp_max(0)
-        return torch.where(x > 0, x + 1, (x.clamp_max(0) - most[..., None]).exp()), most
+        above = x.relu()
+        return (x - above - most[..., None]).exp() + above, most  # where some x is above 0, most is 0
 
 
 EXAMPLES = (lambda: ELU(),)

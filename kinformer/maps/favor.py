@@ -1,5 +1,6 @@
 """FAVOR: positive random features of softmax's kernel."""
 
+import math
 from typing import Literal
 
 import torch
@@ -63,13 +64,14 @@ class FAVOR(Directions):
         x, u = self.projected(x)
         u = torch.cat([u, -u], -1) if self.hyperbolic else u
         half = x.square().sum(-1) / 2
-        largest = u.amax(-1)
+        largest = u.max(-1).values  # its gradient is one number, that of amax as many as there are features
         if self.stabiliser == "token":
-            phi, constant = (u - largest[..., None]).exp(), largest - half
+            left, constant = largest, largest - half
         else:
             constant = largest if is_query or not u.shape[2] else largest.amax(-1, keepdim=True).expand_as(largest)
-            phi = (u - (half + constant)[..., None]).exp()
-        return (phi + self.eps) * u.shape[-1] ** -0.5, constant
+            left = half + constant
+        size = u.shape[-1] ** -0.5
+        return (u + (math.log(size) - left)[..., None]).exp() + self.eps * size, constant
 
 
 SCALED = "the published form scales every key by the largest of the call, which its eps lets be felt"

@@ -27,22 +27,31 @@ class Delta(Update):
         return {"rate": Side(1)}
 
     def forward(
-        self, sums: Sums, q: Float[Tensor, "B G R T F"] | None, new: Entering, levels: bool
-    ) -> tuple[Float[Tensor, "B G R T W"] | None, None, Sums]:
-        rate = torch.where(new.weight == -torch.inf, 0.0, new.sides["rate"][..., 0].to(new.k.dtype).sigmoid())
+        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, None, Sums]:
+        rate = torch.where(new.weight == -torch.inf, 0.0, new.sides["rate"][..., 0].to(new.k.dtype).sigmoid())[
+            ..., None
+        ]
         k = _normal(new.k)
-        # u_i = b_i (v_i - S_(i-1)^T k_i): what token i writes, and every later one of the piece must know
-        told = rate[..., None] * (new.v - k @ sums.s)  # [B G T W]
-        known = (rate[..., None] * (k @ k.mT)).tril(-1)  # [B G T T]
-        u = torch.linalg.solve_triangular(known, told, upper=False, unitriangular=True)
-        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (sums.s, k, u))
+        # u_i = b_i (v_i - S_(i-1)^T k_i), what token i writes, is told_i - S^T known_i with the sums S before its piece
+        both = rate * torch.cat((new.v, k), -1)
+        if k.shape[3] > 1:
+            both = torch.linalg.solve_triangular((rate * (k @ k.mT)).tril(-1), both, upper=False, unitriangular=True)
+        told, known = both.split((new.v.shape[-1], k.shape[-1]), -1)
+        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (sums.s, k, both))
+        q = None if q is None else _normal(q)
+        if k.shape[2:4] == (1, 1) and not learns:
+            s = sums.s.addcmul_(k[:, :, 0].mT, told[:, :, 0] - known[:, :, 0] @ sums.s)
+            return None if q is None else times(q, s.unflatten(1, (-1, 1))), None, Sums(s, torch.zeros_like(sums.level))
+        states, wrote = [sums.s], []
+        for of_v, of_s, k_n in zip(told.unbind(2), known.unbind(2), k.unbind(2), strict=True):
+            wrote.append(of_v - of_s @ states[-1])
+            states.append(states[-1] + k_n.mT @ wrote[-1])
         read = None
         if q is not None:
-            q = _normal(q)
-            inside = times(q, k.mT).tril()  # [B G R T T]
-            read = times(q, sums.s) + times(inside, u)
-        s = sums.s + k.mT @ u if learns or k.shape[2] > 1 else sums.s.addcmul_(k.mT, u)
-        return read, None, Sums(s, torch.zeros_like(sums.level))
+            inside = times(q, k.mT).tril()  # [B G N R P P]
+            read = times(q, torch.stack(states[:-1], 2)) + times(inside, torch.stack(wrote, 2))
+        return read, None, Sums(states[-1], torch.zeros_like(sums.level))
 
 
 def _normal(phi: Tensor) -> Tensor:

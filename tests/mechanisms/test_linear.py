@@ -17,6 +17,7 @@ from kinformer.core.state import Exact, fork, reset
 from kinformer.maps.elu import ELU
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.random_fourier import RandomFourier
+from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.patterns.causal import Causal
@@ -270,6 +271,31 @@ def test_gradients_are_the_same_however_a_row_is_cut(update, sizes):
         assert update is Sum or whole.abs().sum() > 0
 
 
+@pytest.mark.parametrize("update", [Sum(), GatedSum(), Delta()], ids=["sum", "gated", "delta"])
+def test_work_grows_with_the_row(update):
+    """Numbers that a forward and a backward write, for a row four times as long: the gradient of a slice is a row."""
+    mechanism = LinearAttention(ELU(), update, piece=4)
+
+    def written(t):
+        q, k, v, sides = inputs(t=t)
+        q, k, v = (x.requires_grad_() for x in (q, k, v))
+        pos, numbers = numbered(t), 0
+
+        class Counted(torch.utils._python_dispatch.TorchDispatchMode):
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                nonlocal numbers
+                out = function(*args, **(kwargs or {}))
+                numbers += getattr(out, "numel", int)() * (not function.is_view)
+                return out
+
+        with Counted():
+            y = call(mechanism, q, k, v, pos, ctx=run(pos), sides={**sides, "rate": sides["gate"]}).y.y
+            torch.autograd.grad(y.sin().sum(), (q, k, v))
+        return numbers
+
+    assert written(4 * 64) < 4.1 * written(64)
+
+
 def test_key_heads_are_shared_by_groups_of_query_heads():
     q, k, v, sides = inputs(groups=1)
     for mechanism in (LinearAttention(ELU()), LinearAttention(ELU(), GatedSum()), FullLinearAttention(ELU())):
@@ -395,6 +421,7 @@ import torch
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.maps.elu import ELU
+from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import LinearAttention
 
 q, pos = torch.randn(1, 2, 5, 4), torch.arange(5)[None]

@@ -76,12 +76,14 @@ def divided(
 
     Without a level the sums are no weighted mean: they are what is read, and have no lse.
     """
-    read = (read * (queries.pos[:, :1, :, None] >= 0)[:, None]).flatten(1, 2)  # [B H T W]
+    read = read.flatten(1, 2)  # [B H T W]
+    here = queries.pos[:, :1] >= 0
+    y, total = read.split((read.shape[-1] - 1, 1), -1)
     if level is None:
-        return Read(read[..., :-1].to(queries.q.dtype), None)
-    divisor = map.denominator(read[..., -1])
+        return Read((y * here[..., None]).to(queries.q.dtype), None)
+    divisor = map.denominator(total[..., 0])
     # what is so small has lost digits of its own, and its gradients overflow: 8e-31 in float32
-    some = divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny
-    safe = torch.where(some, divisor, 1.0)
-    y = torch.where(some[..., None], read[..., :-1] / safe[..., None], 0.0).to(queries.q.dtype)
+    some = here & (divisor.abs() > 2**26 * torch.finfo(divisor.dtype).tiny)
+    safe = torch.where(some, divisor, torch.inf)
+    y = (y / safe[..., None]).to(queries.q.dtype)
     return Read(y, None if map.signed else torch.where(some, safe.log() + level.flatten(1, 2), -torch.inf))

@@ -32,22 +32,30 @@ class Sums(NamedTuple):
 
 
 class Entering(NamedTuple):
-    """Tokens of a chunk on their way into the sums, in float32 or better.
+    """Tokens of a chunk on their way into the sums, in float32 or better: N pieces of P.
 
     `k` are features, `v` values with a 1 at their end, `weight` the log of what the features left out, -inf where there
     is no key. `here` is where time passes: not at padding.
     """
 
-    k: Float[Tensor, "B G T F"]
-    v: Float[Tensor, "B G T W"]
-    weight: Float[Tensor, "B G T"]
-    here: Bool[Tensor, "B 1 T"]
-    sides: Mapping[str, Float[Tensor, "B G T n"]]
+    k: Float[Tensor, "B G *T F"]
+    v: Float[Tensor, "B G *T W"]
+    weight: Float[Tensor, "B G *T"]
+    here: Bool[Tensor, "B 1 *T"]
+    sides: Mapping[str, Float[Tensor, "B G *T n"]]
 
-    def cut(self, lo: int, hi: int) -> "Entering":
-        at = slice(lo, hi)
-        sides = {name: side[:, :, at] for name, side in self.sides.items()}
-        return Entering(self.k[:, :, at], self.v[:, :, at], self.weight[:, :, at], self.here[:, :, at], sides)
+    def pieces(self, sizes: list[int], piece: int) -> list["Entering"]:
+        """Chunks of so many tokens, each in pieces."""
+        k, v, weight, here = (in_pieces(x, sizes, piece) for x in self[:4])
+        sides = {name: in_pieces(x, sizes, piece) for name, x in self.sides.items()}
+        of = [{name: side[n] for name, side in sides.items()} for n in range(len(sizes))]
+        return [Entering(*one) for one in zip(k, v, weight, here, of, strict=True)]
+
+
+def in_pieces(x: Float[Tensor, "B G T *n"] | Bool[Tensor, "B 1 T"], sizes: list[int], piece: int) -> list[Tensor]:
+    """Chunks of so many tokens as [B G N P *n]; split once: the gradient of a slice is as long as the row."""
+    chunks = x.split(sizes, 2) if len(sizes) > 1 else [x] * len(sizes)
+    return [one.unflatten(2, (-1, min(piece, n))) for one, n in zip(chunks, sizes, strict=True)]
 
 
 class Update(nn.Module, ABC):
@@ -62,14 +70,13 @@ class Update(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, sums: Sums, q: Float[Tensor, "B G R T F"] | None, new: Entering, levels: bool
-    ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, Sums]:
+        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"] | None, Sums]:
         """What each query reads of the sums before the chunk and of the tokens up to its own, and the sums after it.
 
-        A read times exp(level), level [B G T], is what the query reads, and its last column divides the others. A rule
-        whose sums are no weighted mean gives no level, and nothing is divided. Without `levels` every level is 0: for
-        maps whose sums are not only divided. Without q only the sums are wanted. Sums may be written in place where
-        nothing learns.
+        A read times exp(level) is what the query reads, and its last column divides the others. A rule whose sums are
+        no weighted mean gives no level, and nothing is divided. Without `levels` every level is 0: for maps whose sums
+        are not only divided. Without q only the sums are wanted. Sums may be written in place where nothing learns.
         """
 
 
@@ -78,50 +85,69 @@ class Fading(Update):
 
     @abstractmethod
     def logs(
-        self, k: Float[Tensor, "B G T F"], sides: Mapping[str, Float[Tensor, "B G T n"]]
-    ) -> tuple[Float[Tensor, "B G T"], Float[Tensor, "B G T"]]:
+        self, k: Float[Tensor, "B G N P F"], sides: Mapping[str, Float[Tensor, "B G N P n"]]
+    ) -> tuple[Float[Tensor, "B G N P"], Float[Tensor, "B G N P"]]:
         """log keep and log add of every token, neither above 0."""
 
     def forward(
-        self, sums: Sums, q: Float[Tensor, "B G R T F"] | None, new: Entering, levels: bool
-    ) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"], Sums]:
+        self, sums: Sums, q: Float[Tensor, "B G N R P F"] | None, new: Entering, levels: bool
+    ) -> tuple[Float[Tensor, "B G N R P W"] | None, Float[Tensor, "B G N P"], Sums]:
         keep, add = self.logs(new.k, new.sides)
-        faded = keep.masked_fill(~new.here, 0.0).cumsum(-1)
-        # key j weighs exp(entered_j + faded_i) for query i >= j, and the sums before exp(level + faded_i)
+        faded = keep.masked_fill(~new.here, 0.0).cumsum(-1)  # since the piece began
+        # for query i of its piece key j <= i weighs exp(entered_j + faded_i), and the sums before exp(start + faded_i)
         entered = add + new.weight - faded
-        highest = _highest(sums.level, entered) if levels else -faded
-        top = torch.where(highest == -torch.inf, 0.0, highest)
-        after = highest[..., -1] + faded[..., -1]
-        before = (sums.level[..., None] - top).exp()  # [B G T]; never above 1
-        if new.k.shape[2] == 1:
-            s = _stepped(sums.s, before, (entered - top).exp(), new)
-            read = None if q is None else times(q, s)
-            return read, faded + top, Sums(s, after)
+        constant = faded.detach()
+        highest = entered.detach().cummax(-1).values if levels else -constant
+        starts = _starts(sums.level, highest[..., -1], constant[..., -1])
+        start = torch.stack(starts[:-1], -1)[..., None]  # [B G N 1]
+        top = torch.maximum(start, highest)  # the largest weight up to each token
+        top = torch.where(top == -torch.inf, 0.0, top)
+        level, after = top + constant, starts[-1]
+        top = top + (constant - faded)  # levels are numbers through which nothing learns: whatever is taken off is back
+        before = (start - top).exp()  # never above 1
+        if new.k.shape[2:4] == (1, 1):
+            s = _stepped(sums.s, before[..., 0], (entered - top).exp()[..., 0], new)
+            return None if q is None else times(q, s.unflatten(1, (-1, 1))), level, Sums(s, after)
+        entering = (entered - top[..., -1:]).exp()
+        states = _states(sums.s, before[..., -1], new.k.mT @ (new.v * entering[..., None]))
         read = None
         if q is not None:
-            future = torch.ones(q.shape[3], q.shape[3], dtype=torch.bool, device=q.device).triu(1)
-            pairs = (entered[..., None, :] - top[..., :, None]).masked_fill(future, -torch.inf).exp()  # [B G T S]
-            inside = times(q, new.k.mT) * pairs[:, :, None]  # [B G R T S]
-            read = times(inside, new.v) + times(q * before[:, :, None, :, None], sums.s)
-        entering = (entered - top[..., -1:]).exp()
-        s = before[..., -1, None, None] * sums.s + (new.k * entering[..., None]).mT @ new.v  # [B G F W]
-        return read, faded + top, Sums(s, after)
+            future = torch.ones(q.shape[4], q.shape[4], dtype=torch.bool, device=q.device).triu(1)
+            pairs = (entered[..., None, :] - top[..., :, None]).masked_fill(future, -torch.inf).exp()  # [B G N P S]
+            inside = times(q, new.k.mT) * pairs[:, :, :, None]  # [B G N R P S]
+            past = times(q, torch.stack(states[:-1], 2)) * before[:, :, :, None, :, None]
+            read = past + times(inside, new.v)
+        return read, level, Sums(states[-1], after)
 
 
-@torch.no_grad()  # whatever is subtracted is added back
-def _highest(level: Float[Tensor, "B G"], entered: Float[Tensor, "B G T"]) -> Float[Tensor, "B G T"]:
-    """The largest weight up to each token."""
-    return torch.maximum(level[..., None], entered.cummax(-1).values)
+def _starts(
+    level: Float[Tensor, "B G"], highest: Float[Tensor, "B G N"], faded: Float[Tensor, "B G N"]
+) -> list[Float[Tensor, "B G"]]:
+    """The largest weight before each piece and after the last."""
+    starts = [level]
+    for new, end in zip(highest.unbind(-1), faded.unbind(-1), strict=True):
+        starts.append(torch.maximum(starts[-1], new) + end)
+    return starts
+
+
+def _states(
+    s: Float[Tensor, "B G F W"], keep: Float[Tensor, "B G N"], new: Float[Tensor, "B G N F W"]
+) -> list[Float[Tensor, "B G F W"]]:
+    """The sums before each piece and after the last."""
+    states = [s]
+    for kept, added in zip(keep[..., None, None].unbind(2), new.unbind(2), strict=True):
+        states.append(torch.addcmul(added, kept, states[-1]))
+    return states
 
 
 def _stepped(s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: Entering) -> Tensor:
     """The sums with one more key, in place where nothing learns."""
-    k, v = new.k.mT, new.v * weight[..., None]  # [B G F 1], [B G 1 W]
+    k, v = new.k[:, :, 0].mT, new.v[:, :, 0] * weight[..., None]  # [B G F 1], [B G 1 W]
     if torch.is_grad_enabled() and any(x.requires_grad for x in (s, before, k, v)):
         return s * before[..., None] + k * v
     return s.mul_(before[..., None]).addcmul_(k, v)
 
 
-def times(x: Float[Tensor, "B G R T N"], y: Float[Tensor, "B G N M"]) -> Float[Tensor, "B G R T M"]:
-    """x y, the R query heads of a key head side by side."""
-    return (x.flatten(2, 3) @ y).unflatten(2, x.shape[2:4])
+def times(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Float[Tensor, "B G N R P M"]:
+    """x y, the R query heads of a key head one under the other."""
+    return (x.flatten(3, 4) @ y).unflatten(3, x.shape[3:5])
