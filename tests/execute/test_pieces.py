@@ -100,6 +100,18 @@ def test_every_pattern(name: str, shape: str) -> None:
         equal(asked(pattern, queries, keys, padding))
 
 
+@pytest.mark.parametrize("padding", ((0, 1, 2), (11, 12), (5, 13, 20)), ids=str)
+@pytest.mark.usefixtures("tiles")
+def test_padding_that_all_rows_have(padding: tuple[int, ...]) -> None:
+    """Tiles alike have one mask only where none of them holds padding: a batch of one, and rows that are all alike."""
+    pos = torch.arange(21)
+    pos[torch.tensor(padding)] = -1
+    for pattern in (Causal() & Band(5), Causal() & Strided(3), Block(4, 1)):
+        request = asked(pattern, 21, 21, 1)
+        at = pos.expand(2, 1, -1)
+        equal(request.but(queries=request.queries._replace(pos=at), keys=request.keys._replace(pos=at)))
+
+
 @pytest.mark.parametrize("groups", (1, 2, 4))
 @pytest.mark.usefixtures("tiles")
 def test_heads_in_groups(groups: int) -> None:

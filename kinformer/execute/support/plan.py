@@ -108,10 +108,13 @@ class Stage(NamedTuple):
 
 
 class Plan:
-    """Stages whose reads merge into the read of the pattern, and the masks of their calls, made when they are read."""
+    """Stages whose reads merge into the read of the pattern, and the masks of their calls, made when they are read.
 
-    def __init__(self, stages: list[Stage], pairs: float):
-        self.stages, self.pairs = stages, pairs
+    `plain`: no row has padding and all are alike.
+    """
+
+    def __init__(self, stages: list[Stage], pairs: float, plain: bool):
+        self.stages, self.pairs, self.plain = stages, pairs, plain
         self._masks: dict = {}
         self._room = KEPT
 
@@ -137,7 +140,7 @@ class Plan:
         if call.where is None or call.causal:
             return None
         bound = bool(call.where.tensors())
-        key = _shared(stage, call) if len(stage.q.at) == 1 and not bound else None
+        key = _shared(stage, call) if self.plain and not bound else None
         alone = key is not None
         key = (key or (id(call), some.start, some.stop), stage.first, head) if not bound else None
         if key in self._masks:
@@ -209,14 +212,14 @@ def of_runs(pattern: Pattern, q: Run, k: Run, sizes: Sizes, device: torch.device
 
 
 def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes) -> Plan:
-    """The cheapest of some ways to read a pattern; `plain` where no row has padding and all are alike."""
+    """The cheapest of some ways to read a pattern; `plain` as in `Plan`."""
     ways = []
     for turns in {1, sizes.apart(pattern)}:
         stages: list[Stage] = []
         for first in range(turns):
             one = pattern.of_head(sizes.head + first) if turns > 1 else pattern
             stages += Maker(lines, plain, sizes, first, turns).cheapest(one)
-        ways.append(Plan(stages, sum(stage.pairs(sizes) for stage in stages)))
+        ways.append(Plan(stages, sum(stage.pairs(sizes) for stage in stages), plain))
     return min(ways, key=lambda plan: plan.pairs)
 
 
