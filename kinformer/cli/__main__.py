@@ -12,7 +12,7 @@ from kinformer.cli.list import list_parts
 from kinformer.cli.show import show
 from kinformer.cli.train import train
 
-SEVERAL = {"--law"}  # options that may come again
+SEVERAL = {"--law", "--then"}  # options that may come again
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
 app.command("show")(show)

@@ -22,6 +22,8 @@ def train(
     lr: Rate = None,
     seed: Seed = SEED,
     overwrite: Overwrite = False,
+    then: Annotated[list[str] | None, typer.Option(help="A further phase: steps=500, length=1024.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the phases of an earlier command.")] = False,
 ) -> None:
     """Train a member on a text, or one that reads pairs, like transformer, on pairs=FILE.tsv.
 
@@ -30,15 +32,25 @@ def train(
 
     It saves every ten seconds until valid is first measured, then at each measurement that finds it better than before,
     and at Ctrl-C. Measuring takes about a tenth of the training's time.
+
+    With --then it trains in phases: each begins with the best weights of the one before, with `window` and --length
+    twice as long and half the learning rate, unless its words say otherwise: steps, minutes, batch, length, lr and
+    keywords of the member. --resume leaves out phases that are done.
     """
     if (steps is None) == (minutes is None):
         raise UserError("give one of --steps N and --minutes M")
+    if resume and not then:
+        raise UserError("--resume goes on with phases, and no --then came; without phases a training begins anew")
     one = wanted(member, keywords or ())
 
     from kinformer.cli.afford import refuse_too_large
     from kinformer.cli.training import learn, prepare, readable, spare
 
     job = prepare(data, steps, minutes, batch, length, lr, seed)
+    if then:
+        from kinformer.cli.phases import in_phases
+
+        return in_phases(one, job, then, out, overwrite=overwrite, resume=resume)
     refuse_too_large(one, batch, length)
     model = one.build(seed)
     readable(one.text, model, job)

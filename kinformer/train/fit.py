@@ -51,7 +51,7 @@ def fit(
     if (minutes is None) == (steps is None):
         raise ValueError("give one of minutes= and steps=: how long to train")
     budget: Budget = Steps(steps) if steps is not None else Minutes(minutes or 0.0)
-    given = {"batch": batch, "length": length}
+    given: dict[str, Any] = {"batch": batch, "length": length}
     settings = Settings(lr=lr, seed=seed, **{name: n for name, n in given.items() if n is not None})
     return train(model, _data(data), budget, settings, folder=None if out is None else Path(out))
 

@@ -9,7 +9,8 @@ from kinformer.train.recipe import Recipe
 
 @dataclass(frozen=True)
 class Settings:
-    """`batch` windows or lanes of `length` tokens; `lr` is the highest learning rate, the member's own unless given.
+    """`batch` windows or lanes of `length` tokens; `lr` is the highest learning rate, the member's own unless given;
+    `plan` is a whole recipe instead of the member's.
 
     `clip` bounds the gradient's norm, apart for what a penalty alone trains; `measures` says how often the valid data
     is measured at most, a text on its first `valid_bytes` bytes: as many as a tenth of the training's time allows
@@ -24,6 +25,7 @@ class Settings:
     clip: float = 1.0
     measures: int = 6
     valid_bytes: int | None = None
+    plan: Recipe | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch", "length", "measures"):
@@ -37,7 +39,7 @@ class Settings:
             raise ValueError("seed must not be negative, and valid_bytes must be at least 2")
 
     def recipe(self, model: Any) -> Recipe:
-        """The recipe that the model's member brings, or the usual one; with this learning rate where one is given."""
+        """This plan, the recipe that the model's member brings, or the usual one; with this learning rate, if any."""
         record = getattr(model, "member", None)
-        found = getattr(record, "recipe", None) or Recipe()
+        found = self.plan or getattr(record, "recipe", None) or Recipe()
         return found if self.lr is None else Recipe(self.lr, found.warmup, found.schedule)

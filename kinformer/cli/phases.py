@@ -1,0 +1,146 @@
+"""`kinformer train MEMBER --then PHASE`: the phases of a staged training, refused before the first or run in turn."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kinformer.cli.afford import refuse_too_large
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.training import Job, learn, readable, spare
+from kinformer.cli.wanted import Wanted
+from kinformer.discover import parse_keywords
+from kinformer.keywords import split
+from kinformer.train.budget import Budget, Minutes, Steps
+from kinformer.train.checkpoint import load, write
+from kinformer.train.history import History
+from kinformer.train.peek import refuse_ahead
+from kinformer.train.stages import carry, doubled, finished, phase_recipe
+
+OPTIONS = {"steps": int, "minutes": float, "batch": int, "length": int, "lr": float}
+PLAN = "phases.json"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A member with the keywords of the phase, what it is trained by, and its folder."""
+
+    one: Wanted
+    job: Job
+    folder: Path
+
+    @property
+    def text(self) -> str:
+        """All that it depends on."""
+        return f"{self.one.text} on {self.job.data.name}, {self.job.budget}, {self.job.settings}"
+
+
+def in_phases(first: Wanted, job: Job, then: Sequence[str], out: Path, *, overwrite: bool, resume: bool) -> None:
+    """Train in phases: each but the last in a folder out/phase-N, from which the next takes its weights.
+
+    Those that an earlier command finished are not trained again where it is resumed.
+    """
+    phases = _planned(first, job, then, out)
+    _refuse(phases, overwrite or resume)
+    plan = [phase.text for phase in phases]
+    if resume:
+        _same(out, plan)
+    else:
+        for phase in phases:
+            (phase.folder / "history.json").unlink(missing_ok=True)  # else they would count as finished
+    before: Path | None = None
+    for n, phase in enumerate(phases):
+        if not finished(phase.folder, phase.job.budget):
+            title = f"{phase.one.text} (phase {n + 1} of {len(phases)})"
+            model = phase.one.build(job.settings.seed)
+            if before is not None:
+                with from_user(ValueError, OSError):
+                    carry(load(before, member=first.function), model)
+            fixed = phase.job.fixed([model])
+            phase.folder.mkdir(parents=True, exist_ok=True)
+            write(out / PLAN, f"{json.dumps(plan, indent=2)}\n".encode())
+            _tell(title, learn(title, model, fixed, phase.folder), fixed, phase.folder)
+        before = phase.folder
+    print(f"{len(phases)} phases are trained; the model of the last is in {out}")
+
+
+def _tell(title: str, history: History, job: Job, folder: Path) -> None:
+    best = history.best
+    print(f"{title}: {best.valid:.3f} {history.metric.name} on {job.measured} at step {best.step:,}; in {folder}")
+
+
+def _planned(first: Wanted, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
+    lr = job.settings.recipe(first.build(job.settings.seed)).lr
+    phases = [Phase(first, _at(job, lr, job.budget), out / "phase-1")]
+    for n, text in enumerate(then, 2):
+        phases.append(_following(phases[-1], text, out if n > len(then) else out / f"phase-{n}"))
+    return phases
+
+
+def _at(job: Job, lr: float, budget: Budget) -> Job:
+    with from_user(ValueError):
+        return replace(job, budget=budget, settings=replace(job.settings, lr=None, plan=phase_recipe(lr, budget)))
+
+
+def _following(phase: Phase, text: str, folder: Path) -> Phase:
+    """What comes after a phase, doubled and halved but where the text says otherwise."""
+    words = [word for word in split(text) if word]
+    given = {name.strip(): value for name, _, value in (word.partition("=") for word in words)}
+    if len(given) < len(words):
+        raise UserError(f"--then {text} gives a name twice; give it once")
+    told = {name: _number(name, given[name]) for name in OPTIONS if name in given}
+    settings, lr = phase.job.settings, phase.job.settings.plan.lr  # type: ignore[union-attr]  # _at gave one
+    if "steps" in told and "minutes" in told:
+        raise UserError(f"--then {text}: give one of steps= and minutes=")
+    with from_user(ValueError, TypeError):
+        budget: Budget = phase.job.budget
+        if "steps" in told:
+            budget = Steps(int(told["steps"]))
+        elif "minutes" in told:
+            budget = Minutes(told["minutes"])
+        length = int(told.get("length", 2 * settings.length))
+        settings = replace(settings, length=length, batch=int(told.get("batch", settings.batch)))
+        own = parse_keywords(phase.one.function, [word for word in words if word.partition("=")[0].strip() not in told])
+        keywords = doubled(phase.one.function, phase.one.keywords, length) | own
+    name = phase.one.text.removesuffix(")").rpartition("(")[0] or phase.one.text
+    spelled = ", ".join(f"{key}={value}" for key, value in keywords.items())
+    one = Wanted(f"{name}({spelled})" if spelled else name, phase.one.function, keywords)
+    return Phase(one, _at(replace(phase.job, settings=settings), told.get("lr", lr / 2), budget), folder)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return OPTIONS[name](text)
+    except ValueError:
+        raise UserError(f"--then {name}={text}: {name} is a number; write {name}=100") from None
+
+
+def _refuse(phases: Sequence[Phase], may: bool) -> None:
+    """UserError, with the phase, for what any of them would refuse when it is reached."""
+    before = None
+    for n, phase in enumerate(phases):
+        settings = phase.job.settings
+        refuse_too_large(phase.one, settings.batch, settings.length)
+        model = phase.one.build(settings.seed)
+        readable(phase.one.text, model, phase.job)
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                refuse_ahead(model, settings.length)
+            if before is not None:
+                carry(before, model)
+        except ValueError as error:
+            raise UserError(f"phase {n + 1}, {phase.one.text}: {error}") from error
+        spare(phase.folder, model, may)
+        before = model
+
+
+def _same(out: Path, plan: list[str]) -> None:
+    """UserError where the folder holds no phases, or others."""
+    try:
+        there = json.loads((out / PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise UserError(f"{out} holds no phases to go on with; leave out --resume") from None
+    for mine, other in zip([*plan, "no more"], [*there, "no more"], strict=False):
+        if mine != other:
+            raise UserError(f"{out} holds other phases: {other} there, and {mine} came; give the words of its training")

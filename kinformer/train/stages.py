@@ -1,0 +1,73 @@
+"""Stages: training in phases, each on rows and with windows twice as long as the one before, at half its rate."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kinformer.core.model import Model
+from kinformer.keywords import signature
+from kinformer.positions.learned import Learned
+from kinformer.train.budget import Budget, Steps
+from kinformer.train.recipe import Recipe
+
+WARMUP, LONGEST = 0.1, 10_000  # the part of a phase that is its warm-up, and the most steps of it
+
+
+def phase_recipe(lr: float, budget: Budget) -> Recipe:
+    """A phase's: a constant rate after a tenth of it as warm-up, of at most 10,000 steps.
+
+    Source: Beltagy et al., 2020, arXiv:2004.05150, appendix B.
+    """
+    most = LONGEST / budget.count if isinstance(budget, Steps) else 1.0
+    return Recipe(lr, min(WARMUP, most), "constant")
+
+
+def doubled(member: Callable[..., Any], keywords: Mapping[str, Any], length: int) -> dict[str, Any]:
+    """A member's keywords in the next phase, on rows of such a length: `window` twice as wide, if it has numbers, and a
+    table of learned positions (`length`) that holds the rows. Other windows, such as a `top`, stay.
+    """
+    every = {name: parameter.default for name, parameter in signature(member).parameters.items()} | dict(keywords)
+    window, table, more = every.get("window"), every.get("length"), dict[str, Any]()
+    if isinstance(window, int):
+        more["window"] = 2 * window
+    elif isinstance(window, tuple):
+        more["window"] = tuple(2 * one for one in window)
+    if isinstance(table, int) and table < length:
+        more["length"] = length
+    return {**keywords, **more}
+
+
+def carry(old: Model, new: Model) -> None:
+    """Give a new model the weights of a trained one of other windows or a longer table of learned positions.
+
+    The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
+    neighbours but where a copy ends. The optimiser starts anew.
+
+    Errors: ValueError, in one line, where any other weight is missing or of another shape; nothing is changed then.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 5.
+    """
+    have, want = old.state_dict(), new.state_dict()
+    for table in (f"{name}.table.weight" for name, part in new.named_modules() if isinstance(part, Learned)):
+        if table in have:
+            trained = min(old.trained_length or len(have[table]), len(have[table]))
+            have[table] = have[table][torch.arange(len(want[table]), device=have[table].device) % trained]
+    for name in sorted({*have, *want}):
+        shapes = [str(list(one[name].shape)) if name in one else "missing" for one in (have, want)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"the weights {name} are {shapes[0]} in the phase before and {shapes[1]} here; phases may change "
+                "windows and the length of learned positions, and no other weights"
+            )
+    new.load_state_dict(have)
+
+
+def finished(folder: Path, budget: Budget) -> bool:
+    """Did a training spend this budget and leave its model in the folder?"""
+    try:
+        done = json.loads((folder / "history.json").read_text(encoding="utf-8"))
+        return budget.spent(done["step"], done["seconds"]) >= 1
+    except (OSError, ValueError, KeyError):
+        return False

@@ -1,0 +1,121 @@
+"""Staged training: what a phase takes from the one before, at which rate it learns, and where it goes on again."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from kinformer.cli.__main__ import run
+from kinformer.members.gpt import gpt
+from kinformer.members.longformer_lm import longformer_lm
+from kinformer.train.budget import Minutes, Steps
+from kinformer.train.checkpoint import load
+from kinformer.train.loop import train
+from kinformer.train.recipe import Recipe
+from kinformer.train.settings import Settings
+from kinformer.train.stages import carry, doubled, phase_recipe
+from tests.train.tiny import text
+
+SMALL = {"d": 16, "depth": 1, "heads": 2}
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    (folder / "text").write_bytes(b"the cat sat on the mat. " * 200)
+    words = ["train", "gpt", "d=16", "depth=1", "heads=2", "length=8", "--data", f"text={folder}/text"]
+    return [*words, "--out", f"{folder}/run", "--steps", "40", "--batch", "2", "--length", "8", "--lr", "0.01", *more]
+
+
+def test_a_phase_has_its_window_and_table_doubled_and_a_constant_rate_after_a_warm_up() -> None:
+    assert doubled(longformer_lm, {"d": 8, "window": 32, "top": 512}, 64) == {"d": 8, "window": 64, "top": 512}
+    assert doubled(longformer_lm, {"window": (2, 3), "top": None}, 64)["window"] == (4, 6)
+    assert doubled(gpt, {"length": 8}, 16) == {"length": 16} and doubled(gpt, {"length": 64}, 16) == {"length": 64}
+    assert phase_recipe(1e-3, Steps(50)) == phase_recipe(1e-3, Minutes(3)) == Recipe(1e-3, 0.1, "constant")
+    assert phase_recipe(1e-3, Steps(400_000)).warmup == 10_000 / 400_000
+
+
+def test_a_longer_table_is_the_trained_rows_over_and_over_and_all_else_is_as_it_was() -> None:
+    short, long = gpt(**SMALL, length=8), gpt(**SMALL, length=20)
+    short.trained_length = 6
+    carry(short, long)
+    old, new = (model.state_dict()["position.table.weight"] for model in (short, long))
+    assert torch.equal(new[:6], old[:6]) and torch.equal(new[6:12], old[:6]) and torch.equal(new[18:], old[:2])
+    rows = torch.randint(0, 256, (2, 6))
+    assert torch.equal(short.eval().logits(rows).y, long.eval().logits(rows).y)
+
+
+def test_other_weights_are_refused_in_a_line_and_nothing_is_changed() -> None:
+    wide = gpt(d=32, depth=1, heads=2)
+    before = {name: tensor.clone() for name, tensor in wide.state_dict().items()}
+    for other in (gpt(**SMALL), gpt(d=32, depth=2, heads=2)):
+        with pytest.raises(ValueError, match="phases may change windows and the length of learned positions") as error:
+            carry(other, wide)
+        assert "\n" not in str(error.value)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in wide.state_dict().items())
+
+
+def test_the_loss_goes_on_from_where_it_was() -> None:
+    """By windows alone it would be that of knowing nothing: 8 bits."""
+    one = longformer_lm(**SMALL, window=2, top=None)
+    trained = train(one, text(), Steps(150), Settings(batch=4, length=16, lr=1e-2))
+    two = longformer_lm(**SMALL, window=4, top=None)
+    carry(one, two)
+    first = train(two, text(), Steps(1), Settings(batch=4, length=32, plan=phase_recipe(5e-3, Steps(10)))).points[0]
+    anew = train(longformer_lm(**SMALL, window=4, top=None), text(), Steps(1), Settings(batch=4, length=32)).points[0]
+    assert trained.best.valid < 0.3 and first.train < 0.6 and anew.train > 7
+
+
+def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    then = ("--then", "steps=10", "--then", "steps=6,length=20,lr=0.001")
+    out = tmp_path / "run"
+    assert run(command(tmp_path, *then)) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4 and "length=16) (phase 2 of 3): " in said[1] and "length=20) (phase 3 of 3): " in said[2]
+    models = [load(folder) for folder in (out / "phase-1", out / "phase-2", out)]
+    assert [model.member.keywords["length"] for model in models] == [8, 16, 20]
+    assert [model.trained_length for model in models] == [8, 16, 20]
+    found = (json.loads((folder / "history.json").read_text()) for folder in (out / "phase-1", out / "phase-2"))
+    before, after = (history["points"][-1]["valid"] for history in found)
+    assert before < 5 and after < before + 0.5
+    rates = [
+        line.partition("Recipe(lr=")[2].partition(",")[0] for line in (out / "phases.json").read_text().split("\n")
+    ]
+    assert [rate for rate in rates if rate] == ["0.01", "0.005", "0.001"]
+
+    (out / "history.json").unlink()  # as if it had been stopped in its last phase
+    begun = (out / "phase-2" / "model.safetensors").stat().st_mtime_ns
+    assert run(command(tmp_path, *then, "--resume")) == 0
+    assert capsys.readouterr().out.count("(phase ") == 1
+    assert (out / "phase-2" / "model.safetensors").stat().st_mtime_ns == begun
+    again = load(out).state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in models[2].state_dict().items())
+    assert run(command(tmp_path, *then, "--resume")) == 0 and "(phase " not in capsys.readouterr().out
+    for more, wrong in (
+        (then, "phase-1 holds a model of 'gpt' that was trained before, which would be overwritten"),
+        ((*then, "--resume", "--then", "steps=1"), "holds other phases: no more there, and gpt("),
+    ):
+        assert run(command(tmp_path, *more)) == 2 and wrong in capsys.readouterr().err
+    assert run(command(tmp_path, *then, "--overwrite")) == 0 and capsys.readouterr().out.count("(phase ") == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--then", "d=32"], "phase 2, gpt(d=32, depth=1, heads=2, length=16): the weights body."),
+        (["--then", "steps=x"], "--then steps=x: steps is a number; write steps=100"),
+        (["--then", "steps=1,minutes=1"], "--then steps=1,minutes=1: give one of steps= and minutes="),
+        (["--then", "steps=1,steps=2"], "gives a name twice"),
+        (["--then", "lr=-1"], "lr must be above 0, and -1.0 came"),
+        (["--then", "windw=3"], "the member 'gpt' has no keyword 'windw'"),
+        (["--resume"], "--resume goes on with phases, and no --then came"),
+        (["--then", "steps=2", "--resume"], "run holds no phases to go on with; leave out --resume"),
+    ],
+)
+def test_what_a_phase_cannot_be_is_said_in_a_line_before_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert run(command(tmp_path, *more)) == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1 and not (tmp_path / "run").exists()
