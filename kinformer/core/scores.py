@@ -1,4 +1,4 @@
-"""scores, mask and allowed: the logits of attention before the mask, and the mask.
+"""scores, mask, softmax and weighted: what attention is made of.
 
 The one place where score, bias and pattern meet on the reference path.
 """
@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
 from kinformer.scores.product import Product
@@ -41,3 +42,33 @@ def allowed(request: Request) -> Bool[Tensor, "B H T S"]:
     shape = (batch, heads, length, request.keys.k.shape[2])
     found = mask(request)
     return torch.ones(shape, dtype=torch.bool, device=request.keys.k.device) if found is None else found.expand(shape)
+
+
+def weighted(attention: Float[Tensor, "B H T S"], request: Request) -> Float[Tensor, "B H T V"]:
+    """The values, and what the bias adds to each pair's value, times the attention."""
+    v = request.keys.v
+    number_of_groups(attention.shape[1], v.shape[1], "value heads")
+    by_group = attention.unflatten(1, (v.shape[1], -1)).flatten(2, 3)  # [B U R*T S]
+    y = (by_group @ v).view(*attention.shape[:3], v.shape[3])
+    added = None if request.bias is None else request.bias.values(request.queries.pos, request.keys.pos)
+    if added is None:
+        return y
+    table, row = added  # [N V], [B #H T S]
+    by_row = attention.new_zeros(*attention.shape[:3], table.shape[0]).scatter_add(
+        -1, row.expand_as(attention), attention
+    )
+    return y + by_row @ table.to(by_row.dtype)
+
+
+def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"], Float[Tensor, "B H T"]]:
+    """Softmax over keys, and its log-sum-exp in float32 or better.
+
+    A row of -inf gives zeros and -inf, with zero gradients instead of NaN.
+    """
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    some = (wide > -torch.inf).any(-1)
+    safe = torch.where(some[..., None], wide, 0.0)
+    # softmax apart from lse: fused, and where nobody uses the lse its backward costs nothing
+    attention = torch.where(some[..., None], safe.softmax(-1), 0.0).to(logits.dtype)
+    lse = safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1)
+    return attention, torch.where(some, lse, -torch.inf)

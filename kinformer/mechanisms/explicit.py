@@ -16,8 +16,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.score import Score
-from kinformer.core.scores import mask, scores
-from kinformer.execute.reference import softmax, weighted
+from kinformer.core.scores import mask, scores, softmax, weighted
 from kinformer.scores.product import Product
 
 

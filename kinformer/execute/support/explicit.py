@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
+from torch.nn import functional as F
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.memo import fresh
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
-from kinformer.execute import reference
+from kinformer.core.scores import mask, scores, softmax, weighted
 from kinformer.execute.support.lines import Line
 from kinformer.execute.support.plan import Plan, Stage, Table, Tiles
 from kinformer.patterns.full import Full
@@ -84,7 +85,9 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:
             full=False,
             memo=fresh(),
         )
-        reads.append(reference.read(piece))
+        logits, where = scores(piece), mask(piece)
+        attention, level = softmax(logits if where is None else logits.masked_fill(~where, -torch.inf))
+        reads.append(Read(weighted(F.dropout(attention, request.dropout), piece), level))
     batch, heads, length = queries.q.shape[:3]
     shape = torch.Size((batch, heads, stage.q.size, reads[0].y.shape[3]))
     y = Added.apply(shape, of_q, *(one.y for one in reads))
