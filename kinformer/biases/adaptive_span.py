@@ -5,11 +5,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.biases.masked import Masking, Nearest
-from kinformer.core.bias import of_heads
+from kinformer.biases.support.of_distances import of_distances
+from kinformer.core.bias import Distances, of_heads
 from kinformer.core.checks import at_least, within
 from kinformer.core.heads import Side, Sizes
 from kinformer.core.loss import Penalty
@@ -89,6 +90,9 @@ class AdaptiveSpan(Ramp):
 
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.longest * precise(self.span)[None, :, None]
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        return of_distances(self, request, far)
 
     def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
         return {"span": self.longest * precise(self.span).mean()}

@@ -1,9 +1,11 @@
 """ALiBi: a fixed penalty per position of distance, steeper in some heads than in others."""
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.bias import Bias, ScoreFn, at, of_heads
+from kinformer.biases.support.of_distances import of_distances
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least
 from kinformer.core.request import Request
 
@@ -36,6 +38,9 @@ class ALiBi(Bias):
             return s - (slope[h] * distance).to(s.dtype)
 
         return score
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        return of_distances(self, request, far)
 
 
 def slopes(heads: int) -> tuple[float, ...]:

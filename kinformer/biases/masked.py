@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.bias import Bias, ScoreFn, at, of_heads
+from kinformer.biases.support.of_distances import of_distances
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import a_flag, at_least, one_of, whole_numbers
 from kinformer.core.request import Request
 
@@ -80,6 +82,9 @@ class Masked(Masking):
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
         return self.m(x)
 
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        return of_distances(self, request, far)
+
 
 class Step(Masking):
     """m(x) = 1 where x is at most the head's window, else 0: hard windows of several sizes, multi-scale attention.
@@ -102,6 +107,9 @@ class Step(Masking):
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
         of_heads(f"Step of {len(self.windows)} windows", len(self.windows), piece)
         return (x <= torch.tensor(self.windows, device=x.device)[h]).to(x.dtype)
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        return of_distances(self, request, far)
 
 
 class _Decay(torch.nn.Module):

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, entry
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry
 from kinformer.core.checks import at_least
 from kinformer.core.request import Request
 
@@ -44,6 +44,11 @@ class Relative(Bias):
         if self.added is None:
             return None
         return self.added, self._row(k_pos[..., None, :] - q_pos[..., :, None])
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        q, row = request.queries.q, self._row(-far)
+        added = None if self.added is None else self.added[row]
+        return Distances(q, self.keys[row][None], q * request.scale, added)
 
     def _row(self, ahead: Tensor) -> Tensor:
         return ahead.clamp(-self.clip, self.clip) + self.clip

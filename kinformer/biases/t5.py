@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, of_heads
+from kinformer.biases.support.of_distances import of_distances
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least
 from kinformer.core.request import Request
 
@@ -56,6 +57,9 @@ class T5(Bias):
             return s + self.table[self.bucket(at(q_pos, b, h, i) - at(k_pos, b, h, j)), h]
 
         return score
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        return of_distances(self, request, far)
 
 
 EXAMPLES = (lambda: T5(2, 8, 12), lambda: T5(2, 10, 9, ahead=True))

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.bias import Bias, ScoreFn, at, entry, of_heads
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry, of_heads
 from kinformer.core.checks import at_least
 from kinformer.core.heads import number_of_groups
 from kinformer.core.request import Request
@@ -86,6 +86,13 @@ class TransformerXL(Bias):
             return s + content[b, h, j] + entry(of_distances, b, h, i, distance.clamp(least, most) - least)
 
         return score
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        of_heads(f"a TransformerXL of {self.heads} heads", self.heads, request)
+        q = request.queries.q
+        n = far if self.clamp is None else far.clamp(-self.clamp, self.clamp)
+        table = self.position(sinusoids(n, self.d, q.dtype)).unflatten(-1, (self.heads, -1)).transpose(0, 1)  # [H N K]
+        return Distances(q + self.u[:, None], table, (q + self.v[:, None]) * request.scale)
 
     def _of_positions(
         self, asks: Float[Tensor, "B H T K"], q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]

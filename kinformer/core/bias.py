@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -16,12 +17,25 @@ from kinformer.core.request import Request
 ScoreFn = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
+class Distances(NamedTuple):
+    """What a bias makes of distances n = i - j: scores scale * q_i.k_j + asks_i.table_n, or + table_n without `asks`.
+
+    `q` are read in place of the request's own; `values` are added to the values of keys at each distance.
+    """
+
+    q: Float[Tensor, "B H T K"]
+    table: Float[Tensor, "#H N *R"]
+    asks: Float[Tensor, "B H T R"] | None = None
+    values: Float[Tensor, "N V"] | None = None
+
+
 class Bias(nn.Module, ABC):
     """A change of attention scores that knows positions, and queries, keys, sides and labels where it wants them.
 
     Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
     input (a dynamic span) writes `sides` or `key_sides`; one that must see the whole row before it is cut into pieces
-    (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`.
+    (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for nothing
+    but distances is read faster where it writes `by_distance`.
     """
 
     wants: tuple[Want, ...] = ()
@@ -33,6 +47,15 @@ class Bias(nn.Module, ABC):
         Pure; called for each piece that an executor reads, at a cost linear in the piece. What it shuts out with -inf
         stays out.
         """
+
+    def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances | None:
+        """The same as `bind` and `values` for a whole read, at each of some distances; None where there is more to it.
+
+        Executors that read runs of positions ask for it: no distance is looked up, and what needs no gradient is a
+        mask as any other. `biases/support/of_distances.py` makes it for a bias that adds a function of head and
+        distance.
+        """
+        return None
 
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
         """Numbers per query that need the whole read; called once, before anything is cut; found among the sides."""
@@ -93,9 +116,7 @@ class Plus(Bias):
         found = [bias.values(q_pos, k_pos) for bias in self.biases]  # an assignment inside would not compile
         tables = [table for table in found if table is not None]
         if len(tables) > 1:
-            raise ValueError(
-                f"{len(tables)} biases of a Plus add to the values; keep one, or write a bias that joins their tables"
-            )
+            raise ValueError(f"{len(tables)} biases of a Plus add to the values; keep one, or join their tables in one")
         return tables[0] if tables else None
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:

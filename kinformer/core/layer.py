@@ -137,8 +137,7 @@ class Context:
         """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""
         from kinformer.patterns.shifted import Shifted
 
-        limits = (None if one is None else Shifted(one, n) for one in (self.only, self.also))
-        only, also = limits
+        only, also = (None if one is None else Shifted(one, n) for one in (self.only, self.also))
         return self.but(pos=self.pos + n * (self.pos >= 0), only=only, also=also)
 
     def under(self, place: str | int) -> "Context":

@@ -38,8 +38,7 @@ def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"
 
 def allowed(request: Request) -> Bool[Tensor, "B H T S"]:
     """The same as a mask of full shape."""
-    batch, heads, length, _ = request.queries.q.shape
-    shape = (batch, heads, length, request.keys.k.shape[2])
+    shape = (*request.queries.q.shape[:3], request.keys.k.shape[2])
     found = mask(request)
     return torch.ones(shape, dtype=torch.bool, device=request.keys.k.device) if found is None else found.expand(shape)
 

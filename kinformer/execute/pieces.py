@@ -5,15 +5,16 @@ Tiles are read by PyTorch's fused kernel for the CPU where it can, else by the r
 
 import torch
 
+from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
-from kinformer.execute.support import explicit, flash
+from kinformer.execute.support import banded, explicit, flash
 from kinformer.execute.support.lines import Lines, Run, runs
 from kinformer.execute.support.plan import Plan, Sizes, made, of_runs
 from kinformer.scores.product import Product
 
-FLASH, EXPLICIT = 1e-11, 6e-11  # seconds per pair and number of a head's width
+FLASH, BAND, EXPLICIT = 1e-11, 3e-11, 6e-11  # seconds per pair and number of a head's width
 
 
 def cost(request: Request) -> float | Refusal:
@@ -21,7 +22,8 @@ def cost(request: Request) -> float | Refusal:
     found = _plan(request)
     if isinstance(found, Refusal):
         return found
-    rate = FLASH if flash.serves(request) else EXPLICIT
+    told = request.bias is not None and type(request.bias).by_distance is not Bias.by_distance
+    rate = EXPLICIT if not flash.serves(request) else FLASH if request.bias is None else BAND if told else EXPLICIT
     return found.pairs * rate * (request.queries.q.shape[3] + request.keys.v.shape[3])
 
 
@@ -30,10 +32,12 @@ def read(request: Request) -> Read:
     found, queries, keys = _plan(request), request.queries, request.keys
     if isinstance(found, Refusal):
         raise ValueError(found.reason)
-    if not flash.serves(request):
+    told = banded.asked(request, found) if flash.serves(request) else None
+    if told is None and (request.bias is not None or not flash.serves(request)):
         return explicit.read(request, found)
-    rows = torch.arange(len(queries.q), device=queries.q.device) if request.rows is None else request.rows
-    return Read(*flash.Flash.apply(queries.q, keys.k, keys.v, rows, found, request.scale, queries.head))
+    q, band = (queries.q, (None, None, None, 0)) if told is None else told
+    rows = torch.arange(len(q), device=q.device) if request.rows is None else request.rows
+    return Read(*flash.Flash.apply(q, keys.k, keys.v, *band, rows, found, request.scale, queries.head))
 
 
 def work(pattern: Pattern, length: int, heads: int = 4, width: int = 64) -> float:
@@ -58,7 +62,7 @@ def _plan(request: Request) -> Plan | Refusal:
     batch, heads, _, width = request.queries.q.shape
     pattern, device = request.pattern, request.queries.q.device
     # a bias knows all the heads of its layer
-    groups = request.keys.k.shape[1] if flash.serves(request) else None
+    groups = request.keys.k.shape[1] if flash.serves(request) and request.bias is None else None
     sizes = Sizes(batch, heads, groups, request.queries.head, max(width, 1))
     if isinstance(lines, tuple) and not isinstance(lines, Lines) and not pattern.tensors():
         return of_runs(pattern, *lines, sizes, device)

@@ -1,4 +1,8 @@
-"""flash: the calls of a plan by PyTorch's fused kernel for the CPU, forward and backward, without copies of keys."""
+"""flash: the calls of a plan by PyTorch's fused kernel for the CPU, forward and backward, without copies of keys.
+
+A bias by distances goes into the kernel's mask. The kernel gives a mask no gradient: for one that learns, the backward
+is the same in plain operations, and for one that adds to values the forward too.
+"""
 
 from collections.abc import Iterator
 
@@ -9,6 +13,8 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from kinformer.core.heads import number_of_groups
 from kinformer.core.request import Request
+from kinformer.execute.support import plain
+from kinformer.execute.support.banded import Banded, by_head, spread
 from kinformer.execute.support.lines import Line
 from kinformer.execute.support.plan import Call, Plan, Stage, Table, Tiles
 
@@ -19,11 +25,11 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
 def serves(request: Request) -> bool:
-    """Can the kernel read a request? Nothing learned beside q, k and v, no dropout, and widths alike."""
+    """Can the kernel read a request, but for its bias? No dropout, and widths alike."""
     q, k, v = request.queries.q, request.keys.k, request.keys.v
-    plain = request.bias is None and not request.dropout and q.device.type == "cpu" and q.dtype in DTYPES
+    served = not request.dropout and q.device.type == "cpu" and q.dtype in DTYPES
     same = q.dtype == k.dtype == v.dtype and q.shape[3] == v.shape[3] > 0 and k.shape[1] == v.shape[1]
-    return plain and same and q.shape[1] % k.shape[1] == 0
+    return served and same and q.shape[1] % k.shape[1] == 0
 
 
 class Flash(torch.autograd.Function):
@@ -38,6 +44,10 @@ class Flash(torch.autograd.Function):
         q: Float[Tensor, "B H T D"],
         k: Float[Tensor, "B G S D"],
         v: Float[Tensor, "B G S D"],
+        table: Float[Tensor, "#H N *R"] | None,
+        asks: Float[Tensor, "B H T R"] | None,
+        values: Float[Tensor, "N V"] | None,
+        most: int,
         rows: Int[Tensor, " B"],
         plan: Plan,
         scale: float,
@@ -46,12 +56,13 @@ class Flash(torch.autograd.Function):
         q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
         wide = torch.promote_types(q.dtype, torch.float32)
         ctx.set_materialize_grads(False)
-        ctx.more = plan, scale, head  # type: ignore[attr-defined]
-        if (call := plan.only) is not None:
-            mask, empty = _bias(plan, plan.stages[0], call, rows, slice(0, len(q)), head, q)
+        ctx.more = plan, scale, head, most  # type: ignore[attr-defined]
+        band = None if table is None else Banded(table, asks, values, most)
+        if band is None and (call := plan.only) is not None:
+            mask, empty = _bias(plan, plan.stages[0], call, rows, slice(0, len(q)), head, q, None)
             y, lse = forward(q, k, v, 0.0, call.causal, attn_mask=mask, scale=scale)
             lse = lse if empty is None else lse.masked_fill(empty, -torch.inf)
-            ctx.save_for_backward(q, k, v, y, lse, rows)
+            ctx.save_for_backward(q, k, v, table, asks, values, y, lse, rows)  # type: ignore[arg-type]
             return y, lse
         # one stage writes each query once; more are merged, in float32 or better
         y = torch.zeros_like(q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide)
@@ -64,9 +75,12 @@ class Flash(torch.autograd.Function):
             if stage.q.source is not None:
                 of_y, of_lse = _taken(of_y, stage.q), _taken(of_lse[..., None], stage.q)[..., 0]
             for some, tiles in _runs(stage, len(q)):
-                mask, empty = _bias(plan, stage, tiles, rows, some, head, q)
-                of_q, of_k, of_v = _cut(q_, tiles.q, some), _cut(k_, tiles.k, some), _cut(v_, tiles.k, some)
-                new, level = forward(of_q, of_k, of_v, 0.0, tiles.causal, attn_mask=mask, scale=scale)
+                mask, empty = _bias(plan, stage, tiles, rows, some, head, q, band)
+                ends_of = _cut(q_, tiles.q, some), _cut(k_, tiles.k, some), _cut(v_, tiles.k, some)
+                if mask is None or band is None or band.values is None:
+                    new, level = forward(*ends_of, 0.0, tiles.causal, attn_mask=mask, scale=scale)
+                else:
+                    new, level = plain.forward(*ends_of, mask, scale, band.values[band.at(stage, tiles)])
                 if empty is not None:
                     level = level.masked_fill(empty, -torch.inf)
                 if stage.first in begun:
@@ -79,23 +93,27 @@ class Flash(torch.autograd.Function):
                 _put(ends.heads(lse), of_lse, stage.q)
             begun.add(stage.first)
         y = y.to(q.dtype)
-        ctx.save_for_backward(q, k, v, y, lse, rows)
+        ctx.save_for_backward(q, k, v, table, asks, values, y, lse, rows)  # type: ignore[arg-type]
         return y, lse
 
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
-        q, k, v, y, lse, rows = ctx.saved_tensors  # type: ignore[attr-defined]
-        plan, scale, head = ctx.more  # type: ignore[attr-defined]
+        q, k, v, table, asks, values, y, lse, rows = ctx.saved_tensors  # type: ignore[attr-defined]
+        plan, scale, head, most = ctx.more  # type: ignore[attr-defined]
+        band = None if table is None else Banded(table, asks, values, most)
+        # without a gradient it is a mask as any other, unless it adds to the values too
+        learns = values is not None or any(ctx.needs_input_grad[3:5])  # type: ignore[attr-defined]
         gy, y = _with_lse(torch.zeros_like(y) if gy is None else gy, gl, y)
         # a query without a key has a mask of -inf alone, whatever its lse
         lse = torch.where(lse == -torch.inf, 0.0, lse)
-        if (call := plan.only) is not None:
-            mask, _ = _bias(plan, plan.stages[0], call, rows, slice(0, len(q)), head, q)
+        if band is None and (call := plan.only) is not None:
+            mask, _ = _bias(plan, plan.stages[0], call, rows, slice(0, len(q)), head, q, None)
             found = backward(gy, q, k, v, y, lse, 0.0, call.causal, attn_mask=mask, scale=scale)
-            return *found, None, None, None, None
+            return *found, *[None] * 8
         wide = torch.promote_types(q.dtype, torch.float32)
         grads = [torch.zeros_like(x, dtype=wide) for x in (q, k, v)]
+        into_band = Banded(*(_zeros(x, wide) for x in band[:3]), most) if band is not None and learns else None  # type: ignore
         for stage in plan.stages:
             ends = _Ends(stage, q, k)
             q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
@@ -105,12 +123,17 @@ class Flash(torch.autograd.Function):
             into = [ends.of_keys(x) for x in grads[1:]]
             dk_, dv_ = into if stage.k.source is None else [x.new_zeros(k_.shape) for x in into]
             for some, tiles in _runs(stage, len(q)):
-                mask, _ = _bias(plan, stage, tiles, rows, some, head, q)
-                of_q, of_k, of_v = _cut(q_, tiles.q, some), _cut(k_, tiles.k, some), _cut(v_, tiles.k, some)
+                mask, _ = _bias(plan, stage, tiles, rows, some, head, q, band)
+                ends_of = _cut(q_, tiles.q, some), _cut(k_, tiles.k, some), _cut(v_, tiles.k, some)
                 given, whole, level = (_cut(x, tiles.q, some) for x in (gy_, y_, lse_))
-                found = backward(
-                    given, of_q, of_k, of_v, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
-                )
+                if mask is None or band is None or into_band is None:
+                    found = backward(
+                        given, *ends_of, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
+                    )
+                else:
+                    added = None if band.values is None else band.values[band.at(stage, tiles)]
+                    *found, ds, p = plain.backward(given, *ends_of, whole, level, mask, scale, added)
+                    _learn(band, into_band, stage, tiles, some, ds, p, given)
                 _add(dq_, tiles.q, some, found[0])
                 _add(dk_, tiles.k, some, found[1])
                 _add(dv_, tiles.k, some, found[2])
@@ -119,7 +142,13 @@ class Flash(torch.autograd.Function):
             if stage.k.source is not None:
                 for to, found in zip(into, (dk_, dv_), strict=True):
                     to.scatter_add_(2, _index(stage.k, to), found)
-        return *(grad.to(x.dtype) for grad, x in zip(grads, (q, k, v), strict=True)), None, None, None, None
+        grads = [*grads, *(into_band or (None,) * 3)[:3]]
+        both = zip(grads, (q, k, v, table, asks, values), strict=True)
+        return *(None if grad is None else grad.to(x.dtype) for grad, x in both), *[None] * 5
+
+
+def _zeros(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if x is None else torch.zeros_like(x, dtype=dtype)
 
 
 def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,16 +173,37 @@ def _merged(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor,
 
 
 def _bias(
-    plan: Plan, stage: Stage, tiles: Call, rows: Tensor, some: slice, head: int, q: Tensor
+    plan: Plan, stage: Stage, tiles: Call, rows: Tensor, some: slice, head: int, q: Tensor, band: Banded | None
 ) -> tuple[Tensor | None, Tensor | None]:
     """The mask of a call as numbers to add, and which queries have no key in it."""
     allowed = plan.mask(stage, tiles, rows[some], some, head, q.shape[1])
-    if allowed is None:
-        return None, None
-    allowed = allowed[0] if tiles.by_row else allowed[:, 0]  # [#b #h q k] or [#n #h q k]
-    empty = ~allowed.any(-1)
-    bias = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill_(~allowed, -torch.inf)
-    return bias, empty if bool(empty.any()) else None
+    asks = None if band is None or band.asks is None else _cut(band.asks, tiles.q, some)
+    bias = None if band is None else band.added(stage, tiles, some, asks)
+    empty = None
+    if allowed is not None:
+        allowed = allowed[0] if tiles.by_row else allowed[:, 0]  # [#b #h q k] or [#n #h q k]
+        empty = ~allowed.any(-1)
+        shut = torch.zeros(allowed.shape, dtype=q.dtype, device=q.device).masked_fill_(~allowed, -torch.inf)
+        bias = shut if bias is None else bias + shut if asks is None else bias.add_(shut)
+    if bias is not None and band is not None and asks is None and bool((band.table == -torch.inf).any()):
+        empty = (bias == -torch.inf).all(-1)
+    return bias, empty if empty is not None and bool(empty.any()) else None
+
+
+def _learn(
+    band: Banded, into: Banded, stage: Stage, call: Call, some: slice, ds: Tensor, p: Tensor, gy: Tensor
+) -> None:
+    """Adds the gradients of a call to those of the table, of what asks it, and of the values."""
+    at = band.at(stage, call)
+    if band.asks is None or into.asks is None:
+        band.learn(into.table, stage, call, some, ds)
+    else:
+        of_distances, asks = spread(ds), by_head(_cut(band.asks, call.q, some)).to(ds.dtype)
+        given = of_distances @ band.table[:, at].to(ds.dtype)
+        _add(into.asks, call.q, some, given.unflatten(1, (len(ds), -1)).transpose(0, 1))
+        into.table[:, at] += (of_distances.mT @ asks).sum_to_size(into.table[:, at].shape)
+    if into.values is not None:
+        into.values[at] += spread(p).flatten(0, 1).mT @ by_head(gy.to(p.dtype)).flatten(0, 1)
 
 
 def _runs(stage: Stage, batch: int) -> Iterator[tuple[slice, Call]]:

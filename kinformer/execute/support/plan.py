@@ -241,7 +241,7 @@ class Maker(NamedTuple):
         q, k = self.lines
         found = parts(pattern, max(q.size, k.size))
         ways = [
-            [Stage(self.first, self.turns, q, k, (self.whole(pattern),))],
+            [Stage(self.first, self.turns, q, k, self.whole(pattern))],
             [stage for part in found for stage in self.best(part.where, part.layout)],
         ]
         if len(found) > 1:
@@ -264,12 +264,16 @@ class Maker(NamedTuple):
         """Numbers of one key, over the heads that are read."""
         return self.sizes.width * len(range(self.first, self.sizes.heads, self.turns))
 
-    def whole(self, pattern: Pattern) -> Call:
-        """All queries and all keys at once."""
+    def whole(self, pattern: Pattern) -> tuple[Call, ...]:
+        """All queries and all keys at once; some queries at a time where their scores are held."""
         q, k = self.lines
+        if self.sizes.groups is None:
+            where, most = None if self.plain and type(pattern) is Full else pattern, max(BLOCKS)
+            tiles = (Tiles(lo, min(most, q.size - lo)) for lo in range(0, q.size, most))
+            return tuple(Call(one, Tiles(0, k.size), where) for one in tiles)
         causal = self.plain and type(pattern) is Causal and q.size == k.size and bool(q.at[0, 0] == k.at[0, 0])
         every = self.plain and type(pattern) is Full
-        return Call(Tiles(0, q.size), Tiles(0, k.size), None if every else pattern, causal)
+        return (Call(Tiles(0, q.size), Tiles(0, k.size), None if every else pattern, causal),)
 
     def stages(self, where: Pattern, layout: Layout, block: int) -> Iterator[Sketch]:
         """The calls of one part."""

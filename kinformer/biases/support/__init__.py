@@ -1,0 +1,1 @@
+"""What biases share; no biases themselves."""
