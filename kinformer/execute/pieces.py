@@ -4,6 +4,9 @@ Tiles are read by PyTorch's fused kernel for the CPU where it can, else by the r
 """
 
 import torch
+from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+from torch.nn import Parameter
 
 from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
@@ -52,6 +55,8 @@ def _plan(request: Request) -> Plan | Refusal:
     """How a request is read; made once for all layers, and for every step where rows are alike."""
     if torch.compiler.is_compiling():
         return Refusal("its plan is made outside of a graph")
+    if not _plain(request.queries.q, request.keys.k, request.keys.v):
+        return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
     if type(request.score) is not Product or (request.bias is not None and request.bias.wants):
         return Refusal("what comes from the block beneath is a matrix that it does not cut")
     if not request.pairs:
@@ -68,4 +73,11 @@ def _plan(request: Request) -> Plan | Refusal:
         return of_runs(pattern, *lines, sizes, device)
     both = lines if isinstance(lines, Lines) else Lines(*(run.line(device) for run in lines))
     key = ("pieces", pattern, request.queries.pos, request.keys.pos, sizes)
-    return request.memo.get(lambda: made(pattern, both, both is not lines, sizes), *key)
+    return request.memo.get(lambda: made(pattern, both, both is not lines, sizes, True), *key)
+
+
+def _plain(*tensors: Tensor) -> bool:
+    """Are tensors what they seem, and no part of a trace or of a transform such as vmap and jvp?"""
+    if torch.jit.is_tracing() or torch._C._are_functorch_transforms_active():  # type: ignore[attr-defined]
+        return False
+    return all(type(x) in (Tensor, Parameter) and unpack_dual(x).tangent is None for x in tensors)

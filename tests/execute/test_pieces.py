@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer import attend
@@ -52,6 +54,7 @@ def tiles(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(plan, "BLOCKS", (request.param,))
     monkeypatch.setattr(plan, "CALL", 0)
     monkeypatch.setattr(plan, "FOLDED", 2000)
+    monkeypatch.setattr(plan, "SMALL", 0)
     plan.of_runs.cache_clear()
     yield
     plan.of_runs.cache_clear()
@@ -207,6 +210,99 @@ def test_auto_takes_it_where_it_is_cheaper() -> None:
     assert best(Causal(), 1024, False) == "sdpa"  # one call, without what a plan costs
     assert best(Causal(), 1024, True) == "pieces"  # PyTorch's public function has no lse
     assert best(Causal(), 4, True) == "reference"
+
+
+def test_steps_of_decoding_are_planned_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan that is not found again is no dearer than what it reads: nothing is asked of the pattern's parts."""
+    sparse = Causal() & (Band(5) | Strided(7))
+    plan.of_runs.cache_clear()
+
+    def parts(*of: Any) -> None:
+        raise AssertionError("planned part by part")
+
+    monkeypatch.setattr(plan, "parts", parts)
+    equal(asked(sparse, 1, 40, 0))
+    equal(asked(sparse, 40, 40, 3))
+    monkeypatch.setattr(plan, "SMALL", 0)
+    with pytest.raises(AssertionError, match="part by part"):
+        pieces.cost(asked(sparse, 40, 40, 3))
+
+
+def test_rows_far_from_each_other() -> None:
+    """What stands between rows costs nothing: 10^8 positions were once gathered, and read as blocks of the future."""
+    request = asked(Causal() & (Fixed(4, 1) | Random(1, 4, head=0)), 40, 40, 0)
+    far = request.keys.pos + torch.tensor([0, 10**8])[:, None, None]
+    request = request.but(queries=request.queries._replace(pos=far), keys=request.keys._replace(pos=far), run=False)
+    with pytest.MonkeyPatch.context() as patch, Largest() as largest:
+        for name, value in (("BLOCKS", (4,)), ("CALL", 0), ("SMALL", 0)):
+            patch.setattr(plan, name, value)
+        equal(request)
+    assert largest.numbers < 10**5
+    causal = request.but(pattern=Causal() & ~Band(2))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("BLOCKS", (4,)), ("CALL", 0), ("SMALL", 0)):
+            patch.setattr(plan, name, value)
+        assert pieces.cost(causal) < 0.7 * pieces.cost(causal.but(pattern=Full()))
+
+
+@pytest.mark.usefixtures("tiles")
+def test_plans_made_anywhere_serve_anywhere() -> None:
+    """Kept from evaluation under inference mode for training, and made on the CPU whatever the default device is."""
+    for pattern in (Band(4) | Tokens((0, 17)) | Rows((0, 17)), Causal() & Band(5)):
+        request = asked(pattern, 37, 37, 0).but(dropout=1e-300)  # the reference's own lines
+        with torch.inference_mode():
+            pieces.read(request)
+        equal(request)
+        plan.of_runs.cache_clear()
+        with torch.device("meta"):
+            pieces.cost(request)
+        equal(request)
+
+
+def test_blocks_are_asked_for_where_the_tensors_of_a_pattern_lie() -> None:
+    class Elsewhere(Full):
+        def tensors(self) -> dict[str, Tensor]:
+            return {"ids": torch.empty(1, device="meta")}
+
+        def reach(self) -> tuple[float, float]:
+            return 5, 5
+
+        def cover(self, *ends: Any) -> tuple[Tensor, Tensor]:
+            assert {end.device.type for end in ends} == {"meta"}
+            return torch.tensor(True, device="cpu"), torch.tensor(False, device="cpu")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "SMALL", 0)
+        assert not isinstance(pieces.cost(asked(Elsewhere(), 300, 300, 0)), Refusal)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # by jvp itself
+def test_transforms_and_traces_are_left_to_others() -> None:
+    q, k, v = (torch.randn(3, 1, 2, 96, 4) for _ in range(3))  # long enough for it
+
+    def read(*of: Tensor) -> Tensor:
+        return attend(*of, pattern=Causal()).y
+
+    want = torch.stack([read(*of) for of in zip(q, k, v, strict=True)])
+    assert torch.allclose(torch.func.vmap(read)(q, k, v), want, atol=1e-6)
+    slope = torch.func.grad(lambda x: read(x, k[0], v[0]).square().sum())(q[0])
+    assert slope.isfinite().all()
+    torch.func.jvp(lambda x: read(x, k[0], v[0]), (q[0],), (q[0],))
+    with forward_ad.dual_level():
+        assert forward_ad.unpack_dual(read(forward_ad.make_dual(q[0], q[0]), k[0], v[0])).tangent is not None
+    with FakeTensorMode():
+        assert read(*(torch.empty(1, 2, 96, 4) for _ in range(3))).shape == (1, 2, 96, 4)
+
+
+@pytest.mark.usefixtures("tiles")
+def test_rows_alike_share_their_masks() -> None:
+    request = asked(Causal() & Band(5) & ~Tokens((3,)), 37, 37, 0, width=1)
+    assert request.queries.pos.stride(0)  # two rows, one plan
+    pieces.read(request)
+    found = pieces._plan(request)
+    assert isinstance(found, plan.Plan)
+    calls = sum(len(stage.calls) for stage in found.stages)
+    assert len(found._masks) <= calls
 
 
 def test_second_derivatives_are_refused_in_words() -> None:

@@ -49,7 +49,7 @@ class Run(NamedTuple):
     size: int
 
     def line(self, device: torch.device) -> Line:
-        at = torch.arange(self.first, self.first + self.size)[None]
+        at = torch.arange(self.first, self.first + self.size, device="cpu")[None]
         return Line(at, at.to(device))
 
 
@@ -75,7 +75,7 @@ def _looked_at(q: Int[Tensor, "B T"], k: Int[Tensor, "B S"]) -> tuple[Run, Run] 
     rows = max(len(q_first), len(k_first))
 
     def line(pos: Tensor, first: list[int]) -> Line:
-        at = torch.tensor(first)[:, None] + torch.arange(pos.shape[1])
+        at = torch.tensor(first, device="cpu")[:, None] + torch.arange(pos.shape[1], device="cpu")
         return Line(at.expand(rows, -1).contiguous(), pos)
 
     return Lines(line(q, q_first), line(k, k_first))

@@ -3,12 +3,12 @@
 import functools
 import math
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.layout import GatheredKeys, GatheredRows, Layout, Near, Residue
 from kinformer.core.parts import parts
@@ -22,7 +22,8 @@ CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
 FOLDED = 1 << 20  # numbers of the keys that a call gathers: more of them fall out of the cache in the backward pass
 GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
 RUNS = 3  # runs of key blocks of one query block that are read by a call each; more are gathered
-KEPT = 1 << 26  # numbers of masks that a plan keeps for the next layer and the backward pass
+KEPT = 1 << 25  # numbers of masks that a plan keeps for the next layer and the backward pass
+SMALL = 1 << 22  # pairs that are read in less time than a plan takes to make, where it will not be found again
 
 
 class Tiles(NamedTuple):
@@ -68,7 +69,8 @@ class Table(NamedTuple):
         return (self._numbers() < self.length).to(device)
 
     def _numbers(self) -> Int[Tensor, "n size"]:
-        return (self.blocks[:, :, None] * self.block + torch.arange(self.block)).flatten(1)
+        at = torch.arange(self.block, device=self.blocks.device)
+        return (self.blocks[:, :, None] * self.block + at).flatten(1)
 
 
 class Call(NamedTuple):
@@ -142,7 +144,8 @@ class Plan:
         bound = bool(call.where.tensors())
         key = _shared(stage, call) if self.plain and not bound else None
         alone = key is not None
-        key = (key or (id(call), some.start, some.stop), stage.first, head) if not bound else None
+        of_row = (some.start, some.stop) if len(stage.q.pos) > 1 else ()
+        key = (key or (id(call), *of_row), stage.first, head) if not bound else None
         if key in self._masks:
             return self._masks[key]
         found = _allowed(stage, call, rows if bound else rows[:1] * 0, some, range(head, head + heads), alone)
@@ -205,15 +208,29 @@ class Sizes(NamedTuple):
         return turns if self.groups == 1 or shared % turns == 0 or turns % shared == 0 else 1
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=32)
+@torch.inference_mode(False)
 def of_runs(pattern: Pattern, q: Run, k: Run, sizes: Sizes, device: torch.device) -> Plan:
     """The plan of a pattern that holds no tensors, where all rows are alike: the same for every step of training."""
-    return made(pattern, Lines(q.line(device), k.line(device)), True, sizes)
+    # one query is mostly a step of decoding, and the next one is another
+    return made(pattern, Lines(q.line(device), k.line(device)), True, sizes, q.size == 1)
 
 
-def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes) -> Plan:
-    """The cheapest of some ways to read a pattern; `plain` as in `Plan`."""
+def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
+    """The cheapest of some ways to read a pattern; `plain` as in `Plan`.
+
+    `once`: it will not be found again, so a small read is planned in no time.
+    """
+    # what is kept serves training too, and lies on the CPU whatever the default is
+    with torch.inference_mode(False), torch.device("cpu"):
+        return _made(pattern, lines, plain, sizes, once)
+
+
+def _made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
     ways = []
+    if once and sizes.batch * sizes.heads * lines.q.size * lines.k.size <= SMALL:
+        stage = Stage(0, 1, *lines, Maker(lines, plain, sizes, 0, 1).whole(pattern))
+        return Plan([stage], stage.pairs(sizes), plain)
     for turns in {1, sizes.apart(pattern)}:
         stages: list[Stage] = []
         for first in range(turns):
@@ -304,61 +321,68 @@ class Maker(NamedTuple):
         last = torch.full_like(low, k.size) if ahead == math.inf else torch.searchsorted(k.at, high + int(ahead) + 1)
         first, last = first.amin(0), last.amax(0)
         blocks = -(-k.size // block)
-        if math.inf in (back, ahead) and len(starts) > 1 and blocks > 1 and len(starts) * blocks <= GRID:
+        if (
+            math.inf in (back, ahead)
+            and len(starts) > 1
+            and blocks > 1
+            and len(starts) * blocks * len(_unlike(q, k)) <= GRID
+        ):
             yield from self.grid(where, q, k, starts, ends, block)
             return
-        first, last = self.trimmed(where, low, high, first, last, k, block)
+        first, last = self.trimmed(where, q, k, starts, ends, first, last, block)
         keep = last > first
-        k_low, k_high = k.at.amin(0)[first.clamp_max(k.size - 1)], k.at.amax(0)[(last - 1).clamp_min(0)]
-        ends_of = low.amin(0), high.amax(0), k_low, k_high
-        some, every = (torch.as_tensor(x).expand(len(starts)) for x in where.cover(*(x.clamp_min(0) for x in ends_of)))
-        every = every & self.plain
+        some, every = self.cover(where, q, k, (starts, ends - 1), (first, (last - 1).clamp_min(0)))
         rows = torch.stack((starts, ends - starts, first, last - first, every.long()))[:, keep & some].T.tolist()
         yield self.folded(where, [(a, n, b, m, 1, bool(full)) for a, n, b, m, full in rows])
 
     def trimmed(
-        self, where: Pattern, low: Tensor, high: Tensor, first: Tensor, last: Tensor, k: Line, block: int
+        self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor, first: Tensor, last: Tensor, block: int
     ) -> tuple[Tensor, Tensor]:
         """Windows without the blocks of keys at their ends of which the pattern says that none is read."""
         begin = torch.div(first, block, rounding_mode="floor")
         most = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
+        if len(starts) * most * len(_unlike(q, k)) > GRID:
+            return first, last
         at = (begin[:, None] + torch.arange(max(most, 1))) * block  # [N m]
-        ends = (at.clamp_max(k.size - 1), (at + block).clamp_max(k.size) - 1)
-        k_low, k_high = k.at.amin(0)[ends[0]], k.at.amax(0)[ends[1]]
-        corners = low.amin(0)[:, None], high.amax(0)[:, None], k_low, k_high
-        some = torch.as_tensor(where.cover(*(x.clamp_min(0) for x in corners))[0]).expand(at.shape) & (
-            at < last[:, None]
-        )
+        places = (starts[:, None], ends[:, None] - 1), (at, (at + block).clamp_max(k.size) - 1)
+        some = self.cover(where, q, k, *places)[0] & (at < last[:, None])
         first = torch.maximum(first, torch.where(some, at, k.size).amin(1))
         return first, torch.minimum(last, torch.where(some, at + block, 0).amax(1))
+
+    def cover(
+        self, where: Pattern, q: Line, k: Line, q_ends: tuple[Tensor, Tensor], k_ends: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Of blocks by their first and last places: is any pair of any row allowed, and every pair of all of them?"""
+        rows = _unlike(q, k)
+        at = [q.at[rows][:, place] for place in q_ends] + [
+            k.at[rows][:, place.clamp_max(k.size - 1)] for place in k_ends
+        ]
+        # patterns of the batch look into their tensors where these lie
+        device = next((x.device for x in where.tensors().values()), q.at.device)
+        with device:
+            found = where.cover(*(x.clamp_min(0).to(device) for x in at))
+        some, every = (x.to(q.at.device) for x in found)
+        some, every = (x.expand(torch.broadcast_shapes(*(x.shape for x in at))) for x in (some, every))
+        return some.any(0), every.all(0) & self.plain
 
     def grid(self, where: Pattern, q: Line, k: Line, starts: Tensor, ends: Tensor, block: int) -> Iterator[list[Call]]:
         """By blocks of keys: runs of those that are read, and where there are many, the blocks looked up."""
         k_starts = torch.arange(0, k.size, block)
         k_ends = (k_starts + block).clamp_max(k.size)
-        corners = (
-            q.at[:, starts].amin(0)[:, None],
-            q.at[:, ends - 1].amax(0)[:, None],
-            k.at[:, k_starts].amin(0),
-            k.at[:, k_ends - 1].amax(0),
-        )
-        some, every = where.cover(*(x.clamp_min(0) for x in corners))
-        shape = len(starts), len(k_starts)
-        kind = some.expand(shape).long() + (every & some & self.plain).expand(shape)  # 0 none, 1 some, 2 every
+        some, every = self.cover(where, q, k, (starts[:, None], ends[:, None] - 1), (k_starts[None], k_ends[None] - 1))
+        kind = some.long() + (every & some)  # 0 none, 1 some, 2 every
         layers: list[list[Tile]] = [[] for _ in range(RUNS)]
         tables: dict[tuple[int, bool], list[tuple[int, list[int]]]] = {}
         calls = []
-        for n, row in enumerate(kind.tolist()):
+        for n, found in enumerate(_like(kind)):
             start, size = n * block, int(ends[n]) - n * block
-            changes = [0, *(i for i, (a, b) in enumerate(pairwise(row), 1) if a != b), len(row)]
-            found = [(lo, hi) for lo, hi in pairwise(changes) if row[lo]]
             if len(found) <= RUNS:
-                for layer, (lo, hi) in zip(layers, found, strict=False):
+                for layer, (lo, hi, one) in zip(layers, found, strict=False):
                     keys = min(hi * block, k.size) - lo * block
-                    layer.append((start, size, lo * block, keys, 1, row[lo] == 2))
+                    layer.append((start, size, lo * block, keys, 1, one == 2))
                 continue
-            read = [m for m, one in enumerate(row) if one]
-            full = all(row[m] == 2 for m in read) and (read[-1] + 1) * block <= k.size
+            read = [m for lo, hi, _ in found for m in range(lo, hi)]
+            full = all(one == 2 for _, _, one in found) and (read[-1] + 1) * block <= k.size
             if size == block:
                 tables.setdefault((len(read), full), []).append((n, read))
             else:
@@ -404,6 +428,24 @@ class Maker(NamedTuple):
         return calls
 
 
+def _unlike(q: Line, k: Line) -> list[int]:
+    """A row of each kind: rows that begin alike are alike."""
+    return list(
+        {begin: row for row, begin in enumerate(zip(q.at[:, 0].tolist(), k.at[:, 0].tolist(), strict=True))}.values()
+    )
+
+
+def _like(kind: Int[Tensor, "N M"]) -> list[list[tuple[int, int, int]]]:
+    """In each row the runs of one kind that is not 0: from, to, the kind."""
+    row, lo = F.pad(kind[:, 1:] != kind[:, :-1], (1, 0), value=True).nonzero().T
+    hi = F.pad(lo[1:], (0, 1))
+    hi = torch.where(hi == 0, kind.shape[1], hi)  # the next run begins a row
+    found: list[list[tuple[int, int, int]]] = [[] for _ in kind]
+    for n, *run in torch.stack((row, lo, hi, kind[row, lo]))[:, kind[row, lo] > 0].T.tolist():
+        found[n].append(tuple(run))
+    return found
+
+
 def _even(starts: list[int], most: int) -> Iterator[tuple[int, int, int]]:
     """Ascending numbers as runs of at most so many at even distances: the first, how many, the distance."""
     lo = 0
@@ -420,9 +462,9 @@ def _repeated(layout: GatheredKeys, k: Line) -> Tensor:
     p = torch.tensor(layout.p, dtype=torch.long)
     if layout.period is None:
         return p
-    low, high = max(0, int(k.at.min())), int(k.at.max())
-    turns = torch.arange(low // layout.period, high // layout.period + 1)
-    return (turns[:, None] * layout.period + p).flatten()
+    # of each row its own turns: rows may stand far from each other
+    turns = k.at[:, :1].clamp_min(0) // layout.period + torch.arange((k.size - 1) // layout.period + 2)
+    return (turns.unique()[:, None] * layout.period + p).flatten()
 
 
 def _present(positions: Tensor, line: Line) -> Tensor:
