@@ -45,7 +45,7 @@ def merge(*reads: Read) -> Read:
     total = weight.sum(0)
     some = total > 0
     safe = torch.where(some, total, 1.0)
-    y = sum(w[..., None] * read.y for w, read in zip(weight, reads, strict=True)) / safe[..., None]
+    y = sum(w[..., None] * read.y for w, read in zip(weight / safe, reads, strict=True))
     return Read(y.to(reads[0].y.dtype), torch.where(some, torch.log(safe) + highest, -torch.inf))
 
 

@@ -1,11 +1,11 @@
 """Routing: a query reads the keys of its own cluster, clusters being learned by online k-means."""
 
-import math
 from collections.abc import Mapping
 from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
@@ -82,8 +82,7 @@ class Routed(Keyed):
         """Queries or keys as they are clustered and multiplied."""
         if self.norm == "none":
             return x
-        wide, width = precise(x), x.shape[-1]
-        return (unit(wide - wide.mean(-1, keepdim=True), EPS * width) * math.sqrt(width)).to(x.dtype)
+        return F.layer_norm(precise(x), x.shape[-1:], eps=EPS).to(x.dtype)
 
     def reported(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Half the distance of each token's query to its centroid and half that of its key; in training also the sums
@@ -92,8 +91,8 @@ class Routed(Keyed):
         heads = queries.q.shape[1]
         column, there = own_column(request)
         at = column.expand(-1, heads, -1)[:, None]  # [B 1 H T]
-        k, k_cluster = picked(keys.k, at), picked(by_query_head(keys.tags["cluster"], heads), at)[..., 0]
-        q, q_cluster = queries.q, queries.tags["cluster"][..., 0]
+        k, k_cluster = unit(precise(picked(keys.k, at))), picked(by_query_head(keys.tags["cluster"], heads), at)[..., 0]
+        q, q_cluster = unit(precise(queries.q)), queries.tags["cluster"][..., 0]
         distance = (self.centroids.distance(q, q_cluster) + self.centroids.distance(k, k_cluster)) / 2
         if not self.training:
             return {"commitment": distance}, {}

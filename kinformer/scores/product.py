@@ -25,5 +25,9 @@ class Product(Score):
         by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
         return torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
 
+    def change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
+        """What a subclass adds to products: new numbers, through which nothing learns; -inf shuts a pair out."""
+        return None
+
 
 EXAMPLES = (Product,)

@@ -418,7 +418,7 @@ def test_rounds_cost_one_read_on_short_rows_and_the_buckets_on_long_ones(monkeyp
     length, mechanism = 1024, LSH(1, K, 32, 2)
     q = torch.randn(1, 1, length, K)
     asked, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), torch.randn(1, 1, length, K)))
-    assert len(asked) == 2 and all(isinstance(request.score, FirstFound) for request in asked)
+    assert 2 <= len(asked) and all(isinstance(request.score, FirstFound) for request in asked)
     assert sum(request.pairs for request in asked) < length**2 / 2
     assert out.y.y.isfinite().all()
 
@@ -429,11 +429,14 @@ def test_where_all_is_one_bucket_long_rows_are_read_at_once(monkeypatch):
     assert [request.pairs for request in asked] == [300 * 300]
 
 
-def test_a_long_row_read_sorted_is_the_row_read_by_hand():
+def test_a_long_row_read_sorted_is_the_row_read_by_hand(monkeypatch):
     mechanism, q, v = LSH(1, K, 16, 2), torch.randn(1, 1, 400, K), torch.randn(1, 1, 400, K)
     pos = torch.arange(400)[None]
     y, lse, social = naive(mechanism, q, unit(q), v, pos, pos, True)
-    found = call(mechanism, q, unit(q), v).y
+    monkeypatch.setattr("kinformer.mechanisms.support.sorted_groups.TOKEN", -1000)  # however short
+    asked, out = read_by(monkeypatch, mechanism, lambda: call(mechanism, q, unit(q), v))
+    found = out.y
+    assert all(isinstance(request.score, FirstFound) for request in asked)
     assert torch.allclose(found.y, y, atol=1e-12) and torch.allclose(found.lse[social], lse[social], atol=1e-12)
 
 

@@ -6,7 +6,6 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from kinformer.core.checks import at_least, one_of, whole, within
 from kinformer.core.choice import choice
@@ -55,19 +54,20 @@ class Centroids(nn.Module):
             return choice(lambda: self.similar(x).argmax(-1))
 
     def distance(self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"]) -> Float[Tensor, "B T"]:
-        """The mean squared difference of a direction and the centroid of its cluster, over numbers and heads."""
-        found = unit(precise(x))
-        own = self.mu.to(found.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
-        return (found - own).square().mean((1, 3))
+        """The mean squared difference of a direction x and the centroid of its cluster, over numbers and heads."""
+        own = self.mu.to(x.dtype)[torch.arange(len(self.mu), device=x.device)[:, None], cluster]  # [B H T K]
+        return (x - own).square().mean((1, 3))
 
     @torch.no_grad()
     def sums(
         self, x: Float[Tensor, "B H T K"], cluster: Int[Tensor, "B H T"], real: Bool[Tensor, "B #H T"]
     ) -> Float[Tensor, "H C K"]:
-        """The sum of the directions of each cluster."""
-        found = unit(precise(x))
-        member = F.one_hot(cluster, self.mu.shape[1]) * real[..., None]  # [B H T C]
-        return torch.einsum("bhtc,bhtk->hck", member.to(found.dtype), found)
+        """The sum of the directions x of each cluster."""
+        heads, clusters, width = self.mu.shape
+        place = cluster + clusters * torch.arange(heads, device=x.device)[:, None]
+        place = place.where(real, heads * clusters)  # padding goes into a row of its own
+        found = x.new_zeros(heads * clusters + 1, width).index_add_(0, place.flatten(), x.reshape(-1, width))
+        return found[:-1].view(heads, clusters, width)
 
     def averaged(self, sums: Float[Tensor, "H C K"]) -> Float[Tensor, "H C K"]:
         """The moving average after one more step, not yet at length 1."""

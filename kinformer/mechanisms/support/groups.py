@@ -5,6 +5,7 @@ is read; `mechanisms/support/sorted_groups.py` reads it at the cost of the group
 """
 
 from functools import reduce
+from itertools import islice
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,13 +14,12 @@ from torch import Tensor
 from kinformer.core.heads import Sizes
 from kinformer.core.layer import Context
 from kinformer.core.request import Request
-from kinformer.core.score import Score
 from kinformer.scores.product import Product
 
 LAST_RESORT = 1e5  # what a token's score of itself loses: it reads itself where there is nothing else
 
 
-class Grouped(Score):
+class Grouped(Product):
     """The product of a query and the keys that share a group with it in at least one round; no other key is read.
 
     tag: the name of the groups among the tags of queries [B H T R] and keys [B G S R * H / G].
@@ -28,23 +28,20 @@ class Grouped(Score):
 
     def __init__(self, tag: str, *, lonely: bool = False):
         super().__init__()
-        self.tag, self.lonely, self.product = tag, lonely, Product()
+        self.tag, self.lonely = tag, lonely
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        score, itself = self.product(request), own_pairs(request)
-        found = self.found(request, itself)
-        if self.lonely:
-            score = score - LAST_RESORT * itself.to(score.dtype)
-        return score.where(found, -torch.inf)
+        score, change = super().forward(request), self.change(request)
+        return score if change is None else score + change
 
-    def found(self, request: Request, itself: Bool[Tensor, "B #H T S"]) -> Bool[Tensor, "B H T S"]:
-        """Which pairs are read."""
+    def change(self, request: Request) -> Float[Tensor, "B H T S"] | None:
         found = reduce(torch.Tensor.logical_or, _shared(request, self.tag))
-        return found | itself if self.lonely else found
+        change = request.queries.q.new_zeros(found.shape).masked_fill_(~found, -torch.inf)
+        return change.masked_fill_(own_pairs(request), -LAST_RESORT) if self.lonely else change
 
 
 class FirstFound(Grouped):
-    """The same for the pairs that one round finds and no earlier one: over the rounds each pair is read once.
+    """The same within a group of one round, for the pairs that no earlier round finds: each pair is read once.
 
     Lonely tokens are left out; they are read for themselves.
     """
@@ -53,11 +50,13 @@ class FirstFound(Grouped):
         super().__init__(tag, lonely=lonely)
         self.turn = turn
 
-    def found(self, request: Request, itself: Bool[Tensor, "B #H T S"]) -> Bool[Tensor, "B H T S"]:
-        *earlier, found = list(_shared(request, self.tag))[: self.turn + 1]
-        for other in earlier:
-            found = found & ~other
-        return found & ~itself if self.lonely else found
+    def change(self, request: Request) -> Float[Tensor, "B H T S"] | None:
+        shut = list(islice(_shared(request, self.tag), self.turn)) if self.turn else []
+        shut += [own_pairs(request)] if self.lonely else []
+        if not shut:
+            return None
+        shape = *request.queries.q.shape[:3], request.keys.k.shape[2]
+        return request.queries.q.new_zeros(shape).masked_fill_(reduce(torch.Tensor.logical_or, shut), -torch.inf)
 
 
 def own_column(request: Request) -> tuple[Int[Tensor, "B #H T"], Bool[Tensor, "B #H T"]]:

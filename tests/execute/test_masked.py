@@ -1,0 +1,85 @@
+"""The masked executor: positions in any order, scores that shut pairs out, queries without keys."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.biases.alibi import ALiBi
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.request import Refusal, Request
+from kinformer.execute import explain, masked, reference
+from kinformer.laws import impl
+from kinformer.mechanisms.support.groups import FirstFound, Grouped
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
+from kinformer.scores.residual import ResidualScores
+
+
+def shuffled(score: Product, *, groups: int = 2, dtype: torch.dtype = torch.float64, width: int = 8) -> Request:
+    """Keys in any order, some of them padding; a query before all keys; two rounds of three groups."""
+    g = torch.Generator().manual_seed(0)
+    pos = torch.stack([torch.randperm(23, generator=g) for _ in range(2)])[:, None]
+    k_pos = torch.where(pos % 7 == 3, -1, pos)
+    k_pos = torch.where(k_pos < 2, -1, k_pos)
+
+    def numbers(*shape: int) -> Tensor:
+        return torch.randn(2, *shape, generator=g, dtype=dtype, requires_grad=True)
+
+    def tags(*shape: int) -> dict[str, Tensor]:
+        return {"bucket": torch.randint(3, (2, *shape), generator=g)}
+
+    queries = Queries(numbers(4, 23, width), pos, tags=tags(4, 23, 2))
+    keys = Keys(numbers(groups, 23, width), numbers(groups, 23, width), k_pos, tags=tags(groups, 23, 8 // groups))
+    return Request(queries, keys, Causal(), score, scale=0.3)
+
+
+SCORES = {
+    "product": Product(),
+    "groups": Grouped("bucket"),
+    "lonely": Grouped("bucket", lonely=True),
+    "first": FirstFound("bucket", 0),
+    "first of the second": FirstFound("bucket", 1, lonely=True),
+}
+
+
+@pytest.mark.parametrize("groups", (1, 2, 4))
+@pytest.mark.parametrize("score", SCORES)
+def test_is_the_reference(score: str, groups: int) -> None:
+    request = shuffled(SCORES[score], groups=groups)
+    read = masked.read(request)
+    assert read.lse is not None and bool((read.lse == -torch.inf).any()), "a query has no key"
+    impl._same(read, reference.read(request), request, "masked differs", score)
+
+
+def test_all_pairs_want_no_mask() -> None:
+    request = shuffled(Product())
+    pos = torch.arange(23).expand(2, 1, -1)
+    request = request.but(
+        pattern=Full(), queries=request.queries._replace(pos=pos), keys=request.keys._replace(pos=pos), full=True
+    )
+    impl._same(masked.read(request), reference.read(request), request, "masked differs", "without a mask")
+
+
+def test_what_it_refuses() -> None:
+    request = shuffled(Product())
+    narrow = request.keys._replace(v=request.keys.v[..., :4])
+    for other in (
+        request.but(dropout=0.1),
+        request.but(keys=narrow),
+        request.but(score=ResidualScores()),
+        request.but(bias=ALiBi(4)),
+    ):
+        assert isinstance(masked.cost(other), Refusal)
+
+
+def test_auto_takes_it_where_positions_are_no_runs() -> None:
+    assert next(iter(explain(shuffled(Product(), width=256)))) == "masked"
+    assert next(iter(explain(shuffled(Product())))) == "reference", "few pairs are not worth the call"
+
+
+def test_second_derivatives_are_refused_in_words() -> None:
+    request = shuffled(Product())
+    (first,) = torch.autograd.grad(masked.read(request).y.square().sum(), request.queries.q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        first.sum().backward()
