@@ -12,6 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer import Context, attend
+from kinformer.biases.alibi import ALiBi
+from kinformer.biases.transformer_xl import TransformerXL
+from kinformer.core.bias import Bias
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
@@ -27,11 +30,13 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.fixed import Fixed
 from kinformer.patterns.random import Random
 from kinformer.patterns.rows import Rows
+from kinformer.patterns.segment import Segment
 from kinformer.patterns.strided import Strided
 from kinformer.patterns.tokens import Tokens
 
 HEADS, WIDTH = 4, 64
 LENGTHS, LONGEST = (1_024, 4_096, 16_384), 65_536
+XL = Causal() & Segment(128, 128)
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -46,6 +51,11 @@ class Row(NamedTuple):
 
 def pattern(one: Pattern) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     return lambda q, k, v: attend(q, k, v, pattern=one).y
+
+
+def biased(one: Pattern, make: Callable[[], Bias]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    bias = make()
+    return lambda q, k, v: attend(q, k, v, pattern=one, bias=bias).y
 
 
 def mechanism(make: Callable[[int], Mechanism]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -78,6 +88,8 @@ def rows(length: int) -> list[Row]:
         Row("fixed: Causal & Fixed(128, 8)", pattern(Causal() & Fixed(128, 8))),
         Row("longformer: Band(256) | Tokens(4) | Rows(4)", pattern(Band(256) | Tokens(4) | Rows(4)), causal=False),
         Row("bigbird: 3 window, 2 global, 3 random blocks of 64", pattern(bigbird(length)), causal=False),
+        Row("Transformer-XL: its bias, Causal & Segment(128, 128)", biased(XL, lambda: TransformerXL(HEADS, WIDTH))),
+        Row("ALiBi, Causal & Band(256)", biased(Causal() & Band(256), lambda: ALiBi(HEADS))),
         Row("LSH, 64 buckets, one round", mechanism(lambda _: LSH(HEADS, WIDTH, 64))),
         Row("routing, sqrt(L) clusters", mechanism(lambda n: Routing(HEADS, WIDTH, side))),
         Row("linear, elu", mechanism(lambda _: LinearAttention(ELU())), longest=True),
