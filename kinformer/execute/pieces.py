@@ -13,8 +13,9 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
 from kinformer.execute.support import banded, explicit, flash
+from kinformer.execute.support.calls import Plan
 from kinformer.execute.support.lines import Lines, Run, runs
-from kinformer.execute.support.plan import Plan, Sizes, made, of_runs
+from kinformer.execute.support.plan import Sizes, made, of_runs
 from kinformer.scores.product import Product
 
 FLASH, BAND, EXPLICIT = 1e-11, 3e-11, 6e-11  # seconds per pair and number of a head's width

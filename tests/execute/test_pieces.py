@@ -11,6 +11,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer import attend
+from kinformer.biases.alibi import ALiBi
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.request import Refusal, Request
@@ -310,3 +311,15 @@ def test_second_derivatives_are_refused_in_words() -> None:
     (first,) = torch.autograd.grad(pieces.read(request).y.square().sum(), request.queries.q, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         first.sum().backward()
+
+
+@pytest.mark.usefixtures("tiles")
+def test_autocast_changes_nothing_inside() -> None:
+    q, k, v = (torch.randn(1, 2, 64, 8, requires_grad=True) for _ in range(3))
+    wanted = attend(q, k, v, pattern=Causal() & Band(20), bias=ALiBi(2), impl="pieces")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = attend(q, k, v, pattern=Causal() & Band(20), bias=ALiBi(2), impl="pieces")
+        ours = torch.autograd.grad(found.y.square().sum(), (q, k, v))
+    theirs = torch.autograd.grad(wanted.y.square().sum(), (q, k, v))
+    for one, other in zip((found.y, *ours), (wanted.y, *theirs), strict=True):
+        torch.testing.assert_close(one, other)

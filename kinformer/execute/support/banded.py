@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.request import Request
-from kinformer.execute.support.plan import Call, Plan, Stage, Table
+from kinformer.execute.support.calls import Call, Plan, Stage, Table
 
 
 class Banded(NamedTuple):

@@ -13,8 +13,8 @@ from kinformer.core.memo import fresh
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.scores import mask, scores, softmax, weighted
+from kinformer.execute.support.calls import Plan, Stage, Table, Tiles
 from kinformer.execute.support.lines import Line
-from kinformer.execute.support.plan import Plan, Stage, Table, Tiles
 from kinformer.patterns.full import Full
 
 Cuts = tuple[Tiles | Table, ...]

@@ -15,11 +15,12 @@ from kinformer.core.heads import number_of_groups
 from kinformer.core.request import Request
 from kinformer.execute.support import plain
 from kinformer.execute.support.banded import Banded, by_head, spread
+from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
 from kinformer.execute.support.lines import Line
-from kinformer.execute.support.plan import Call, Plan, Stage, Table, Tiles
 
 forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+EXACT = torch.autocast("cpu", enabled=False)  # what is handed in has its precision; a mask of another one is refused
 TINY = 1e-30  # a gradient's square below which it is none
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
@@ -39,6 +40,7 @@ class Flash(torch.autograd.Function):
     """
 
     @staticmethod
+    @EXACT
     def forward(
         ctx: FunctionCtx,
         q: Float[Tensor, "B H T D"],
@@ -96,8 +98,9 @@ class Flash(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, table, asks, values, y, lse, rows)  # type: ignore[arg-type]
         return y, lse
 
-    @staticmethod
+    @staticmethod  # type: ignore[override]
     @once_differentiable
+    @EXACT
     def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, table, asks, values, y, lse, rows = ctx.saved_tensors  # type: ignore[attr-defined]
         plan, scale, head, most = ctx.more  # type: ignore[attr-defined]
