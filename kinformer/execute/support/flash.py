@@ -98,10 +98,12 @@ class Flash(torch.autograd.Function):
         ctx.save_for_backward(q, k, v, table, asks, values, y, lse, rows)  # type: ignore[arg-type]
         return y, lse
 
-    @staticmethod  # type: ignore[override]
+    @staticmethod
     @once_differentiable
     @EXACT
-    def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(  # type: ignore[override]
+        ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
         q, k, v, table, asks, values, y, lse, rows = ctx.saved_tensors  # type: ignore[attr-defined]
         plan, scale, head, most = ctx.more  # type: ignore[attr-defined]
         band = None if table is None else Banded(table, asks, values, most)
