@@ -149,13 +149,13 @@ def test_chunks_equal_the_whole_with_a_cache_of_the_longest_span(itself: bool, f
     x, pos = torch.randn(2, 20, 8), torch.arange(20).expand(2, 20)
     whole = layer(x, None, Context(pos, run=True)).y
     state, pieces = layer.start(2, 20), []
-    assert state.pos.shape[1] == 7 + 1
+    assert state.pos.shape[1] == 6 + 1  # those of Band(6) before a token, and the token
     for lo, hi in ((0, 1), (1, 4), (4, 5), (5, 16), (16, 20)):
         out = layer(x[:, lo:hi], state, Context(pos[:, lo:hi], run=True))
         state = out.state
         pieces.append(out.y)
     assert torch.allclose(torch.cat(pieces, 1), whole, atol=1e-12)
-    assert state.pos.shape[1] == 7 + 1
+    assert state.pos.shape[1] == 6 + 1
 
 
 def test_after_a_step_spans_lie_between_0_and_the_longest() -> None:

@@ -122,5 +122,6 @@ def test_remembering_leaves_the_state_that_reading_does(kind: type[PreNorm] | ty
     kept = block(x, block.start(2, 5, dtype=x.dtype), CTX.but(remember=True)).state
     for n in (0, 2):
         for (_, ours), (_, theirs) in zip(leaves(kept[n]), leaves(read[n]), strict=True):
-            assert torch.equal(ours, theirs)
+            # to rounding: products of other shapes round otherwise on some machines
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
     assert kept[1] == kept[3] == ()
