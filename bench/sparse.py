@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -152,12 +153,14 @@ def show(found: dict[str, dict[int, Middle]]) -> None:
     (RESULTS / "sparse.json").write_text(json.dumps(found, indent=1) + "\n")
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.add_subplot()
-    for name, by in found.items():
-        axes.plot(list(by), [one.median for one in by.values()], marker="o", label=name)
+    for (name, by), mark in zip(found.items(), cycle("osD^vPX*<>"), strict=False):
+        style = "-" if len(axes.lines) < 10 else "--"  # ten colours, then they come again
+        axes.plot(list(by), [one.median for one in by.values()], marker=mark, linestyle=style, label=name)
         axes.fill_between(list(by), [one.low for one in by.values()], [one.high for one in by.values()], alpha=0.15)
     axes.axhline(1, color="gray", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlabel="length", ylabel="times as fast as dense attention")
     axes.set_xticks(lengths, [f"{n:,}" for n in lengths], minor=False)
+    axes.set_yticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"])
     axes.set_title("Forward and backward, one layer's read, float32 on a CPU")
     axes.legend(fontsize=7)
     figure.savefig(RESULTS / "sparse.png", dpi=120)
