@@ -14,7 +14,7 @@ from kinformer.core.heads import number_of_groups
 from kinformer.execute.support import kernel, plain
 from kinformer.execute.support.banded import Banded, by_head, spread
 from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
-from kinformer.execute.support.kernel import Way
+from kinformer.execute.support.kernel import Held, Way
 from kinformer.execute.support.lines import Line
 
 
@@ -64,23 +64,12 @@ class Planned(Way):
             begun.add(stage.first)
         return y.to(q.dtype), lse
 
-    def gradients(
-        self,
-        gy: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        y: Tensor,
-        lse: Tensor,
-        *more: Tensor | None,
-        wanted: tuple[bool, ...],
-    ) -> tuple[Tensor | None, ...]:
-        plan, scale, band = self.plan, self.scale, self._band(*more)
+    def gradients(self, gy: Tensor, held: Held, wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        plan, scale, band = self.plan, self.scale, self._band(*held.more)
+        q, k, v, y, lse, more = held
         if band is None and (call := plan.only) is not None:
             mask, _ = self._added(plan.stages[0], call, slice(0, len(q)), q, None)
-            lse = lse if mask is None else kernel.level(lse)
-            found = kernel.backward(gy, q, k, v, y, lse, 0.0, call.causal, attn_mask=mask, scale=scale)
-            return *found, None, None, None
+            return *kernel.once_back(gy, held, mask, call.causal, scale), None, None, None
         lse = kernel.level(lse)
         # without a gradient it is a mask as any other, unless it adds to the values too
         learns = band is not None and (band.values is not None or any(wanted[3:5]))

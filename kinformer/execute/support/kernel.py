@@ -3,7 +3,7 @@
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -58,6 +58,17 @@ def plain(*tensors: Tensor) -> bool:
     return all(type(x) in (Tensor, Parameter) for x in tensors)
 
 
+class Held(NamedTuple):
+    """What was read and what came of it; `more` is what else has a gradient."""
+
+    q: Float[Tensor, "B H T D"]
+    k: Float[Tensor, "B G S D"]
+    v: Float[Tensor, "B G S D"]
+    y: Float[Tensor, "B H T D"]
+    lse: Float[Tensor, "B H T"]
+    more: tuple[Tensor | None, ...]
+
+
 class Way(ABC):
     """How y and lse are made of queries, keys and values, and the gradients; `more` is what else has a gradient."""
 
@@ -73,15 +84,7 @@ class Way(ABC):
 
     @abstractmethod
     def gradients(
-        self,
-        gy: Float[Tensor, "B H T D"],
-        q: Float[Tensor, "B H T D"],
-        k: Float[Tensor, "B G S D"],
-        v: Float[Tensor, "B G S D"],
-        y: Float[Tensor, "B H T D"],
-        lse: Float[Tensor, "B H T"],
-        *more: Tensor | None,
-        wanted: tuple[bool, ...],
+        self, gy: Float[Tensor, "B H T D"], held: Held, wanted: tuple[bool, ...]
     ) -> tuple[Tensor | None, ...]:
         """Of q, k, v and `more`, from that of y. Not all are `wanted`."""
 
@@ -125,24 +128,15 @@ class Fused(torch.autograd.Function):
     def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, y, lse, *more = ctx.saved_tensors  # type: ignore[attr-defined]
         way, wanted = ctx.way, ctx.needs_input_grad[1:]  # type: ignore[attr-defined]
-        return None, *learned(way, gy, gl, q, k, v, y, lse, *more, wanted=wanted)
+        return None, *learned(way, gy, gl, Held(q, k, v, y, lse, tuple(more)), wanted)
 
 
 def learned(
-    way: Way,
-    gy: Tensor | None,
-    gl: Tensor | None,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    y: Tensor,
-    lse: Tensor,
-    *more: Tensor | None,
-    wanted: tuple[bool, ...],
+    way: Way, gy: Tensor | None, gl: Tensor | None, held: Held, wanted: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     """The gradients of a way from those of its y and its lse."""
-    gy, y = _with_lse(torch.zeros_like(y) if gy is None else gy, gl, y)
-    return way.gradients(gy, q, k, v, y, lse, *more, wanted=wanted)
+    gy, y = _with_lse(torch.zeros_like(held.y) if gy is None else gy, gl, held.y)
+    return way.gradients(gy, held._replace(y=y), wanted)
 
 
 def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,6 +166,13 @@ def once(
     return y, lse if empty is None else lse.masked_fill(empty, -torch.inf)
 
 
+def once_back(gy: Tensor, held: Held, added: Tensor | None, causal: bool, scale: float) -> tuple[Tensor, ...]:
+    """The gradients of q, k and v of one call."""
+    q, k, v, y, lse, _ = held
+    lse = lse if added is None else level(lse)
+    return tuple(backward(gy, q, k, v, y, lse, 0.0, causal, attn_mask=added, scale=scale))
+
+
 class Masked(Way):
     """One call of the kernel under a mask."""
 
@@ -182,19 +183,8 @@ class Masked(Way):
         empty = None if more[0] is None else more[0].amax(-1) == -torch.inf
         return once(q, k, v, more[0], empty, False, self.scale)
 
-    def gradients(
-        self,
-        gy: Tensor,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        y: Tensor,
-        lse: Tensor,
-        *more: Tensor | None,
-        wanted: tuple[bool, ...],
-    ) -> tuple[Tensor | None, ...]:
-        found: Any = backward(gy, q, k, v, y, level(lse), 0.0, False, attn_mask=more[0], scale=self.scale)
-        return *found, None
+    def gradients(self, gy: Tensor, held: Held, wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+        return *once_back(gy, held, held.more[0], False, self.scale), None
 
 
 def added(request: Request) -> Float[Tensor, "#B #H T S"] | None:

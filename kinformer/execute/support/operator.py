@@ -22,6 +22,11 @@ from kinformer.scores.product import Product
 
 CALL = 2e-4  # seconds: positions are looked at in every call
 SECONDS = 1e-11  # per pair and number of a head's width
+# what both operators are told: what is read, where, the spelling of the pattern, and the rest of a request
+TOLD = (
+    "Tensor q, Tensor k, Tensor v, Tensor q_pos, Tensor? k_pos, Tensor? rows, "
+    "str text, int[] numbers, Tensor[] tensors, bool[] flags, int head, float scale"
+)
 
 
 def cost(request: Request) -> float | Refusal:
@@ -50,7 +55,7 @@ def read(request: Request) -> Read:
     q, k, v = (kernel.lowered(x) for x in (queries.q, keys.k, keys.v))
     same, flags = queries.pos is keys.pos, [request.run, request.full]
     k_pos = None if same else keys.pos
-    return Read(*_read(q, k, v, queries.pos, k_pos, request.rows, *spelling, flags, queries.head, request.scale))
+    return Read(*reads(q, k, v, queries.pos, k_pos, request.rows, *spelling, flags, queries.head, request.scale))
 
 
 def _way(
@@ -78,59 +83,35 @@ def _way(
     return Planned(plan, rows, scale, head), (None, None, None)
 
 
-@torch.library.custom_op("kinformer::pieces", mutates_args=())
-def _read(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_pos: Tensor,
-    k_pos: Tensor | None,
-    rows: Tensor | None,
-    text: str,
-    numbers: list[int],
-    tensors: list[Tensor],
-    flags: list[bool],
-    head: int,
-    scale: float,
-) -> tuple[Tensor, Tensor]:
-    way, more = _way(q, k, v, q_pos, k_pos, rows, text, numbers, tensors, flags, head, scale)
-    y, lse = way.read(*(kernel.near(x) for x in (q, k, v)), *more)
+def _read(*told: Any) -> tuple[Tensor, Tensor]:
+    way, more = _way(*told)
+    y, lse = way.read(*(kernel.near(x) for x in told[:3]), *more)
     return y.contiguous(), lse.contiguous()
 
 
-@_read.register_fake
+def _gradients(gy: Tensor, gl: Tensor | None, y: Tensor, lse: Tensor, *told: Any) -> tuple[Tensor, ...]:
+    way, more = _way(*told)
+    q, k, v = (kernel.near(x) for x in told[:3])
+    found = kernel.learned(way, gy, gl, kernel.Held(q, k, v, y, lse, more), (True,) * 3 + (False,) * len(more))
+    return tuple(x.contiguous() for x in found[:3] if x is not None)
+
+
+reads = torch.library.custom_op("kinformer::pieces", _read, mutates_args=(), schema=f"({TOLD}) -> (Tensor, Tensor)")
+gradients = torch.library.custom_op(
+    "kinformer::pieces_backward",
+    _gradients,
+    mutates_args=(),
+    schema=f"(Tensor gy, Tensor? gl, Tensor y, Tensor lse, {TOLD}) -> (Tensor, Tensor, Tensor)",
+)
+
+
+@reads.register_fake
 def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     wide = torch.promote_types(q.dtype, torch.float32)
     return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=wide)
 
 
-@torch.library.custom_op("kinformer::pieces_backward", mutates_args=())
-def _gradients(
-    gy: Tensor,
-    gl: Tensor | None,
-    y: Tensor,
-    lse: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_pos: Tensor,
-    k_pos: Tensor | None,
-    rows: Tensor | None,
-    text: str,
-    numbers: list[int],
-    tensors: list[Tensor],
-    flags: list[bool],
-    head: int,
-    scale: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    way, more = _way(q, k, v, q_pos, k_pos, rows, text, numbers, tensors, flags, head, scale)
-    wanted = (True,) * 3 + (False,) * len(more)
-    found = kernel.learned(way, gy, gl, *(kernel.near(x) for x in (q, k, v)), y, lse, *more, wanted=wanted)
-    dq, dk, dv = (x.contiguous() for x in found[:3] if x is not None)
-    return dq, dk, dv
-
-
-@_gradients.register_fake
+@gradients.register_fake
 def _(gy: Tensor, gl: Tensor | None, y: Tensor, lse: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> Any:
     return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
@@ -144,9 +125,9 @@ def _kept(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _backward(ctx: Any, gy: Tensor, gl: Tensor | None) -> tuple[Any, ...]:
     text, numbers, rest = ctx.rest
     y, lse, q, k, v, q_pos, k_pos, rows, *tensors = ctx.saved_tensors
-    found = _gradients(gy, gl, y, lse, q, k, v, q_pos, k_pos, rows, text, numbers, tensors, *rest)
+    found = gradients(gy, gl, y, lse, q, k, v, q_pos, k_pos, rows, text, numbers, tensors, *rest)
     # PyTorch takes an empty list for one of tensors
     return *found, *[None] * 4, None if numbers else [], [None] * len(tensors), *[None] * 3
 
 
-_read.register_autograd(_backward, setup_context=_kept)
+reads.register_autograd(_backward, setup_context=_kept)
