@@ -6,6 +6,7 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
+from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.depth.global_ends import GlobalEnds
@@ -14,6 +15,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.windows import each
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.block import Block
@@ -31,8 +33,8 @@ EPS = 1e-12
 @member
 def bigbird(
     d: int = 128, depth: int = 5, heads: int = 4, form: Literal["itc", "etc"] = "itc", block: int = 16, window: int = 1,
-    keys: int = 3, draw: Literal["past", "published"] = "past", nodes: int = 32, length: int = 1024, kinds: int = 1,
-    vocab: int = 256, dropout: float = 0.0
+    keys: int = 3, draw: Literal["past", "published"] = "past", tables: str | tuple[str, ...] | None = None,
+    nodes: int = 32, length: int = 1024, kinds: int = 1, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """BigBird (Zaheer et al., 2020, arXiv:2007.14062): a window, a few global tokens, and random blocks for each block.
 
@@ -50,6 +52,9 @@ def bigbird(
     draw: "past": a block draws from those before it, and who is drawn reads back, so that the set is the same at every
         length. "published": each block draws from the first 16 blocks, as the authors' code does. Both are made of
         layer, head and block by arithmetic, so a checkpoint keeps them.
+    tables: random blocks that were drawn elsewhere, such as a published model's, in place of a draw: the expression of
+        a pattern, one for all layers or one each. "Heads(Blocks(((), (2, 5)), 16), Blocks(((), (3, 4)), 16))" gives two
+        heads in turn the blocks that blocks 0 and 1 of the text read beside window and global ones.
     nodes: how many tokens stand outside the text (etc).
     length: the longest row.
     kinds: how many kinds of segments are told apart.
@@ -60,7 +65,11 @@ def bigbird(
         at_least(name, value, least)
     itc = form == "itc"
 
+    given = None if tables is None else each("tables", tables, depth)
+
     def random(n: int) -> Pattern:
+        if given is not None:
+            return parse(given[n])
         first = 1 if itc else 0  # the first block of a text is read anyway where it is global
         if draw == "published":
             return PublishedRandom(keys, block, n, first=first, window=window)
@@ -68,7 +77,7 @@ def bigbird(
 
     def pattern(n: int) -> Pattern:
         near: Pattern = Block(block, window, window)
-        near = near | random(n) if keys else near
+        near = near | random(n) if keys or given else near
         wide = block if itc else nodes
         return (near if itc else Shifted(near, nodes)) | Tokens(wide) | Rows(wide)
 

@@ -22,10 +22,12 @@ SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's, by heads and blo
 
 @member
 def blockbert(
-    d: int = 128, depth: int = 5, heads: int = 4, blocks: int = 2, shares: tuple[int, ...] | None = None,
-    length: int = 256, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, blocks: int = 2, permutations: tuple[str, ...] = (),
+    shares: tuple[int, ...] | None = None, length: int = 256, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """BlockBERT (Qiu et al., 2019, arXiv:1911.02972): a row is cut into blocks, and each head reads one for each.
+
+    y_i = softmax(Q_i K_pi(i)^T / sqrt(width of a head)) V_pi(i) for each block i, pi being the head's permutation
 
     Choose it over `bert` where 1 / `blocks` of the pairs are enough: some heads read their own block, others the next
     ones in turn. Trained by hiding tokens.
@@ -34,16 +36,20 @@ def blockbert(
     depth: layers.
     heads: heads of attention.
     blocks: blocks of a row; the paper's are 2 and 3.
-    shares: how many heads read block i + 0, i + 1, .. of each block i. The paper's 10, 2 and 8, 2, 2 for twelve heads,
-        as many each for others, unless given.
+    permutations: the block that each block reads, counted from 0: "1-2-0" is block 1 for block 0, and so on. Those
+        that read i + 0, i + 1, .. for block i unless given, as in the paper, the identity first.
+    shares: how many heads have each permutation. The paper's 10, 2 and 8, 2, 2 for twelve heads, as many each for
+        others, unless given.
     length: the longest row; blocks are its parts, so train on rows that long, or heads that read others find none.
     kinds: how many kinds of segments are told apart.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    turns, size = _shares(heads, at_least("blocks", blocks, 1), shares), -(-at_least("length", length, 1) // blocks)
-    around = [Blockwise(tuple((n + shift) % blocks for n in range(blocks)), size) for shift in range(blocks)]
-    pattern: Pattern = Heads(*(one for one, share in zip(around, turns, strict=True) for _ in range(share)))
+    size = -(-at_least("length", length, 1) // at_least("blocks", blocks, 1))
+    turns = _permutations(blocks, permutations)
+    counts = _shares(heads, blocks, len(turns), shares)
+    each = (Blockwise(turn, size) for turn, count in zip(turns, counts, strict=True) for _ in range(count))
+    pattern: Pattern = Heads(*each)
 
     def block() -> PostNorm:
         attention = Attention(QKV(d, heads), Softmax(pattern, dropout=dropout, lse=False))
@@ -53,11 +59,23 @@ def blockbert(
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
-def _shares(heads: int, blocks: int, shares: tuple[int, ...] | None) -> tuple[int, ...]:
-    found = SHARES.get((heads, blocks), (heads // blocks,) * blocks) if shares is None else shares
-    if len(found) != blocks or sum(found) != heads or min(found) < 0:
-        came = f"{heads} heads and {blocks} blocks, shared {found}"
-        raise ValueError(f"{came}; give shares= of {heads}, one for each block")
+def _permutations(blocks: int, given: tuple[str, ...]) -> list[tuple[int, ...]]:
+    if not given:
+        return [tuple((n + shift) % blocks for n in range(blocks)) for shift in range(blocks)]
+    found = [tuple(int(one) if one.isdecimal() else -1 for one in text.split("-")) for text in given]
+    for text, turn in zip(given, found, strict=True):
+        if sorted(turn) != list(range(blocks)):
+            example = "-".join(map(str, (*range(1, blocks), 0)))
+            raise ValueError(f"permutation {text!r} is none of {blocks} blocks; give each of them once, as {example!r}")
+    return found
+
+
+def _shares(heads: int, blocks: int, turns: int, shares: tuple[int, ...] | None) -> tuple[int, ...]:
+    paper = SHARES.get((heads, blocks), ())
+    found = (paper if len(paper) == turns else (heads // turns,) * turns) if shares is None else shares
+    if len(found) != turns or sum(found) != heads or min(found) < 0:
+        came = f"{heads} heads and {turns} permutations, shared {found}"
+        raise ValueError(f"{came}; give shares= of {heads}, one for each permutation")
     return found
 
 

@@ -1,4 +1,4 @@
-"""BigBird: which tokens see which in its two forms, and that its random blocks are its own and stay."""
+"""BigBird: the equation in its two forms, which tokens see which, and that its random blocks are its own and stay."""
 
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +12,7 @@ from kinformer.members.bigbird import bigbird
 from kinformer.patterns.block import Block
 from kinformer.patterns.random import Random
 from kinformer.train.checkpoint import load, save
+from tests.by_hand import attention_by_hand, first_read
 
 SIZES = {"d": 16, "depth": 1, "heads": 1, "block": 2, "keys": 1, "length": 40, "vocab": 11}
 LENGTH = 21
@@ -40,6 +41,41 @@ def test_the_first_and_the_last_block_of_a_text_are_global() -> None:
 def test_nodes_outside_the_text_are_seen_by_the_next_layer() -> None:
     assert torch.equal(seen(form="etc", nodes=3), near())
     assert seen(form="etc", nodes=3, depth=2).all()
+
+
+TABLES = (((3,), (), (0, 5)), ((4, 5), (3,)))  # of two heads: the blocks that blocks 0, 1, .. read beside others
+GIVEN = f"Heads(Blocks({TABLES[0]}, 2), Blocks({TABLES[1]}, 2))"
+
+
+def drawn(h: int, i: int, j: int) -> bool:
+    table = TABLES[h]
+    return i // 2 < len(table) and j // 2 in table[i // 2]
+
+
+def test_the_internal_construction_is_the_equation(float64: None) -> None:
+    layer, x, y = first_read(bigbird(**{**SIZES, "heads": 2, "tables": GIVEN}), torch.randint(0, 11, (1, 13)))
+
+    def may(h: int, i: int, j: int) -> bool:  # blocks 0 .. 6, the last of one token
+        return abs(i // 2 - j // 2) <= 1 or bool({i // 2, j // 2} & {0, 6}) or drawn(h, i, j)
+
+    torch.testing.assert_close(y, attention_by_hand(layer, x, may))
+
+
+def test_the_extended_construction_is_the_equation(float64: None) -> None:
+    given = {**SIZES, "heads": 2, "tables": (GIVEN,), "form": "etc", "nodes": 3}
+    layer, x, y = first_read(bigbird(**given), torch.randint(0, 11, (1, 13)))
+    assert len(x) == 3 + 13
+
+    def may(h: int, i: int, j: int) -> bool:
+        return min(i, j) < 3 or abs((i - 3) // 2 - (j - 3) // 2) <= 1 or drawn(h, i - 3, j - 3)
+
+    torch.testing.assert_close(y, attention_by_hand(layer, x, may))
+
+
+def test_given_tables_are_those_of_the_checkpoint(tmp_path: Path) -> None:
+    model, tokens = bigbird(**{**SIZES, "heads": 2, "tables": GIVEN}).eval(), torch.randint(0, 11, (2, 13))
+    save(model, tmp_path)
+    assert torch.equal(load(tmp_path).eval().logits(tokens).y, model.logits(tokens).y)
 
 
 def test_draws_differ_by_layer_and_are_those_of_the_checkpoint(tmp_path: Path) -> None:

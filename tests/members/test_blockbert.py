@@ -1,4 +1,4 @@
-"""BlockBERT: which head reads which block, and how heads are shared out."""
+"""BlockBERT: the equation, which head reads which block, and how heads are shared out."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kinformer.members.blockbert import blockbert
+from tests.by_hand import attention_by_hand
 
 
 def pattern(**keywords: Any) -> Any:
@@ -33,10 +34,27 @@ def test_each_head_reads_the_block_of_its_shift(
         assert torch.equal(made.matrix(11, h=h), at // size == ((at // size + shift) % blocks)[:, None])
 
 
+def test_it_is_the_equation(float64: None) -> None:
+    given = ((1, 2, 0), (2, 1, 0))
+    made: Any = blockbert(
+        d=12, depth=1, heads=3, blocks=3, permutations=("1-2-0", "2-1-0"), shares=(1, 2), length=11, vocab=7
+    )
+    layer, x = made.body.layers[0].layers[0], torch.randn(11, 12)
+    turns = (given[0], given[1], given[1])
+    expected = attention_by_hand(layer, x, lambda h, i, j: j // 4 == turns[h][i // 4])
+    torch.testing.assert_close(layer(x[None]).y[0], expected)
+
+
+@pytest.mark.parametrize("text", ["0-1", "0-0-1", "1-2-3", "a-b-c", "0-1-2-3", ""])
+def test_what_is_no_permutation_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=rf"permutation '{text}' is none of 3 blocks; .* as '1-2-0'"):
+        blockbert(d=12, heads=3, blocks=3, permutations=(text,))
+
+
 @pytest.mark.parametrize(("heads", "blocks", "shares"), [(4, 3, None), (4, 2, (4,)), (4, 2, (3, 2)), (4, 2, (5, -1))])
 def test_shares_that_do_not_fit_are_refused(heads: int, blocks: int, shares: tuple[int, ...] | None) -> None:
     with pytest.raises(
-        ValueError, match=rf"4 heads and {blocks} blocks, shared .*give shares= of 4, one for each block"
+        ValueError, match=rf"4 heads and {blocks} permutations, shared .*give shares= of 4, one for each permutation"
     ):
         blockbert(d=16, heads=heads, blocks=blocks, shares=shares)
 

@@ -5,10 +5,16 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.attention import Attention
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.longformer import longformer
 from kinformer.members.longformer_lm import longformer_lm
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.dilated import Dilated
+from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+from tests.by_hand import attention_by_hand
+from tests.parity.peers import put_qkv
 
 SMALL: dict[str, Any] = {"vocab": 11}
 
@@ -82,6 +88,39 @@ def test_gaps_let_a_layer_see_further() -> None:
     distance = (at[:, None] - at).abs()
     both = (distance <= 2) | ((distance <= 6) & (distance % 3 == 0))
     assert torch.equal(seen(2, 0, dilation=3, dilated=1), both)
+
+
+def test_the_language_model_is_the_equation_with_gaps_by_head_and_layer(float64: None) -> None:
+    """j = i - n d, n = 0 .. w - 1: in layer 1 the first head leaves gaps of d = 3, the other none."""
+    made: Any = longformer_lm(d=8, depth=2, heads=2, window=(4, 3), top=None, dilation=(1, 3), dilated=1, vocab=11)
+    x = torch.randn(12, 8)
+    for block, window, gaps in zip(made.body.layers, (4, 3), ((1, 1), (3, 1)), strict=True):
+        layer = block.layers[0]
+        plain = Attention(layer.projection, Softmax(layer.mechanism.pattern), aggregation=layer.aggregation)
+        expected = attention_by_hand(plain, x, lambda h, i, j, w=window, d=gaps: j in range(i, i - w * d[h], -d[h]))
+        torch.testing.assert_close(plain(x[None]).y[0], expected)
+
+
+def test_the_encoder_is_the_equation_with_symmetric_global_tokens(float64: None) -> None:
+    """Global tokens read all by projections of their own; others read their window and the global ones by the local."""
+    made: Any = longformer(d=8, depth=1, heads=2, window=2, dilation=2, dilated=1, marked=2, length=12, vocab=11)
+    layer, x = made.body.layers[0].layers[0], torch.randn(12, 8)
+    torch.nn.init.normal_(layer.side.weight), torch.nn.init.normal_(layer.key_side.weight)
+    near, wide = (
+        Attention(projection, Softmax(Full()), aggregation=layer.aggregation)
+        for projection in (layer.projection, QKV(8, 2))
+    )
+    for name, weight, bias in zip("qkv", *(of_sides(layer, part) for part in ("weight", "bias")), strict=True):
+        put_qkv(wide.projection, name, weight, bias)
+    gaps = (2, 1)
+    local = attention_by_hand(near, x, lambda h, i, j: j < 2 or abs(i - j) in range(0, 2 * gaps[h] + 1, gaps[h]))
+    of_all = attention_by_hand(wide, x, lambda h, i, j: True)
+    torch.testing.assert_close(layer(x[None]).y[0], torch.cat([of_all[:2], local[2:]]))
+
+
+def of_sides(layer: Attention, name: str) -> tuple[torch.Tensor, ...]:
+    """Weights or biases of the global queries, keys and values."""
+    return (getattr(layer.side, name), *getattr(layer.key_side, name).chunk(2))
 
 
 def test_the_language_model_reads_its_window_and_nothing_ahead() -> None:

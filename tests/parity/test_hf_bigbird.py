@@ -1,6 +1,7 @@
 """BigBird against Hugging Face's on equal weights and equal random blocks: logits, loss and gradients.
 
-Theirs draws no blocks outside training (it reads block 0 again in their place), so it is handed ours here.
+Theirs draws no blocks outside training (it reads block 0 again in their place): either it is handed ours, or ours is
+handed as tables what it drew in training.
 """
 
 from typing import Any
@@ -12,8 +13,10 @@ from torch.nn import functional as F
 from transformers import BigBirdConfig, BigBirdForMaskedLM
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
+from kinformer.core.pattern import Heads
 from kinformer.members.bigbird import bigbird
 from kinformer.models.mlm import MLM
+from kinformer.patterns.blocks import Blocks
 from kinformer.patterns.published_random import PublishedRandom
 from tests.parity.peers import agree, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder
@@ -22,7 +25,7 @@ VOCAB, D, HEADS, DEPTH, BLOCK, KEYS, BLOCKS = 19, 24, 4, 2, 2, 2, 20
 LENGTH = BLOCK * BLOCKS
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def our_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of their layer `seed`: for each head and query block but the first and the last, the blocks that ours reads."""
 
@@ -49,10 +52,25 @@ def peer(dtype: torch.dtype) -> BigBirdForMaskedLM:
     return shaken(BigBirdForMaskedLM(config).to(dtype).eval())  # type: ignore[return-value]
 
 
-def ours_like(theirs: BigBirdForMaskedLM) -> MLM:
-    made: Any = bigbird(
-        d=D, depth=DEPTH, heads=HEADS, block=BLOCK, keys=KEYS, draw="published", length=LENGTH, vocab=VOCAB
-    )
+@pytest.fixture
+def their_draws(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
+    """Of each of their layers, once it has read in training, the blocks that it drew, as our expression."""
+    found: dict[int, str] = {}
+    draw = BigBirdBlockSparseAttention._bigbird_block_rand_mask_with_head
+
+    def noted(self: Any, **sizes: Any) -> list[Any]:
+        drawn = draw(self, **sizes)
+        tables = [((), *(tuple(map(int, blocks)) for blocks in head), ()) for head in drawn]
+        found[self.seed] = repr(Heads(*(Blocks(table, BLOCK) for table in tables)))
+        return drawn
+
+    monkeypatch.setattr(BigBirdBlockSparseAttention, "_bigbird_block_rand_mask_with_head", noted)
+    return found
+
+
+def ours_like(theirs: BigBirdForMaskedLM, **random: Any) -> MLM:
+    random = random or {"draw": "published"}
+    made: Any = bigbird(d=D, depth=DEPTH, heads=HEADS, block=BLOCK, keys=KEYS, length=LENGTH, vocab=VOCAB, **random)
     made = made.to(theirs.dtype).eval()
     their, head = theirs.bert, theirs.cls.predictions
     made.body.layers = made.body.layer.layers  # where the helper looks for blocks
@@ -62,12 +80,24 @@ def ours_like(theirs: BigBirdForMaskedLM) -> MLM:
     return made
 
 
+@pytest.mark.usefixtures("our_draws")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_logits(dtype: torch.dtype) -> None:
     theirs, tokens = peer(dtype), torch.randint(0, VOCAB + 1, (3, LENGTH))
     agree(ours_like(theirs).logits(tokens).y, theirs(input_ids=tokens).logits[..., :VOCAB])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_logits_under_the_blocks_that_they_drew(dtype: torch.dtype, their_draws: dict[int, str]) -> None:
+    theirs, tokens = peer(dtype).train(), torch.randint(0, VOCAB + 1, (3, LENGTH))
+    expected = theirs(input_ids=tokens).logits[..., :VOCAB]
+    tables = tuple(their_draws[layer] for layer in range(DEPTH))
+    assert tables[0] != tables[1]
+    agree(ours_like(theirs, tables=tables).logits(tokens).y, expected)
+    assert not torch.allclose(ours_like(theirs).logits(tokens).y, expected, rtol=1e-3)  # other blocks are not enough
+
+
+@pytest.mark.usefixtures("our_draws")
 def test_loss_and_gradients() -> None:
     theirs, tokens = peer(torch.float64), torch.randint(0, VOCAB, (3, LENGTH))
     ours: Any = ours_like(theirs)
