@@ -29,7 +29,7 @@ from kinformer.projections.qkv import QKV
 @member
 def etc(
     d: int = 128, depth: int = 4, heads: int = 4, radius: int = 32, tokens: int = 32, clip: int = 12,
-    unit: Literal["sentence", "line", "paragraph"] = "line",
+    unit: Literal["sentence", "line", "paragraph"] = "sentence",
     projections: Literal["reader", "four", "shared", "own"] = "reader",
     outputs: Literal["separate", "shared"] = "separate",
     hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (), order: bool = False, vocab: int = 256,
@@ -48,7 +48,7 @@ def etc(
     radius: how many long tokens a long token reads on either side.
     tokens: the most global tokens; the last one stands for all parts that come after.
     clip: the furthest distance with a vector of its own.
-    unit: what a part is.
+    unit: what a part is; the paper's are sentences.
     projections: "reader": who reads decides by what matrices keys are made (the paper's separate W for global and long;
         l2l and l2g share, g2g and g2l share, in the authors' code share_kv_projections). "four": keys of their own for
         each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.

@@ -5,7 +5,7 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.biases.t5 import T5
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -31,6 +31,7 @@ def memorizing_transformer(
     memory: int = 512,
     k: int = 32,
     local: Local = "window",
+    layer: int | None = None,
     vocab: int = 256,
     dropout: float = 0.0,
     faiss: str | None = None,
@@ -39,22 +40,26 @@ def memorizing_transformer(
 
     Choose it for text that repeats itself over long distances. Every layer reads its own token and the `segment` before
     it, the paper's sliding window, or with `local="segments"` its segment and all of the one before, with T5's biases
-    of distance; the layer three quarters up also the `k` best of the `memory` keys before its segment. `memory` is no
-    part of the weights: a trained model's go into a member with a larger one. It trains on consecutive text, its state
-    carried on: random windows would leave the memory empty. `dropout` reaches the attention weights of all layers but
+    of distance; one layer also the `k` best of the `memory` keys before its segment: the one three quarters up, as the
+    paper's is the 9th of 12, or number `layer` from the bottom. `memory` is no part of the weights: a trained model's
+    go into a member with a larger one. It trains on consecutive text, its state carried on: random windows would leave
+    the memory empty. `dropout` reaches the attention weights of all layers but
     the one with the memory, which drops none. `faiss` names an index of FAISS that searches the memory, such as
     `Flat` or `HNSW32`.
     """
     sliding = one_of("local", local, Local) == "window"
     near = Causal() & (Band(segment) if sliding else Segment(segment, segment))
 
+    at_least("depth", depth, 1)
+    far = -(-3 * depth // 4) if layer is None else from_to("layer", layer, 1, depth)
+
     def attention(n: int) -> Attention:
-        if n == depth * 3 // 4:
+        if n == far:
             return Attention(QKV(d, heads), Retrieval(heads, segment, memory, k, T5(heads), near=near, faiss=faiss))
         mechanism = Softmax(near, T5(heads), dropout=dropout)
         return Attention(QKV(d, heads), mechanism, memory=Hidden(segment, segment))
 
-    blocks = [PreNorm(attention(n), MLP(d), dropout=dropout) for n in range(at_least("depth", depth, 1))]
+    blocks = [PreNorm(attention(n), MLP(d), dropout=dropout) for n in range(1, depth + 1)]
     return LM(vocab, d, Stack(blocks, LayerNorm(d)), std=0.02, dropout=dropout, lanes=True)
 
 

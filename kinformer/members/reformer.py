@@ -28,7 +28,7 @@ Halves = Literal["own", "same"]
 
 @member
 def reformer(
-    d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int = 64,
+    d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int | None = 64,
     chunk: int | None = None, length: int = 1024, vocab: int = 256, tie: bool = True, dropout: float = 0.0,
     scale: float | None = None, eval_rounds: int | None = None, redraw: int | None = None, halves: Halves = "own",
     ff_chunk: int | None = None, head_dim: int | None = None, restricted: bool = True, divided: bool = True
@@ -37,7 +37,7 @@ def reformer(
 
     Choose it for deep models and long rows: training keeps no activations. Even blocks read their block of `local`
     positions and the one before it, odd blocks what hashes put into their own buckets: the alternation is that of
-    Hugging Face's default configuration; the paper describes no local blocks.
+    Hugging Face's default configuration. The paper describes no local blocks: `local` None hashes in all.
 
     d: the width of each of the stream's two halves.
     depth: blocks.
@@ -48,15 +48,15 @@ def reformer(
         to 8. Weights are the same for any number.
     redraw: draws the rotations anew after so many steps of training, 1 being nearest to the authors' code; kept unless
         given.
-    local: positions of a block of the even blocks.
+    local: positions of a block of the even blocks; None hashes in every block.
     chunk: cuts the sorted list as published, which bounds the cost where buckets are uneven but lets later tokens move
         the cuts; whole buckets unless given.
     length: the longest row it can read.
     vocab: tokens there are.
     tie: False gives the head a matrix of its own.
     dropout: the share of numbers dropped in training.
-    scale: the factor of q.k in the odd blocks, whose keys have length 1: the paper's 1/sqrt(head_dim) unless given, 1
-        in the authors' code.
+    scale: the factor of q.k in the blocks that hash, whose keys have length 1: the paper's 1/sqrt(head_dim) unless
+        given, 1 in the authors' code.
     halves: "own" embeds a token for each half by itself and hands both to the head; tables of equal halves make it the
         authors' code. "same" starts both as one embedding and hands on their mean, as reformer-pytorch has it: half the
         embedding's weights.
@@ -80,7 +80,7 @@ def reformer(
         )
 
     def attention(n: int) -> Attention:
-        if n % 2:
+        if n % 2 or local is None:
             return Attention(SharedQK(d, heads, head_dim=wide, bias=False), lsh(n))
         return Attention(QKV(d, heads, head_dim=wide, bias=False), Softmax(Causal() & Block(local, back=1), lse=False))
 

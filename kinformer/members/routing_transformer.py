@@ -5,11 +5,11 @@ from functools import partial
 from typing import Literal
 
 from kinformer.attention import Attention
-from kinformer.core.checks import at_least, multiple, one_of, within
+from kinformer.core.checks import at_least, multiple, one_of, unread, within
 from kinformer.core.mechanism import Mechanism
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.routing import Routing
+from kinformer.mechanisms.routing import Norm, Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.mechanisms.support.centroids import Update
@@ -29,7 +29,8 @@ def routing_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, local: int = 64,
     routed: int | None = None, clusters: int | None = None, window: int | None = None, update: Update = "sum",
     decay: float = 0.999, commitment: float = 0.0, position: Positions = "learned", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0, shared: bool = True, alone: Alone = "skipped"
+    vocab: int = 256, dropout: float = 0.0, shared: bool = True, alone: Alone = "skipped",
+    norm: Norm = "layer", eps: float = 0.0
 ) -> LM:
     """Routing Transformer (Roy et al., 2020, arXiv:2003.05997): local heads, and heads that read their token's cluster.
 
@@ -60,9 +61,15 @@ def routing_transformer(
     alone: with a `window` and without `shared`, what a cluster counts for in the mean in which a query found no key:
         "skipped" nothing, "zero" a read of 0, "null" has a learned key and value beside those of every cluster, as the
         published PyTorch code does. A query that is its own key finds at least that.
+    norm: "layer" normalises queries and keys that route, without gain and bias, as in the paper; "none" leaves them, as
+        the published PyTorch code does.
+    eps: with a `window`, added to the number of clusters that a token's reads are divided by: 1e-5 in the published
+        PyTorch code, 1e-2 in the authors'.
     """
     if one_of("alone", alone, Alone) != "skipped" and (shared or window is None):
         raise ValueError(f"alone={alone!r} is for keys of their own in clusters of one size; give window, shared=False")
+    if window is None:
+        unread("clusters read whole, window=None", eps=(eps, 0.0))
     half = multiple("heads", heads, "halves", 2) // 2
     made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
     few = Wiring(d, half, made.width, position, length)
@@ -72,10 +79,10 @@ def routing_transformer(
 
     def routing(seed: int) -> Mechanism:
         if window is None:
-            return Routing(half, made.width, count, update=update, decay=decay, seed=seed)
+            return Routing(half, made.width, count, norm=norm, update=update, decay=decay, seed=seed)
         return PublishedRouting(
             half, made.width, count, window, null=alone == "null", alone="zero" if alone == "zero" else "skipped",
-            update=update, decay=decay, seed=seed
+            norm=norm, eps=eps, update=update, decay=decay, seed=seed
         )
 
     def attention(n: int) -> Attention:

@@ -1,4 +1,4 @@
-"""ETC: what its keywords change, and that lines of a text are its segments."""
+"""ETC: what its keywords change, and that sentences or lines of a text are its segments."""
 
 import pytest
 import torch
@@ -38,6 +38,10 @@ def segments_seen(model: MLM, tokens: torch.Tensor) -> list[int]:
     body.layer.register_forward_hook(lambda part, inputs, out: seen.append(inputs[2].labels["segment"]))
     model.logits(tokens)
     return seen[0][0].tolist()
+
+
+def test_each_sentence_has_a_global_token_unless_another_unit_is_named() -> None:
+    assert segments_seen(etc(**SMALL), torch.tensor([list(b"A\n. B")])) == [0, 1, -1] + [0] * 4 + [1]
 
 
 def test_each_line_has_a_global_token_and_the_last_has_the_rest() -> None:

@@ -30,10 +30,15 @@ def found(model: LM, tokens: torch.Tensor, cuts: list[int]) -> torch.Tensor:
 
 
 def test_one_layer_three_quarters_up_retrieves() -> None:
-    for depth, at in ((1, 0), (2, 1), (4, 3), (5, 3), (12, 9)):
-        model = memorizing_transformer(d=16, depth=depth, heads=2, vocab=11)
+    """The paper's is the 9th of 12, in its code the fourth from the top."""
+    usual = [(1, None, 1), (2, None, 2), (4, None, 3), (5, None, 4), (12, None, 9)]
+    for depth, layer, at in [*usual, (4, 1, 1), (4, 4, 4)]:
+        model = memorizing_transformer(d=16, depth=depth, heads=2, layer=layer, vocab=11)
         layers = [isinstance(block.layers[0].mechanism, Retrieval) for block in model.body.layers]
-        assert layers == [n == at for n in range(depth)]
+        assert layers == [n == at for n in range(1, depth + 1)]
+    for layer in (0, 5):
+        with pytest.raises(ValueError, match=f"layer={layer}: give a whole number from 1 to 4"):
+            memorizing_transformer(d=16, depth=4, heads=2, layer=layer, vocab=11)
 
 
 def test_training_by_chunks_decoding_and_one_dense_call_agree() -> None:

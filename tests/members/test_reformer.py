@@ -31,6 +31,12 @@ def test_training_keeps_the_same_at_any_depth(halves: Literal["own", "same"]) ->
     assert 0 < of(2) == of(10)
 
 
+def test_every_block_hashes_where_none_is_local_as_in_the_paper() -> None:
+    for local, hashing in ((4, [False, True] * 2), (None, [True] * 4)):
+        model = reformer(d=16, depth=4, heads=2, buckets=4, local=local, length=64, vocab=11)
+        assert [isinstance(block.layers[0].mechanism, LSH) for block in model.body.layers] == hashing
+
+
 def test_dropout_is_replayed(float64: None) -> None:
     """Gradients with dropout are those of the loss that was computed: a step along them changes it as they say."""
     model = reformer(d=8, depth=2, heads=2, buckets=4, local=4, length=64, vocab=11, dropout=0.3).train()

@@ -130,6 +130,19 @@ def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(fl
             tiny(alone="zero", **wrong)
 
 
+def test_every_form_of_the_published_codes_is_a_keyword() -> None:
+    paper, code = (
+        [part for part in tiny(window=3, **keywords).modules() if isinstance(part, PublishedRouting)][0]
+        for keywords in ({}, {"norm": "none", "eps": 1e-5, "update": "direction", "shared": False, "alone": "null"})
+    )
+    assert (paper.norm, paper.eps, paper.centroids.update, paper.null_k) == ("layer", 0.0, "sum", None)
+    assert (code.norm, code.eps, code.centroids.update) == ("none", 1e-5, "direction") and code.null_k is not None
+    (strict, *_) = (part for part in tiny(norm="none").modules() if isinstance(part, Routing))
+    assert strict.norm == "none"
+    with pytest.raises(ValueError, match="eps=0.01 is not read with clusters read whole, window=None; leave it out"):
+        tiny(eps=0.01)
+
+
 def test_what_is_wrong_is_said_in_words() -> None:
     with pytest.raises(ValueError, match="commitment=-1.0: give a number from 0 up"):
         tiny(commitment=-1.0)
