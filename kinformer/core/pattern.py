@@ -102,8 +102,9 @@ class Pattern(ABC):
         return self._with(found) if found else self
 
     def _inside(self) -> dict[str, "Pattern | Tensor"]:
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if isinstance(value, Pattern | Tensor)}
+        # asked in every read: building the tuple of fields takes longer than looking at them
+        values = ((name, getattr(self, name)) for name in type(self).__dataclass_fields__)
+        return {name: value for name, value in values if isinstance(value, (Pattern, Tensor))}
 
     def _with(self, inside: Mapping[str, object]) -> "Pattern":
         return dataclasses.replace(self, **inside)

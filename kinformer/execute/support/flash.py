@@ -17,6 +17,8 @@ from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
 from kinformer.execute.support.kernel import Held, Way
 from kinformer.execute.support.lines import Line
 
+FAR = 512  # places of a tile that lie apart from which on a copy is faster than to read them where they are
+
 
 class Planned(Way):
     """y and lse of a plan. Later stages are merged in place; the backward needs no merge.
@@ -132,10 +134,11 @@ def _zeros(x: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def _merged(y: Tensor, lse: Tensor, new: Tensor, level: Tensor) -> tuple[Tensor, Tensor]:
-    """y and lse with a read of other keys."""
+    """y and lse with a read of other keys, whose y is spent."""
     both = torch.logaddexp(lse, level)
-    safe = torch.where(both == -torch.inf, 0.0, both)
-    return y * torch.exp(lse - safe)[..., None] + new * torch.exp(level - safe)[..., None], both
+    safe = both.masked_fill(both == -torch.inf, 0.0)
+    old_share, new_share = (lse - safe).exp_()[..., None], (level - safe).exp_()[..., None]
+    return new.to(y.dtype).mul_(new_share).addcmul_(y, old_share), both
 
 
 def _learn(
@@ -177,9 +180,9 @@ def _cut(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Floa
 
 
 def _near(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Float[Tensor, "n H size D"]:
-    """The same, copied where rows lie far apart: such rows fall on the same places of a cache, and are read often."""
+    """The same, copied where many rows lie far apart: they fall on the same places of a cache, and are read often."""
     found = _cut(x, tiles, some)
-    return found.contiguous() if isinstance(tiles, Tiles) and tiles.inner > 1 else found
+    return found.contiguous() if isinstance(tiles, Tiles) and tiles.inner > 1 and tiles.size >= FAR else found
 
 
 def _rows(x: Float[Tensor, "1 H L D"], table: Table) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:

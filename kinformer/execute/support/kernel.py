@@ -104,7 +104,15 @@ def _exact(of: Callable[P, R]) -> Callable[P, R]:
 
 def read(way: Way, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> Read:
     """What a way reads, in the precision of products."""
-    return Read(*Fused.apply(way, *map(lowered, (q, k, v)), *more))
+    q, k, v = map(lowered, (q, k, v))
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, *more)):
+        return Read(*Fused.apply(way, q, k, v, *more))
+    return Read(*_ungraded(way, q, k, v, *more))
+
+
+@_exact
+def _ungraded(way: Way, q: Tensor, k: Tensor, v: Tensor, *more: Tensor | None) -> tuple[Tensor, Tensor]:
+    return way.read(near(q), near(k), near(v), *more)
 
 
 class Fused(torch.autograd.Function):
