@@ -31,7 +31,7 @@ def parts(pattern: Pattern, length: int) -> tuple[Part, ...]:
     exact for every pattern. What differs by head is a part for each turn of the heads. Random and Blocks have no layout
     of their own: they are read in a Dense part.
     """
-    terms = _union(pattern)
+    terms = _inhabited(_union(pattern))
     layouts = [_meeting(term, length) for term in terms or ()]
     if terms is None or len(terms) > MOST_PARTS or any(isinstance(layout, Dense) for layout in layouts):
         return (Part(Dense().within(*pattern.reach()), pattern),)
@@ -42,6 +42,12 @@ def parts(pattern: Pattern, length: int) -> tuple[Part, ...]:
         found.append(Part(layout, where if seen is None else where & ~seen))
         seen = where if seen is None else seen | where
     return tuple(found)
+
+
+def _inhabited(terms: list[Term] | None) -> list[Term] | None:
+    """Without conjunctions whose window holds nothing, such as what `Causal` leaves of a window ahead."""
+    kept = [term for term in terms or () if sum(reduce(And, term).reach()) >= 0]
+    return kept or terms
 
 
 def _meeting(term: Term, length: int) -> Layout:

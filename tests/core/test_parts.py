@@ -14,6 +14,7 @@ from kinformer.patterns.blocks import Blocks
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.fixed import Fixed
 from kinformer.patterns.full import Full
+from kinformer.patterns.image_2d import Image2D
 from kinformer.patterns.on_heads import OnHeads
 from kinformer.patterns.random import Random
 from kinformer.patterns.rows import Rows
@@ -32,6 +33,7 @@ USUAL = [
     (C & (Band(512) & Strided(128)), [Residue(128, 512, 0)]),
     (C & Shifted(Fixed(16, 2), 3), [Near(15, 0), GatheredKeys((1, 2), 16, INF, 0)]),
     (Shifted(Band(4) & ~Tokens(1), 2) | Tokens(2), [Near(4, 4), GatheredKeys((0, 1), None, INF, 1)]),
+    (Image2D(160, (1, 2), (1, 2)), [Near(163, -157), Near(3, 0)]),  # a window in the row above, and the own row
 ]
 
 

@@ -34,6 +34,7 @@ from kinformer.patterns.dilated import Dilated
 from kinformer.patterns.document import Document
 from kinformer.patterns.fixed import Fixed
 from kinformer.patterns.full import Full
+from kinformer.patterns.image_2d import Image2D
 from kinformer.patterns.random import Random
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.segment import Segment
@@ -51,6 +52,7 @@ EXPRESSIONS = (
     Heads(Causal() & Band(6), Causal() & Strided(3), Causal() & Random(1, 3)),
     Heads(Dilated(2, 5), Full()),
     ~Band(3) & Causal(),
+    Image2D(12, (1, 2), (1, 2)),
 )
 SHAPES = {"self": (37, 37, 0), "more keys": (13, 37, 0), "padded": (37, 37, 6), "padded, more keys": (13, 37, 5)}
 
