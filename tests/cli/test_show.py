@@ -24,7 +24,7 @@ from kinformer.cli.pictures import (
     steps,
     who_reads,
 )
-from kinformer.cli.pictures.support.layers import calls, clustered, joined, place_of
+from kinformer.cli.pictures.support.layers import calls, clustered, joined, place_of, weighed
 from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
 from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.cli.support.docs import arguments, doc, heading
@@ -324,6 +324,30 @@ def test_buckets_are_those_that_the_keys_are_in_and_sorted_they_are_blocks(make)
         assert number[order, n].tolist() == sorted(number[:, n].tolist())
         assert torch.equal(panel.kind > 0, read[order][:, order])
         assert bool((panel.kind[panel.level == 1] == (number[order, n] + 1).expand(12, 12)[panel.level == 1]).all())
+
+
+@pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])
+def test_buckets_of_many_positions_are_shares_of_cells(make) -> None:
+    torch.manual_seed(0)
+    one = next(buckets.pictures(make(), CELLS)).panels
+    torch.manual_seed(0)
+    picture = next(buckets.pictures(make(), 10 * CELLS))
+    assert "a cell is 10 by 10" in picture.note and len(picture.panels) == len(one)
+    torch.manual_seed(0)
+    layer = Attention(SharedQK(16, 2), make())
+    (call,) = calls(layer, clustered(10 * CELLS, 16))
+    read, number = weighed(call)[0].abs() > buckets.TINY, next(iter(buckets.tags_of(call).values()))
+    for n, panel in enumerate(picture.panels[1:]):
+        order = number[:, n].argsort(stable=True)
+        its, same = read[order][:, order], number[order, n][:, None] == number[order, n]
+        shares = torch.where(same, its, its / 3).view(CELLS, 10, CELLS, 10).mean((1, 3))
+        torch.testing.assert_close(panel.level, shares)
+        assert panel.rows == panel.columns == tuple(str(k) for k in order[::10].tolist())
+
+
+def test_more_positions_than_a_member_has_are_drawn_of_those_that_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "gpt", "d=8", "heads=2", "depth=1", "length=16", "--length", "64"]) == 0
+    assert "64 positions" in capsys.readouterr().out
 
 
 def test_slots_of_a_memory_are_those_that_it_hands_to_its_layer() -> None:

@@ -10,6 +10,7 @@ from kinformer.cli.pictures.support.panel import CELLS, Picture, shades
 from kinformer.core.layer import Layer
 from kinformer.core.model import Writer
 
+MOST = 2 * CELLS  # tokens, a column each
 WORDS = {"steps": "step", "exit": "layer"}  # what layers report per token, and what a line is then
 
 
@@ -18,7 +19,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
     if not isinstance(example, Writer | Layer):
         return
     example.eval()
-    length = length or CELLS
+    length = min(length or CELLS, MOST, getattr(example, "window", None) or MOST)
     if isinstance(example, Writer):
         tokens, more = example.inputs(example.sample(1, length, 0))
         given: dict[str, Any] = dict(more)
