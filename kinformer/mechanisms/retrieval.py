@@ -9,20 +9,20 @@ from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, one_of, within
-from kinformer.core.choice import choice, recomputed
+from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Side, Sizes, number_of_groups
+from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.keyed import Keyed, wants_of
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memo import Memo
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.vectors import unit
 from kinformer.execute import impl_of, read
+from kinformer.mechanisms.support.folded import folded
 from kinformer.mechanisms.support.indexed import index_of, indexed, package
-from kinformer.mechanisms.support.nearest import blocks, nearest
+from kinformer.mechanisms.support.nearest import nearest
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 
@@ -174,51 +174,6 @@ class Retrieval(Keyed):
             raise ValueError(
                 f"Retrieval was made for {len(self.head_scale)} heads and got {heads}; give it heads={heads}"
             )
-
-
-def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
-    """What each query reads in the keys at its columns, a block of queries at a time; -1 is no key.
-
-    The keys of all queries would be R times as many numbers as there are queries: a backward gathers them again.
-    """
-    sizes = blocks(request)
-    if len(sizes) == 1:
-        return _folded(request, columns)
-    queries = request.queries
-    # split once: the gradient of a slice is as long as the row
-    pieces = zip(*(x.split(sizes, 2) for x in (queries.q, queries.pos, columns)), strict=True)
-    again = torch.is_grad_enabled() and queries.q.requires_grad
-    reads = []
-    for q, pos, at in pieces:
-        one = request.but(queries=Queries(q, pos, head=queries.head))
-        reads.append(recomputed(_folded, one, at) if again else _folded(one, at))
-    return Read(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
-
-
-def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
-    """A query is a row of a larger batch, with keys of its own."""
-    queries, keys = request.queries, request.keys
-    batch, heads, length, _ = queries.q.shape
-    b, h = torch.arange(batch, device=columns.device)[:, None, None, None], torch.arange(heads, device=columns.device)
-    there = columns.clamp_min(0)
-
-    def gathered(x: Tensor) -> Tensor:
-        """[B G S ..] at the columns of each query: [B*T H R ..], a head its group's."""
-        group = h // number_of_groups(heads, x.shape[1])
-        return x[b, group[:, None, None], there].transpose(1, 2).flatten(0, 1)
-
-    def by_query(x: Tensor) -> Tensor:
-        """[B #H T ..] to [B*T #H 1 ..]"""
-        return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
-
-    alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)
-    pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
-    found = Keys(gathered(keys.k), gathered(keys.v), pos, own=keys.own)
-    rows = b.flatten().repeat_interleave(length)
-    one = read(request.but(queries=alone, keys=found, rows=rows, run=False, full=False, lse=True, memo=Memo()))
-    assert one.lse is not None
-    y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (one.y, one.lse))  # [B H T ..]
-    return Read(y, lse)
 
 
 def _example() -> Retrieval:

@@ -1,0 +1,58 @@
+"""Folded: a read in which each query has keys of its own, found beforehand."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.choice import recomputed
+from kinformer.core.heads import Keys, Queries, number_of_groups
+from kinformer.core.memo import Memo
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.execute import read
+from kinformer.mechanisms.support.nearest import blocks
+
+
+def folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
+    """What each query reads in the keys at its columns, a block of queries at a time; -1 is no key.
+
+    The keys of all queries would be R times as many numbers as there are queries: a backward gathers them again.
+    """
+    sizes = blocks(request)
+    if len(sizes) == 1:
+        return _folded(request, columns)
+    queries = request.queries
+    # split once: the gradient of a slice is as long as the row
+    pieces = zip(*(x.split(sizes, 2) for x in (queries.q, queries.pos, columns)), strict=True)
+    again = torch.is_grad_enabled() and queries.q.requires_grad
+    reads = []
+    for q, pos, at in pieces:
+        one = request.but(queries=Queries(q, pos, head=queries.head))
+        reads.append(recomputed(_folded, one, at) if again else _folded(one, at))
+    return Read(*(torch.cat(parts, 2) for parts in zip(*reads, strict=True)))
+
+
+def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
+    """A query is a row of a larger batch, with keys of its own."""
+    queries, keys = request.queries, request.keys
+    batch, heads, length, _ = queries.q.shape
+    b, h = torch.arange(batch, device=columns.device)[:, None, None, None], torch.arange(heads, device=columns.device)
+    there = columns.clamp_min(0)
+
+    def gathered(x: Tensor) -> Tensor:
+        """[B G S ..] at the columns of each query: [B*T H R ..], a head its group's."""
+        group = h // number_of_groups(heads, x.shape[1])
+        return x[b, group[:, None, None], there].transpose(1, 2).flatten(0, 1)
+
+    def by_query(x: Tensor) -> Tensor:
+        """[B #H T ..] to [B*T #H 1 ..]"""
+        return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
+
+    alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)
+    pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
+    found = Keys(gathered(keys.k), gathered(keys.v), pos, own=keys.own)
+    rows = b.flatten().repeat_interleave(length)
+    one = read(request.but(queries=alone, keys=found, rows=rows, run=False, full=False, lse=True, memo=Memo()))
+    assert one.lse is not None
+    y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (one.y, one.lse))  # [B H T ..]
+    return Read(y, lse)

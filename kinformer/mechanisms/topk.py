@@ -1,0 +1,97 @@
+"""TopK: each query reads the k keys that fit it best; BestOfRow is the same as a change of scores, equals included."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.core.checks import a_pattern, a_probability, a_scale, at_least
+from kinformer.core.choice import choice
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.mechanisms.explicit import Explicit, PairMap
+from kinformer.mechanisms.support.folded import folded
+from kinformer.mechanisms.support.nearest import nearest
+
+
+class TopK(Keyed):
+    """Softmax attention over S_i = the k keys j with the highest q_i.k_j among those that the pattern allows.
+
+    y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
+
+    Choose it where attention should settle on few tokens, whichever they are: weights of all others are exactly 0. The
+    search is exact (maximum inner product): every allowed pair is scored, a block at a time, so that no T x S scores
+    are held; only k values a query are read, and gradients flow through these alone. Of equal scores the latest
+    position is read; `BestOfRow` reads all that equal the k-th, as the paper writes it. It decodes with a cache of all
+    keys that the pattern may still read.
+
+    pattern: which keys may be read at all, such as `Causal()`.
+    k: how many of them a query reads.
+    scale: the factor of the product, 1/sqrt(head_dim) unless given.
+    dropout: the share of attention weights that training drops.
+
+    Errors: NoState from `start` where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2;
+    content-based sparse attention in Lin et al., 2021, arXiv:2106.04554, section 4.1.3.
+    """
+
+    def __init__(self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0):
+        super().__init__()
+        self.pattern, self.k = a_pattern("pattern", pattern), at_least("k", k, 1)
+        self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
+
+    def read(self, request: Request) -> Out[Read]:
+        return Out(folded(request, choice(lambda: nearest(request, self.k))))
+
+    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        return Mechanism.mass(self, queries, keys, read, ctx)
+
+
+class BestOfRow(PairMap):
+    """Scores below the k-th highest of their query become -inf: `Explicit(Causal(), before=BestOfRow(8))`.
+
+    M(P, k)_ij = P_ij where P_ij >= t_i, the k-th highest of row i, and -inf elsewhere
+
+    The paper's form, and that of its code: all that equal t_i are read, so there may be more than k. Choose `TopK` for
+    rows so long that their values should not be read whole.
+
+    k: how many scores of a query are kept.
+
+    Source: Zhao et al., 2019, arXiv:1912.11637, section 2.
+    """
+
+    by_query = True
+
+    def __init__(self, k: int = 8):
+        super().__init__()
+        self.k = at_least("k", k, 1)
+
+    def forward(self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None) -> Float[Tensor, "B H T S"]:
+        x = x if mask is None else x.masked_fill(~mask, -torch.inf)
+        if self.k >= x.shape[-1]:
+            return x
+        return x.masked_fill(choice(lambda: x < x.detach().topk(self.k).values[..., -1:]), -torch.inf)
+
+
+APART = {"merge": "the k best of a part of the keys are not the k best of all"}
+
+
+def _examples() -> tuple[Example, ...]:
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+    from kinformer.patterns.full import Full
+
+    makes = (
+        lambda: TopK(Causal(), 3),
+        lambda: TopK(Full(), 2, scale=1.0),
+        lambda: TopK(Causal() & Band(5), 1),
+        lambda: Explicit(Causal(), before=BestOfRow(3)),
+    )
+    return tuple(Example(make, breaks=APART) for make in makes)
+
+
+EXAMPLES = _examples()

@@ -1,0 +1,65 @@
+"""Top-k Transformer: a decoder whose queries read the few keys that fit them best."""
+
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.mechanism import Mechanism
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.topk import BestOfRow, TopK
+from kinformer.members.support.windows import by_layer
+from kinformer.members.support.wiring import START
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+Ties = Literal["all", "latest"]
+
+
+@member
+def topk_transformer(
+    d: int = 128, depth: int = 5, heads: int = 4, k: int | tuple[int, ...] = 8, ties: Ties = "all",
+    head_dim: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """Explicit Sparse Transformer (Zhao et al., 2019, arXiv:1912.11637): each query reads its `k` best keys alone.
+
+    y_i = sum of softmax over the keys of query i whose score is at least its k-th highest
+
+    Choose it where attention should settle on few tokens that content chooses. `gpt` otherwise: pre-norm blocks and
+    learned positions.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention.
+    k: keys that a query reads: one number, or one for each layer from the bottom. The paper found 8 good, and lower
+        ones worse.
+    ties: "all", the paper's: every key whose score equals the k-th highest is read. "latest" reads k and no more, of
+        equal ones the latest, and holds no T x T scores.
+    head_dim: the width of a head, d / heads unless given.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+
+    def mechanism(most: int) -> Mechanism:
+        if ties == "latest":
+            return TopK(Causal(), most, dropout=dropout)
+        return Explicit(Causal(), before=BestOfRow(most), dropout=dropout)
+
+    def block(most: int) -> PreNorm:
+        attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism(most))
+        return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
+
+    body = Stack([block(most) for most in by_layer("k", k, depth, 1)], LayerNorm(d))
+    return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: topk_transformer(d=16, depth=2, heads=2, k=3, length=64, vocab=11),
+    lambda: topk_transformer(d=16, depth=2, heads=2, k=2, ties="latest", head_dim=6, length=64, vocab=11),
+)

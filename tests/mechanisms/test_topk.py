@@ -1,0 +1,100 @@
+"""TopK: the equation pair by pair, equal scores, gradients, blocks, and what both forms agree on."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context
+from kinformer.core.pattern import Pattern
+from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.support import nearest as search
+from kinformer.mechanisms.topk import BestOfRow, TopK
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+B, H, T, K = 2, 4, 13, 3
+PATTERNS = [Causal(), Full(), Causal() & Band(4)]
+
+
+def exact(pattern: Pattern, k: int) -> Keyed:
+    return TopK(pattern, k)
+
+
+def with_equals(pattern: Pattern, k: int) -> Keyed:
+    return Explicit(pattern, before=BestOfRow(k))
+
+
+def inputs(whole: bool, groups: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Whole numbers make many scores equal."""
+    q, k, v = (torch.randn(B, heads, T, K) for heads in (H, groups, groups))
+    return (q.sign(), k.sign(), v) if whole else (q, k, v)
+
+
+def call(mechanism: Keyed, q: Tensor, k: Tensor, v: Tensor) -> Any:
+    ctx = Context.of(q[:, 0])
+    return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
+
+
+def by_hand(q: Tensor, k: Tensor, v: Tensor, pattern: Pattern, most: int, equals: bool) -> Tensor:
+    """For each query the best keys by a sort, of equal ones the latest; or all that equal the last of these."""
+    y = torch.zeros(B, H, T, K)
+    for b, h, i in ((b, h, i) for b in range(B) for h in range(H) for i in range(T)):
+        group = h * k.shape[1] // H
+        may = pattern.matrix(T)[i].nonzero().flatten().tolist()
+        score = {j: float(q[b, h, i] @ k[b, group, j]) for j in may}
+        found = sorted(may, key=lambda j: (-score[j], -j))[:most]
+        if equals:
+            found = [j for j in may if score[j] >= min(score[j] for j in found)]
+        weight = torch.softmax(torch.tensor([score[j] for j in found]) * K**-0.5, 0)
+        y[b, h, i] = sum(w * v[b, group, j] for w, j in zip(weight, found, strict=True))
+    return y
+
+
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+@pytest.mark.parametrize(("groups", "whole", "most"), [(4, False, 3), (1, True, 2), (2, True, 5), (4, False, 99)])
+def test_both_forms_are_the_equation(pattern: Pattern, groups: int, whole: bool, most: int) -> None:
+    given = inputs(whole, groups)
+    torch.testing.assert_close(call(exact(pattern, most), *given).y, by_hand(*given, pattern, most, False))
+    torch.testing.assert_close(call(with_equals(pattern, most), *given).y, by_hand(*given, pattern, most, True))
+
+
+def test_where_no_scores_are_equal_both_forms_are_one_with_gradients() -> None:
+    given = [x.requires_grad_() for x in inputs(False, 2)]
+    found = []
+    for make in (exact, with_equals):
+        read = call(make(Causal(), 3), *given)
+        found.append((read.y, read.lse, *torch.autograd.grad((read.y.sin().sum(-1) + read.lse.cos()).sum(), given)))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_blocks_of_queries_and_keys_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = inputs(True, 2)
+    whole = call(exact(Causal(), 3), *given)
+    monkeypatch.setattr(search, "KEYS", 5)
+    monkeypatch.setattr(search, "PAIRS", 1)
+    for ours, theirs in zip(call(exact(Causal(), 3), *given), whole, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_what_is_not_among_the_best_learns_nothing() -> None:
+    q, k, v = (x.requires_grad_() for x in inputs(False, H))
+    call(exact(Full(), 1), q, k, v).y.sum().backward()
+    best = (q @ k.transpose(2, 3)).argmax(-1)  # [B H T]
+    read = torch.zeros(B, H, T, dtype=torch.bool).scatter(2, best, True)
+    assert v.grad is not None and k.grad is not None
+    assert torch.equal(v.grad.abs().sum(-1) > 0, read)
+    assert not k.grad.any()  # the softmax over one key is 1 whatever its score
+
+
+@pytest.mark.parametrize("make", [TopK, lambda pattern, k: BestOfRow(k)])
+def test_k_is_checked(make: Any) -> None:
+    with pytest.raises(ValueError, match="k=0: give a whole number of at least 1"):
+        make(Causal(), 0)
