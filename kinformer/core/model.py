@@ -43,8 +43,9 @@ class Model(nn.Module, ABC):
     class says, or what the data of its training says, such as ACCURACY of a task.
     `predicts_next` says that it learns what comes next: then it must have a state and must not read ahead. `lanes` asks
     for consecutive text, its state carried from batch to batch. `trained_length` is the longest row of its training,
-    None before any, and `tokenizer` what made its tokens, None where they are bytes; both are kept in its folder.
-    Beyond `window`, `generate` and every measurement slide.
+    None before any, `tokenizer` what made its tokens, None where they are bytes, and `labels` the names of the classes
+    that it says, if any; all are kept in its folder. `own` is how many tokens it adds to a row. Beyond `window`,
+    `generate` and every measurement slide.
     """
 
     reads: ClassVar[str]
@@ -53,12 +54,20 @@ class Model(nn.Module, ABC):
     lanes: bool = False
     trained_length: int | None = None
     tokenizer: Any = None
+    labels: tuple[str, ...] | None = None
+    own: int = 0
+
+    @property
+    def longest(self) -> int | None:
+        """How long rows may be, by its learned positions; None where there is no table of them."""
+        ends = [part.length for part in self.modules() if isinstance(part, Position) and part.length is not None]
+        return min(ends) - self.own if ends else None
 
     @property
     def window(self) -> int | None:
         """How many learned positions there are, none that training has not reached; None where there is no table."""
-        ends = [part.length for part in self.modules() if isinstance(part, Position) and part.length is not None]
-        return min(*ends, self.trained_length or ends[0]) if ends else None
+        most = self.longest
+        return None if most is None else min(most, self.trained_length or most)
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, progress: float = 1.0) -> Loss:

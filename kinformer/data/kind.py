@@ -8,13 +8,13 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, cast
 
 from kinformer.core.model import Metric, Model
-from kinformer.core.position import Position
 from kinformer.data.batches import Batches
 from kinformer.data.lanes import Lanes
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.data.windows import Windows
 from kinformer.discover import modules
 
+KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
 Stream = Lanes | Windows | Batches
 
 
@@ -22,12 +22,14 @@ class Data(ABC):
     """Data of one kind: to learn from, to watch, and to report once at the very end.
 
     `name` is how it was written, `what` how an error names it, `serves` what models read that can learn from it, and
-    `split` says what was split how. `tokenizer` is what made its tokens, None where they are bytes.
+    `split` says what was split how. `tokenizer` is what made its tokens, None where they are bytes; `labels` are the
+    names of the classes that rows have, None where they have none.
     """
 
     name: str
     split: str = ""
     tokenizer: Tokenizer | None = None
+    labels: tuple[str, ...] | None = None
     what: ClassVar[str]
     serves: ClassVar[tuple[str, ...]]
 
@@ -35,6 +37,11 @@ class Data(ABC):
     def vocab(self) -> int:
         """How many kinds of tokens there are; of bytes 256."""
         return 256 if self.tokenizer is None else self.tokenizer.size
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Keywords of a member that follow from the data: how many kinds of tokens, and of labels, there are."""
+        return {"vocab": self.vocab} | ({} if self.labels is None else {"classes": len(self.labels)})
 
     @property
     def bytes_per_token(self) -> float:
@@ -72,16 +79,14 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
     name = type(model).__name__
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
-    ends = (part.length for part in model.modules() if isinstance(part, Position) and part.length is not None)
+    refuse_other_labels(model, data)
     rows = data.longest(length) or length
-    if (most := min(ends, default=rows)) < rows:
+    if (most := model.longest) is not None and most < rows:
         shorter = f"train it on a length of {most}, or " if rows == length else ""
         raise ValueError(
             f"rows are of {rows} tokens, and this {name} has {most} learned positions; {shorter}give it length={rows}"
         )
-    if (vocab := getattr(model, "vocab", data.vocab)) < data.vocab:
-        kinds = "256 kinds of bytes" if data.vocab == 256 else f"{data.vocab:,} kinds of tokens"
-        raise ValueError(f"{data.what} has {kinds}, and this {name} knows {vocab}; give it vocab={data.vocab}")
+    refuse_few(model, data)
     return data.stream(model, batch, length, seed, limit)
 
 
@@ -104,6 +109,25 @@ def refuse_other_tokens(model: Model, data: Data) -> None:
                 f"{told[1] if told[1] != told[0] else 'those of another tokenizer'}; "
                 f"give tokenizer={'bytes' if mine is None else 'DIR, the folder of the model'}"
             )
+
+
+def refuse_other_labels(model: Model, data: Data) -> None:
+    """ValueError where the model was trained to say other labels than those of the data."""
+    if model.labels is not None and data.labels is not None and model.labels != data.labels:
+        mine, its = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
+        raise ValueError(
+            f"this {type(model).__name__} was trained to say {mine:.150}, and {data.name} has {its:.150}; "
+            "give a file with texts of each of its labels and no other"
+        )
+
+
+def refuse_few(model: Model, data: Data) -> None:
+    """ValueError where the data has more kinds of something than the model knows."""
+    for keyword, count in data.sizes.items():
+        if (known := getattr(model, keyword, count)) < count:
+            kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {KINDS[keyword]}"
+            its = f"this {type(model).__name__} knows {known}; give it {keyword}={count}"
+            raise ValueError(f"{data.what} has {kinds}, and {its}")
 
 
 def _instead(reads: str) -> str:

@@ -1,9 +1,7 @@
 """BERT: the encoder that fills in hidden tokens."""
 
-from kinformer.core.layer import Layer
 from kinformer.discover import member
-from kinformer.feedforward.mlp import MLP
-from kinformer.members.support.windows import each
+from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.mlm import MLM
 
@@ -24,11 +22,7 @@ def bert(
     paper's first and second sentence. It is trained by hiding tokens alone.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
-
-    def block(one: str) -> Layer:
-        return made.block(made.attention(one, dropout=dropout), MLP(d))
-
-    body = made.stack(block(one) for one in each("pattern", pattern, depth))
+    body = encoder(made, depth, pattern, dropout)
     return MLM(vocab, d, body, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS, dropout=dropout)
 
 

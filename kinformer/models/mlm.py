@@ -7,26 +7,24 @@ from typing import ClassVar, NoReturn
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part, a_probability, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
+from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import Judged, Metric, Model, accuracy, random_tokens, total
+from kinformer.core.model import Judged, Metric, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
 from kinformer.core.position import Position
+from kinformer.models.support.encoder import Encoder
 from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.norms.layer import LayerNorm
 
 CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1
-START = 0.02  # the standard deviation of embeddings at the start, BERT's
 
 Tokens = Int[Tensor, "B T"] | TokenBatch
 
 
-class MLM(Model):
+class MLM(Encoder):
     """Tokens in, some of them hidden; logits of what stands at each place out. An encoder, read from both sides.
 
     Choose it to learn from text without writing any. Of the tokens it chooses 15%; of these 80% are hidden behind the
@@ -68,26 +66,15 @@ class MLM(Model):
         dropout: float = 0.0,
         penalties: Mapping[str, float] | None = None,
     ):
-        super().__init__()
-        self.vocab, self.mask, self.d = at_least("vocab", vocab, 1), vocab, at_least("d", d, 1)
-        self.scale = scale
-        self.dropout = a_probability("dropout", dropout)
-        self.embedding = nn.Embedding(vocab + 1, d)
-        nn.init.normal_(self.embedding.weight, std=START)
-        self.position = (
-            None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
-        )
-        self.segment, self.body = segment, a_part("body", body, Layer, "a layer, such as Stack([...])")
-        self.kind = nn.Embedding(kinds, d) if at_least("kinds", kinds, 0) else None
-        if self.kind is not None:
-            nn.init.normal_(self.kind.weight, std=START)
-        self.norm = LayerNorm(d, eps=eps)
+        super().__init__(
+            vocab, d, body,
+            position=position, scale=scale, kinds=kinds, eps=eps, dropout=dropout, penalties=penalties,
+        )  # fmt: skip
+        self.segment, self.mask = segment, vocab
         self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=eps))
         self.head = nn.Linear(d, vocab + 1)
         nn.init.zeros_(self.head.bias)
         self.head.weight = self.embedding.weight
-        self.refuse_unmet(body)
-        self.penalties = known(penalties or {}, (body, position))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("a masked language model fills in hidden tokens and writes none; use a causal member, like gpt")
@@ -119,7 +106,7 @@ class MLM(Model):
         ctx = numbered(tokens) if ctx is None else ctx
         if self.segment is not None and "segment" not in ctx.labels:
             ctx = ctx.but(labels={**ctx.labels, "segment": self.segment(tokens)})
-        out = self.body(self._embedded(tokens, ctx), None, ctx)
+        out = self.body(self.embedded(tokens, ctx), None, ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float = 1.0) -> Loss:
@@ -148,16 +135,6 @@ class MLM(Model):
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""
         return random_tokens(self.vocab, rows, length, seed)
-
-    def _embedded(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
-        x = self.embedding(tokens.clamp_min(0)) * self.scale
-        if self.position is not None:
-            x = x + self.position(ctx.places)
-        if self.kind is not None:
-            none = torch.zeros_like(tokens)  # where there is one kind, the label says nothing to it
-            label = ctx.labels.get("segment", none) if self.kind.num_embeddings > 1 else none
-            x = x + self.kind(label.clamp_min(0))
-        return F.dropout(self.norm(x), self.dropout, self.training)
 
 
 def _shares(tokens: Int[Tensor, "B T"], seed: int) -> tuple[Float[Tensor, "B T"], ...]:

@@ -136,13 +136,14 @@ def _config(record: Record) -> dict[str, Any]:
 
 
 def _learned(model: Any) -> dict[str, Any]:
-    """What a model says of itself beyond its member: how long its rows were in training, and what it is judged by."""
+    """What a model says of itself beyond its member: its rows in training, its labels, and what it is judged by."""
     metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
     return {
         "tokenizer": BYTES if tokenizer is None else TOKENIZER,
         **({} if tokenizer is None else {"tokenizer_sha256": tokenizer.sha256}),
         "trained_length": getattr(model, "trained_length", None),
         "metric": None if metric is None else metric._asdict(),
+        **({} if (labels := getattr(model, "labels", None)) is None else {"labels": labels}),
     }
 
 
@@ -199,6 +200,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
         model.to(dtype=kinds.pop())
     fill(model, tensors, folder / WEIGHTS)
     model.trained_length, model.tokenizer = config.get("trained_length"), _tokenizer(config, folder)
+    model.labels = tuple(config["labels"]) if "labels" in config else None
     if (metric := config.get("metric")) is not None:
         model.metric = Metric(**metric)  # a task decides it, where the model's class says another
     return model.eval()
@@ -251,6 +253,9 @@ def _read_config(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path} says trained_length={length!r:.40}; it is a number of tokens, or null")
     if metric is not None and not is_metric(metric):
         raise CheckpointError(f"{path} says metric={metric!r:.40}; it is {', '.join(Metric._fields)}, or null")
+    labels = config.get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+        raise CheckpointError(f"{path} says labels={labels!r:.40}; they are a list of names")
     if config["tokenizer"] not in (BYTES, TOKENIZER):
         raise CheckpointError(
             f"{path} wants the tokenizer {config['tokenizer']!r}; this version knows {BYTES!r} and {TOKENIZER!r}"

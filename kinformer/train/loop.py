@@ -368,7 +368,7 @@ def train(
         training.settings = measuring([model], data, budget, settings, group)
     if isinstance(data, Data):
         group.refuse_few(settings.batch, settings.accumulate)
-        model.trained_length, model.tokenizer = data.longest(settings.length), data.tokenizer
+        model.trained_length, model.tokenizer, model.labels = data.longest(settings.length), data.tokenizer, data.labels
         if left_out := data.left_out(settings.length):
             warnings.warn(left_out, stacklevel=2)
     if run is not None:

@@ -53,7 +53,7 @@ def carry(old: Model, new: Model) -> None:
     have, want = old.state_dict(), new.state_dict()
     for table in (f"{name}.table.weight" for name, part in new.named_modules() if isinstance(part, Learned)):
         if table in have:
-            trained = min(old.trained_length or len(have[table]), len(have[table]))
+            trained = min((old.trained_length or len(have[table])) + old.own, len(have[table]))
             have[table] = have[table][torch.arange(len(want[table]), device=have[table].device) % trained]
     for name in sorted({*have, *want}):
         shapes = [str(list(one[name].shape)) if name in one else "missing" for one in (have, want)]

@@ -1,4 +1,5 @@
-"""In the long run: every member takes rows of a task, of one length and of several, and a small gpt learns what it can.
+"""In the long run: every member but a classifier takes rows of a task, of one length and of several, and a small
+gpt learns what it can.
 
 Not asked: recall of many pairs, long induction and needles, which take it thousands of steps, and parity, which it does
 not learn.
@@ -20,7 +21,7 @@ TINY = {"d": 16, "depth": 2, "heads": 2, "hidden": 16}
 
 @pytest.mark.prove
 @pytest.mark.parametrize("spec", ["task=recall,pairs=3", "task=listops,longest=20"])
-@pytest.mark.parametrize("name", sorted(members()))
+@pytest.mark.parametrize("name", [name for name in sorted(members()) if name != "bert_classifier"])
 def test_every_member_takes_a_task(name: str, spec: str) -> None:
     function = find_member(name)
     taken = inspect.signature(function).parameters

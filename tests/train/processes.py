@@ -59,11 +59,12 @@ def made(member: str, example: int, **keywords: Any) -> Any:
 
 
 def data(reads: str) -> Any:
-    """Bytes without sense, or pairs of sides of every length up to twelve."""
+    """Bytes without sense, or pairs of sides, or labelled rows, of every length up to twelve."""
     import random
 
     import torch
 
+    from kinformer.data.labelled import Labelled
     from kinformer.data.pairs import Pairs
     from kinformer.data.text import Text
 
@@ -71,6 +72,9 @@ def data(reads: str) -> Any:
     if reads == "pairs":
         every = [tuple(draw.randbytes(draw.randint(1, 11)) for _ in range(2)) for _ in range(40)]
         return Pairs("noise", tuple(every[:33]), tuple(every[33:]), tuple(every[33:]))  # type: ignore[arg-type]
+    if reads == "labelled":
+        rows = [(draw.randbytes(draw.randint(1, 11)), draw.randrange(2)) for _ in range(40)]
+        return Labelled("noise", tuple(rows[:33]), tuple(rows[33:]), tuple(rows[33:]), ("a", "b"))
     train, valid = (torch.tensor(list(draw.randbytes(count)), dtype=torch.uint8) for count in (700, 150))
     return Text("noise", train, valid, valid)
 

@@ -48,5 +48,5 @@ def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
             )
     other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
     other.trained_length, other.metric = model.trained_length, model.metric
-    other.tokenizer = model.tokenizer
+    other.tokenizer, other.labels = model.tokenizer, model.labels
     return other.eval()

@@ -118,10 +118,11 @@ def tell_split(job: Job) -> None:
 
 
 def fitting(one: Wanted, data: Data) -> Wanted:
-    """A member that knows as many tokens as the data has kinds of, where its vocab was not given."""
-    if data.vocab <= 256 or "vocab" in one.keywords or "vocab" not in signature(one.function).parameters:
-        return one
-    return replace(one, keywords={**one.keywords, "vocab": data.vocab})
+    """A member that knows as many tokens and labels as the data has, where its keywords were not given."""
+    takes = {name: parameter.default for name, parameter in signature(one.function).parameters.items()}
+    more = {name: n for name, n in data.sizes.items() if name in takes and name not in one.keywords}
+    more = {name: n for name, n in more.items() if n > takes[name]}
+    return replace(one, keywords={**one.keywords, **more}) if more else one
 
 
 def readable(name: str, model: Any, job: Job) -> None:

@@ -1,0 +1,54 @@
+"""Pooling: one vector of a row, from the vectors of its tokens."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+
+class Pooling(nn.Module, ABC):
+    """How a row becomes one vector. `own` is how many tokens it adds to a row."""
+
+    own: int = 0
+
+    def rows(self, tokens: Int[Tensor, "B T"], mark: int) -> Int[Tensor, "B _"]:
+        """The rows that the model reads in place of these; `mark` is an id that no token has."""
+        return tokens
+
+    @abstractmethod
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        """The vectors of such rows, of which the real ones count, as one."""
+
+
+class Mean(Pooling):
+    """The mean of a row's vectors. Choose it to train from nothing: every token has its share from the first step."""
+
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        return y.where(real[..., None], 0.0).sum(1) / real.sum(1, keepdim=True).clamp_min(1)
+
+
+class First(Pooling):
+    """A token of the model's own before the row ([CLS]), its vector through a matrix and tanh, as BERT pools.
+
+    Source: Devlin et al., 2018, arXiv:1810.04805, section 3.
+    """
+
+    own = 1
+
+    def __init__(self, d: int):
+        super().__init__()
+        self.dense = nn.Linear(d, d)
+
+    def rows(self, tokens: Int[Tensor, "B T"], mark: int) -> Int[Tensor, "B _"]:
+        before = _padding_before(tokens < 0)
+        longer = torch.cat([torch.full_like(tokens[:, :1], -1), tokens], 1)
+        return longer.scatter(1, before, mark)  # after padding that stands before the row
+
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        at = _padding_before(~real).clamp_max(y.shape[1] - 1)
+        return self.dense(y.take_along_dim(at[..., None], 1)[:, 0]).tanh()
+
+
+def _padding_before(padding: Bool[Tensor, "B T"]) -> Int[Tensor, "B 1"]:
+    return padding.long().cumprod(1).sum(1, keepdim=True)
