@@ -39,8 +39,10 @@ from kinformer.core.pattern import Heads
 from kinformer.discover import examples, kinds, members, modules
 from kinformer.keywords import signature
 from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.routing import Routing
+from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.shortened import Shortened
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import MeanPool
@@ -324,6 +326,13 @@ def test_buckets_are_those_that_the_keys_are_in_and_sorted_they_are_blocks(make)
         assert number[order, n].tolist() == sorted(number[:, n].tolist())
         assert torch.equal(panel.kind > 0, read[order][:, order])
         assert bool((panel.kind[panel.level == 1] == (number[order, n] + 1).expand(12, 12)[panel.level == 1]).all())
+
+
+def test_what_else_is_kept_with_keys_is_no_group() -> None:
+    """Published routing caches how much each centroid likes a token: drawn as groups they were 2**40 kinds."""
+    for mechanism, name in ((PublishedRouting(2, 8, 3, 4), "cluster"), (PublishedLSH(2, 8, 4, 3), "bucket")):
+        (call,) = calls(Attention(SharedQK(16, 2), mechanism), clustered(12, 16))
+        assert list(buckets.tags_of(call)) == [name]
 
 
 @pytest.mark.parametrize("make", [lambda: LSH(2, 8, 4, 2), lambda: Routing(2, 8, 3, seed=2)])

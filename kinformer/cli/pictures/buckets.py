@@ -61,8 +61,9 @@ def _sorted(title: str, read: Bool[Tensor, "T T"], number: Int[Tensor, " T"], st
 
 
 def tags_of(call: Call) -> dict[str, Int[Tensor, "T r"]]:
-    """The numbers that the first head of a mechanism gives to keys, a column a round."""
-    _, keys = call.mechanism.ready(call.queries, call.keys, call.ctx)
+    """The groups of keys of a mechanism's first head, a column a round: those that queries have too."""
+    queries, keys = call.mechanism.ready(call.queries, call.keys, call.ctx)
     assert keys is not None
     shared = call.queries.q.shape[1] // keys.k.shape[1]
-    return {name: of[0, 0, :, : of.shape[3] // shared] for name, of in call.mechanism.tags(keys).items()}
+    found = call.mechanism.tags(keys).items()
+    return {name: of[0, 0, :, : of.shape[3] // shared] for name, of in found if name in queries.tags}
