@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import torch
 from jaxtyping import Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.core.cache import widened
 from kinformer.core.layer import State
@@ -145,6 +145,9 @@ def _prompt(
         raise ValueError(f"a prompt holds token ids, whole numbers, and {tokens.dtype} came; give tokens.long()")
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
+    embedding = getattr(model, "embedding", None)
+    if isinstance(embedding, nn.Embedding) and (most := int(tokens.max())) >= embedding.num_embeddings:
+        raise ValueError(f"the prompt holds token {most}, and the model knows {embedding.num_embeddings}, from 0")
     ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
     if ends:
         raise ValueError(f"row {ends[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")

@@ -464,6 +464,7 @@ WRONG = {
     "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
     "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
     "a prompt holds token ids, whole numbers": dict(tokens=torch.tensor([[1.0, 2.0]])),
+    f"the prompt holds token {VOCAB}, and the model knows {VOCAB}, from 0": dict(tokens=torch.tensor([[VOCAB]])),
     "tokens=None starts from a model's begin token": dict(tokens=None),
 }
 

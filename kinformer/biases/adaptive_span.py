@@ -53,8 +53,9 @@ class AdaptiveSpan(Ramp):
     `span` is learned in [0, 1], as in the published code: a step of the optimiser moves z by its rate times `longest`,
     where a span in positions would hardly move. It is clamped after each step. Give it to `Restricted`, which reads and
     keeps no key beyond what the longest span of the layer still needs, with `penalties={"span": 2e-6}` in the model
-    (the authors' scripts have 5e-7 to 2e-6): aux "span" is the mean of z over heads, in positions. The paper and its code read positions before the query only: `itself=False`. The paper's x is
-    i - j; the code's is i - j - 1, `nearest=1`, and it adds 1e-8 to the normaliser, which is left out here.
+    (the authors' scripts have 5e-7 to 2e-6): aux "span" is the mean of z over heads, in positions. The paper and its
+    code read positions before the query only: `itself=False`. The paper's x is i - j; the code's is i - j - 1,
+    `nearest=1`, and it adds 1e-8 to the normaliser, which is left out here.
 
     heads: those of the layer.
     longest, ramp, nearest, itself: see `Ramp`.

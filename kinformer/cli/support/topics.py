@@ -44,8 +44,8 @@ TOPICS = {
     ),
     "halting": Told(
         "How a token says that it has taken enough steps, or gone through enough layers.",
-        ("members/universal_transformer", "members/calm", "depth/act", "depth/recurrent_act", "depth/early_exit",
-         "exits/rules", "exits/confidence"),
+        ("members/universal_transformer", "members/act_rnn", "members/calm", "members/depth_adaptive", "depth/act",
+         "depth/recurrent_act", "depth/early_exit", "exits/rules", "exits/confidence"),
     ),
     "clustering": Told(
         "Keys chosen by content: a query reads the keys of its own bucket or cluster.",
@@ -56,6 +56,18 @@ TOPICS = {
         "How a model knows where a token is: added to it, turned into it, or as a change of scores.",
         ("positions/sinusoidal", "positions/learned", "positions/rotary", "biases/alibi", "biases/t5",
          "biases/relative", "biases/transformer_xl", "positions/timing"),
+    ),
+    "relative positions": Told(
+        "Positions as a change of scores that knows how far a key is from its query, or on which side of it.",
+        ("members/shaw", "members/transformer_xl", "members/bloom", "members/da_transformer", "biases/relative",
+         "biases/transformer_xl", "biases/t5", "biases/alibi", "biases/distance_aware", "biases/etc_labels",
+         "positions/rotary"),
+    ),
+    "multi head attention": Told(
+        "What heads of attention share, and what they do apart.",
+        ("members/multi_query", "members/talking_heads", "members/collaborative", "projections/qkv",
+         "projections/collaborative", "projections/by_heads", "mechanisms/talking_heads", "mechanisms/split",
+         "patterns/on_heads"),
     ),
     "recurrence": Told(
         "Something carried from one piece of a row to the next.",
@@ -86,6 +98,8 @@ ALSO = {
                 "exit", "exits"),
     "clustering": ("cluster", "clusters", "hashing", "buckets", "content based", "content-based"),
     "positions": ("position", "position encoding", "positional encoding", "positional embedding", "positional"),
+    "relative positions": ("relative position", "relative", "relative attention", "relative bias", "distance"),
+    "multi head attention": ("multihead attention", "shared heads", "sharing heads", "grouped query attention", "gqa"),
     "recurrence": ("recurrent", "rnn", "segment recurrence"),
     "decoding": ("decoder", "cache", "kv cache", "generation", "autoregressive"),
     "encoder": ("encoders", "masked language model", "bidirectional"),

@@ -44,7 +44,8 @@ def palette(kinds: int) -> list[str]:
     """A colour for each kind: one dark blue, or as many as can be told apart."""
     if kinds < 2:
         return [ONE]
-    named = pyplot.get_cmap("tab10" if kinds <= 10 else "tab20").colors  # type: ignore[attr-defined]
+    both = pyplot.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    named = [*both[::2], *both[1::2]]  # pale ones last: a cell that is paler is filled less
     return [colors.to_hex(named[n % len(named)]) for n in range(kinds)]
 
 
