@@ -30,6 +30,7 @@ from kinformer.patterns.rows import Rows
 from kinformer.patterns.segment import Segment
 from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.since import Since
+from kinformer.patterns.star import Star
 from kinformer.patterns.strided import Strided
 from kinformer.patterns.tail import Tail, TailKeys, TailRows
 from kinformer.patterns.tokens import Tokens
@@ -74,6 +75,8 @@ DEFINITIONS = {
     Marked(torch.tensor([MARKS])): lambda i, j: MARKS[i] or MARKS[j],
     Since(torch.tensor([FIRST])): lambda i, j: j >= FIRST[i],
     Shifted(Causal() & Band(2), 3): lambda i, j: i >= 3 and j >= 3 and i - 2 <= j <= i,
+    Star(): lambda i, j: i == 0 or j == 0 or abs(i - j) <= 1,
+    Star(6): lambda i, j: max(i, j) <= 6 and (0 in (i, j) or abs(i - j) <= 1 or {i, j} == {1, 6}),
     Shifted(Tokens(2), 3): lambda i, j: i >= 3 and 3 <= j < 5,
     OwnSegment(torch.tensor([[0, 1, 2, *IDS[:14]]]), 3): lambda i, j: i >= 3 or j < 3 or i == IDS[j - 3],
     OwnSegment(torch.tensor([OWN]), 3, ("g2g", "l2g", "l2l")): lambda i, j: OWN[i] == OWN[j] or (i < 3 <= j),

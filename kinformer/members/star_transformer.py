@@ -1,0 +1,39 @@
+"""Star-Transformer: tokens on a ring around one relay."""
+
+from typing import Literal
+
+from kinformer.core.checks import at_least
+from kinformer.depth.star import PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
+from kinformer.discover import member
+from kinformer.models.mlm import MLM
+from kinformer.positions.learned import Learned
+
+
+@member
+def star_transformer(
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
+    form: Literal["paper", "published"] = "paper", position: Literal["learned", "none"] = "learned",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> MLM:
+    """Star-Transformer (Guo et al., 2019, arXiv:1902.09113): a token reads its neighbours and a relay, the relay all.
+
+    Choose it over `bert` for a cost that grows with the length of a row alone, and where little data wants short paths
+    more than many pairs. Trained by hiding tokens.
+
+    d: width of a token and of the relay.
+    depth: rounds, the paper's T, each with weights of its own.
+    heads: heads of attention.
+    head_dim: the width of a head, d / heads unless given.
+    form: "paper": LN(ReLU(..)) of tokens and relay, a closed ring. "published", the authors' code: LeakyReLU, a norm of
+        tokens before the ring alone, keys of zeros beyond the ends of a row, and padding on the ring.
+    position: learned ones are added to what comes in; without, neighbours alone tell order.
+    length: the longest row.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    rounds, of = (StarRounds, StarRound) if form == "paper" else (PublishedStarRounds, PublishedStarRound)
+    body = rounds([of(d, heads, head_dim) for _ in range(at_least("depth", depth, 1))], dropout=dropout)
+    return MLM(vocab, d, body, position=Learned(d, length) if position == "learned" else None, dropout=dropout)
+
+
+EXAMPLES = (lambda: star_transformer(d=16, depth=2, heads=2, length=64, vocab=11),)

@@ -1,0 +1,92 @@
+"""Star-Transformer's rounds: the equations token by token, rings of few tokens, padding, and what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.layer import Context
+from kinformer.depth.star import StarRound, StarRounds
+from kinformer.members.star_transformer import star_transformer
+from kinformer.patterns.document import Document
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+D, HEADS = 8, 2
+
+
+def rounds(count: int = 2) -> StarRounds:
+    made = StarRounds([StarRound(D, HEADS) for _ in range(count)])
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    return made.eval()
+
+
+def attended(part: Any, query: Tensor, context: Tensor) -> Tensor:
+    """MHA of one vector over a few."""
+    q, k, v = (
+        F.linear(x, *part.projection.matrix(name)).view(-1, HEADS, D // HEADS)
+        for name, x in zip("qkv", (query[None], context, context), strict=True)
+    )
+    y = [torch.softmax(k[:, h] @ q[0, h] / (D // HEADS) ** 0.5, 0) @ v[:, h] for h in range(HEADS)]
+    return part.aggregation.linear(torch.cat(y))
+
+
+def by_hand(made: StarRounds, e: Tensor) -> tuple[Tensor, Tensor]:
+    n, h, s = len(e), e, e.mean(0)
+    for one in made.rounds:
+        around = [torch.stack([h[(i - 1) % n], h[i], h[(i + 1) % n], e[i], s]) for i in range(n)]
+        h = torch.stack([one.ring_norm(attended(one.ring, h[i], around[i]).relu()) for i in range(n)])
+        s = one.relay_norm(attended(one.relay, s, torch.cat([s[None], h])).relu())
+    return h, s
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7])
+def test_rounds_are_the_equations(length: int) -> None:
+    made, e = rounds(), torch.randn(length, D)
+    for ours, theirs in zip(made.read(e[None], Context.of(e[None])), by_hand(made, e), strict=True):
+        torch.testing.assert_close(ours[0], theirs)
+
+
+def test_the_ring_closes_where_each_row_ends() -> None:
+    made, x = rounds(), torch.randn(3, 7, D)
+    real = torch.tensor([[1] * 7, [1] * 4 + [0] * 3, [0, 0] + [1] * 5]).bool()
+    h, s = made.read(x, Context.of(x, real))
+    for row, mask in enumerate(real):
+        expected = by_hand(made, x[row, mask])
+        torch.testing.assert_close(h[row, mask], expected[0])
+        torch.testing.assert_close(s[row], expected[1])
+
+
+def test_one_round_reads_neighbours_on_the_ring_and_all_through_the_relay() -> None:
+    x = torch.randn(1, 9, D, requires_grad=True)
+    made = rounds(1)
+    for weight in made.rounds[0].ring.projection.parameters():
+        assert weight.requires_grad
+    (flow,) = torch.autograd.grad(made(x).y[0, 0].sum(), x)
+    assert (flow[0].abs().sum(-1) > 0).all()  # by the mean, as which the relay begins
+    made.mean = lambda e, ctx: e.new_zeros(len(e), 1, D)  # type: ignore[method-assign]
+    (flow,) = torch.autograd.grad(made(x).y[0, 0].sum(), x)
+    assert (flow[0].abs().sum(-1) > 0).tolist() == [n in (0, 1, 8) for n in range(9)]
+
+
+def test_what_it_cannot_read_is_refused() -> None:
+    made, x = rounds(), torch.randn(1, 5, D)
+    whole = Context.of(x)
+    with pytest.raises(ValueError, match=r"without ctx.only and ctx.also"):
+        made(x, None, whole.but(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+    with pytest.raises(ValueError, match="a ring reads array order as time"):
+        made(x, None, Context(whole.pos))
+    with pytest.raises(ValueError, match="rounds=0"):
+        StarRounds([])
+
+
+@pytest.mark.parametrize("form", ["paper", "published"])
+def test_the_member_has_both_forms_and_learns(form: Any) -> None:
+    model = star_transformer(d=16, depth=2, heads=2, form=form, position="none", vocab=5)
+    model(torch.randint(0, 5, (2, 9))).total.backward()
+    silent = [name for name, weight in model.named_parameters() if weight.grad is None]
+    # nobody reads the relay after the last round
+    assert all("rounds.1.relay" in name for name in silent), silent
