@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 
-from numpy.random import Generator
-
-from kinformer.core.checks import at_least, from_to
-from kinformer.core.task import LETTERS, Row, Task, drawn
+from kinformer.core.checks import at_least
+from kinformer.tasks.support.words import Words
 
 
 @dataclass(frozen=True)
-class Copy(Task):
+class Copy(Words):
     """A word, a bar, the word again: `hbbd|hbbd`. Choose it as the first thing that a new member must learn.
 
     It shows whether a model reads one place after the other, or keeps all of a word in its state. Guessing scores
@@ -23,26 +21,18 @@ class Copy(Task):
     gap: Hochreiter and Schmidhuber, 1997, Neural Computation 9(8), and Arjovsky et al., 2016, arXiv:1511.06464.
     """
 
-    length: int = 12
-    symbols: int = 8
     gap: int = 0
 
     def __post_init__(self) -> None:
-        at_least("length", self.length, 1)
-        from_to("symbols", self.symbols, 2, len(LETTERS))
+        super().__post_init__()
         at_least("gap", self.gap, 0)
 
     @property
-    def width(self) -> int:
-        return 2 * self.length + self.gap + 1
+    def between(self) -> bytes:
+        return b"." * self.gap + b"|"
 
-    @property
-    def guessing(self) -> float:
-        return 1 / self.symbols
-
-    def row(self, chance: Generator) -> Row:
-        word = drawn(LETTERS[: self.symbols], self.length, chance)
-        return Row([(word + b"." * self.gap + b"|", word)])
+    def written(self, word: bytes) -> bytes:
+        return word
 
 
 EXAMPLES = (Copy, lambda: Copy(4, 20, gap=10))

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least, from_to
-from kinformer.core.task import LETTERS, Row, Task, drawn
+from kinformer.core.checks import at_least
+from kinformer.core.task import Row
+from kinformer.tasks.support.words import Letters
 
 
 @dataclass(frozen=True)
-class CopyAtDistance(Task):
+class CopyAtDistance(Letters):
     """A word and the same word at once behind it, several times: `abcd abcd bbda bbda` without the spaces.
 
     Choose it to measure reach: what predicts a symbol must look at the one `distance` - 1 before the last that it has
@@ -31,18 +32,14 @@ class CopyAtDistance(Task):
     def __post_init__(self) -> None:
         at_least("distance", self.distance, 1)
         at_least("times", self.times, 1)
-        from_to("symbols", self.symbols, 2, len(LETTERS))
+        super().__post_init__()
 
     @property
     def width(self) -> int:
         return 2 * self.distance * self.times
 
-    @property
-    def guessing(self) -> float:
-        return 1 / self.symbols
-
     def row(self, chance: Generator) -> Row:
-        words = [drawn(LETTERS[: self.symbols], self.distance, chance) for _ in range(self.times)]
+        words = [self.letters(self.distance, chance) for _ in range(self.times)]
         return Row([(word, word) for word in words])
 
 

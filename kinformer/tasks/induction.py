@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 from numpy.random import Generator
 
-from kinformer.core.checks import at_least, from_to
-from kinformer.core.task import LETTERS, Row, Task, drawn
+from kinformer.core.checks import at_least
+from kinformer.core.task import Row
+from kinformer.tasks.support.words import Letters
 
 
 @dataclass(frozen=True)
-class Induction(Task):
+class Induction(Letters):
     """Letters with one mark among them, and the mark again: `fbda>cgeh>c`, where the last letter is asked for.
 
     Choose it for the smallest case of learning in context: to find where the mark stood, and to write what came next,
@@ -28,18 +29,14 @@ class Induction(Task):
 
     def __post_init__(self) -> None:
         at_least("length", self.length, 1)
-        from_to("symbols", self.symbols, 2, len(LETTERS))
+        super().__post_init__()
 
     @property
     def width(self) -> int:
         return self.length + 3
 
-    @property
-    def guessing(self) -> float:
-        return 1 / self.symbols
-
     def row(self, chance: Generator) -> Row:
-        letters = drawn(LETTERS[: self.symbols], self.length, chance)
+        letters = self.letters(self.length, chance)
         at = int(chance.integers(self.length))
         return Row([(letters[:at] + b">" + letters[at:] + b">", letters[at : at + 1])])
 

@@ -3,14 +3,12 @@
 from dataclasses import dataclass
 from math import comb
 
-from numpy.random import Generator
-
-from kinformer.core.checks import at_least, from_to
-from kinformer.core.task import LETTERS, Row, Task, drawn
+from kinformer.core.task import LETTERS
+from kinformer.tasks.support.words import Words
 
 
 @dataclass(frozen=True)
-class Sorting(Task):
+class Sorting(Words):
     """A word, a bar, its letters in order: `hbdbh|bbdhh`. Letters may repeat; small ones come before capitals.
 
     Choose it to see whether a model counts: which letter comes next hangs on all of the word, and on how many of each
@@ -22,17 +20,6 @@ class Sorting(Task):
     Errors: ValueError for sizes without a meaning. Source: Graves et al., 2014, arXiv:1410.5401, section 4.5 (with
     priorities); as here: Vinyals et al., 2015, arXiv:1511.06391, section 5.1 (of numbers).
     """
-
-    length: int = 12
-    symbols: int = 8
-
-    def __post_init__(self) -> None:
-        at_least("length", self.length, 1)
-        from_to("symbols", self.symbols, 2, len(LETTERS))
-
-    @property
-    def width(self) -> int:
-        return 2 * self.length + 1
 
     @property
     def guessing(self) -> float:
@@ -49,9 +36,8 @@ class Sorting(Task):
         ]
         return [after - before for before, after in zip(least[:-1], least[1:], strict=True)]
 
-    def row(self, chance: Generator) -> Row:
-        word = drawn(LETTERS[: self.symbols], self.length, chance)
-        return Row([(word + b"|", bytes(sorted(word, key=LETTERS.index)))])
+    def written(self, word: bytes) -> bytes:
+        return bytes(sorted(word, key=LETTERS.index))
 
 
 EXAMPLES = (Sorting, lambda: Sorting(5, 30))
