@@ -23,9 +23,10 @@ class Stack(Layer):
         super().__init__()
         self.layers = nn.ModuleList(layers)
         widths = sorted({layer.d for layer in self.layers})
-        if len(widths) != 1:
-            came = f"layers of widths {widths}" if widths else "no layer (depth=0?)"
-            raise ValueError(f"a Stack got {came}; give at least one layer, and all the same d")
+        if not widths:
+            raise ValueError("layers=[]: give a Stack at least one layer, such as PreNorm(Attention(...), MLP(d))")
+        if len(widths) > 1:
+            raise ValueError(f"a Stack got layers of widths {widths}; give them all the same d")
         self.d, self.norm = widths[0], norm
         self.wants, self.sends = flow(self.layers, rising=True)
 
