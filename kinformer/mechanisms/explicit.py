@@ -1,11 +1,10 @@
 """Explicit: softmax attention whose scores and weights can be changed, and whose scores can be handed up."""
 
-from abc import ABC, abstractmethod
 from itertools import accumulate, pairwise
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.bias import Bias
@@ -14,6 +13,7 @@ from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed, wants_of
 from kinformer.core.layer import Context, Out, PerPair
+from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
@@ -22,22 +22,6 @@ from kinformer.core.scores import mask, scores, softmax, weighted
 from kinformer.scores.product import Product
 
 PAIRS = 1 << 20  # scores of a block, of all rows and heads
-
-
-class PairMap(nn.Module, ABC):
-    """A change of the scores before the softmax, or of the weights after it, for every pair of query and key.
-
-    `mask` says which pairs are read, None that all are; the others hold numbers without a meaning (a bias may have made
-    them -inf), and what becomes of them has no effect. The number of heads may change. `by_query` promises that what
-    becomes of a query's pairs depends on no other query's: long rows are then read in blocks of queries.
-    """
-
-    by_query: bool = False
-
-    @abstractmethod
-    def forward(
-        self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None
-    ) -> Float[Tensor, "B M T S"]: ...
 
 
 class Explicit(Keyed):

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import at_least
 from kinformer.core.example import Example
-from kinformer.mechanisms.explicit import Explicit, PairMap
+from kinformer.core.pair_map import PairMap
+from kinformer.mechanisms.explicit import Explicit
 
 
 class MixHeads(PairMap):

@@ -7,8 +7,9 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
+from kinformer.core.compression import Compression, Slots, by_block, first_of_block
 from kinformer.core.example import Example
-from kinformer.memories.compressive import Compression, Compressive, Slots, by_block, first_of_block
+from kinformer.memories.compressive import Compressive
 from kinformer.memories.places import CUTS
 
 

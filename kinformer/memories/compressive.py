@@ -1,17 +1,17 @@
 """Compressive: a memory of hidden states whose oldest are compressed instead of forgotten."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.cache import survivors
 from kinformer.core.checks import a_part, at_least, multiple
+from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
 from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
@@ -27,13 +27,6 @@ ONE = (
 )
 
 
-class Slots(NamedTuple):
-    """States and their positions, -1 at empty slots."""
-
-    x: Float[Tensor, "B C D"]
-    pos: Int[Tensor, "B C"]
-
-
 class CompressiveStates(NamedTuple):
     """Layer inputs of the memory and the own segment, and the attention that each got so far; the compressed ones.
 
@@ -46,21 +39,6 @@ class CompressiveStates(NamedTuple):
     old: Slots
     left: Slots
     now: Int[Tensor, " B"]
-
-
-class Compression(nn.Module, ABC):
-    """What makes one state of `rate` states that follow one another. `watches` says that it wants to know their use.
-
-    `d` is the width of a state, None where any will do.
-    """
-
-    rate: int
-    d: int | None = None
-    watches: bool = False
-
-    @abstractmethod
-    def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        """The S / rate compressed states, in order; x is 0 where pos is -1. `used` is the mean attention each got."""
 
 
 class Compressive(Memory):
@@ -237,18 +215,6 @@ class Compressive(Memory):
         new = self.compression(old, pos, used)
         value = self.loss(x.detach(), ctx.pos >= 0, old, pos >= 0, new.x, new.pos >= 0, read)
         return {self.loss.key: torch.where(ctx.pos >= 0, value, 0.0)}
-
-
-def by_block(x: Tensor, rate: int) -> Tensor:
-    """[B S ...] as blocks [B S/rate rate ...]."""
-    return x.unflatten(1, (x.shape[1] // rate, rate))
-
-
-def first_of_block(pos: Int[Tensor, "B S"], rate: int) -> Int[Tensor, "B N"]:
-    """The first position of each block, -1 of an empty one."""
-    last = torch.iinfo(pos.dtype).max
-    first = by_block(pos.masked_fill(pos < 0, last), rate).amin(2)
-    return first.masked_fill(first == last, -1)
 
 
 def _placed(leaf: Tensor, place: Int[Tensor, "B C"], size: int, empty: int) -> Tensor:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from kinformer.core.checks import a_part, within
 from kinformer.core.layer import PerPair, Want
+from kinformer.core.pair_map import PairMap
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores import mask
-from kinformer.mechanisms.explicit import PairMap
 from kinformer.scores.product import Product
 
 

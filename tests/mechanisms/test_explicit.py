@@ -20,6 +20,7 @@ from kinformer.core.bias import Bias, ScoreFn, at
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.layer import Context, PerPair, State, Want
 from kinformer.core.mechanism import NoState
+from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.read import merge
 from kinformer.core.request import Request
@@ -29,7 +30,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.laws import any_length, batch_mates, chunk, dtype, empty_rows, mutation, padding, peek, rows
 from kinformer.laws.support.subject import Subject
 from kinformer.mechanisms import explicit
-from kinformer.mechanisms.explicit import Explicit, PairMap
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.patterns.band import Band

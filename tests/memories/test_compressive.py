@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.attention import Attention
 from kinformer.biases.alibi import ALiBi
+from kinformer.core.compression import Compression
 from kinformer.core.layer import Context, Out
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern
@@ -18,7 +19,7 @@ from kinformer.depth.stack import Stack
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, CompressionLoss
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
-from kinformer.memories.compressive import Compression, Compressive, CompressiveStates
+from kinformer.memories.compressive import Compressive, CompressiveStates
 from kinformer.memories.places import BySlots, ByTokens, Places
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal

@@ -10,12 +10,13 @@ from torch import Tensor
 from kinformer.attention import Attention
 from kinformer.biases.relative import Relative
 from kinformer.core.bias import Bias, ScoreFn, at
+from kinformer.core.compression import Slots
 from kinformer.core.layer import Context
 from kinformer.core.request import Request
 from kinformer.losses.compression import AttentionReconstruction
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import StridedConv
-from kinformer.memories.compressive import Compressive, CompressiveStates, Slots
+from kinformer.memories.compressive import Compressive, CompressiveStates
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from tests.parity.goldens import Golden, close, goldens

@@ -10,12 +10,13 @@ from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, PerPair, PerToken
 from kinformer.core.memo import Memo
+from kinformer.core.pair_map import PairMap
 from kinformer.core.read import weights
 from kinformer.core.scores import scores
 from kinformer.core.state import shared
 from kinformer.depth.stack import Stack
 from kinformer.execute import read
-from kinformer.mechanisms.explicit import Explicit, PairMap
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
