@@ -11,10 +11,11 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
-from kinformer.mechanisms.explicit import Explicit, PairMap
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.support.folded import folded
 from kinformer.mechanisms.support.nearest import nearest
 
