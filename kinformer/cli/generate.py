@@ -140,21 +140,31 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
     from kinformer.decoding.spelling import spelling
 
     speak, stop, shown, said = spelling(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
+    begun = False
+
+    def begin() -> None:
+        """The prompt, once what is warned of beforehand has been said."""
+        nonlocal begun
+        if not begun:
+            print(start.decode(errors="replace"), end="", flush=True)
+        begun = True
 
     def say(new: list[int]) -> None:
         nonlocal shown, said
+        begin()
         said += speak(new[0])
         end = said.find(stop) + len(stop) if stop and stop in said else len(said)
         print(said[len(shown) : end], end="", flush=True)
         shown = said[:end]
 
-    print(start.decode(errors="replace"), end="", flush=True)
     try:
         (one,), milliseconds = write_all(model, [start], tokens, how, hear=say, **more)
         text = one.text.decode(errors="replace")
+        begin()
         print(text[len(shown) :] if text.startswith(shown) else "", end="")  # a letter that is not whole
     finally:
-        print()
+        if begun:
+            print()
     _said(len(one.tokens), milliseconds)
 
 

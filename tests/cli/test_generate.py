@@ -1,5 +1,6 @@
 """`kinformer generate`: several prompts, stops, searches; and one line for what is wrong."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,16 @@ def test_each_prompt_of_a_file_is_written_on_as_alone(
             alone = generate(model, torch.tensor([list(prompt)]), 7, **given)[0, len(prompt) :]
             assert one["tokens"] == alone.tolist() and not one["ended"]
             assert one["text"] == bytes(one["tokens"]).decode(errors="replace")
+
+
+def test_what_is_warned_of_stands_before_the_prompt_and_not_within_the_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, both = folder(tmp_path / "run", "gpt", length=16), io.StringIO()
+    monkeypatch.setattr("sys.stdout", both), monkeypatch.setattr("sys.stderr", both)
+    assert run(["generate", str(out), "--prompt", "ab", "--tokens", "20", "--temperature", "0"]) == 0
+    warned, written, *_ = both.getvalue().splitlines()
+    assert warned.startswith("warning: ") and written.startswith("ab")
 
 
 def test_log_probabilities_are_the_models(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
