@@ -1,7 +1,8 @@
 """A model in a folder: `config.json`, how to build it, and `model.safetensors`, its weights.
 
 Nothing is ever unpickled and no code from a folder is ever run. Every write goes to a file beside the old one, which it
-replaces in one step (`train/files.py`): a crash, a kill or a full disk leaves the old file whole.
+replaces in one step once all files of the model are on the disk (`train/files.py`): a crash, a kill or a full disk
+leaves the old ones whole. Between two such steps the weights say that they are not what the config builds.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from kinformer.core.model import Metric
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.discover import Origin, Record, members
 from kinformer.keywords import check_keywords, name_of, nearest
-from kinformer.train.files import write
+from kinformer.train.files import write_together
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 BYTES = "bytes"  # in place of a tokenizer
@@ -55,11 +56,11 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
     config, tokenizer = _config(record) | _learned(model), getattr(model, "tokenizer", None)
     said = {"format": "pt", "built": _built(config)} | ({} if step is None else {"step": str(step)})
     weights = formatted(dict(tensors_of(model)), said)
-    text = json.dumps(config, indent=2) + "\n"
+    beside = {CONFIG: f"{json.dumps(config, indent=2)}\n".encode()}
     if tokenizer is not None:
-        _write_new(folder / TOKENIZER, tokenizer.text.encode())
-    _write_new(folder / CONFIG, text.encode())
-    write(folder / WEIGHTS, weights)
+        beside = {TOKENIZER: tokenizer.text.encode(), **beside}
+    new = {folder / name: data for name, data in beside.items() if not _there(folder / name, data)}
+    write_together({**new, folder / WEIGHTS: weights})
 
 
 def formatted(tensors: Mapping[str, Tensor], said: Mapping[str, str]) -> bytes:
@@ -75,10 +76,9 @@ def formatted(tensors: Mapping[str, Tensor], said: Mapping[str, str]) -> bytes:
     return b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[8 + size :]))
 
 
-def _write_new(path: Path, data: bytes) -> None:
-    """Write what is not there yet."""
-    if not path.is_file() or path.read_bytes() != data:
-        write(path, data)
+def _there(path: Path, data: bytes) -> bool:
+    """Is this what a file holds already?"""
+    return path.is_file() and path.read_bytes() == data
 
 
 def recorded(model: nn.Module) -> Record:

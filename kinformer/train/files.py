@@ -10,20 +10,32 @@ from pathlib import Path
 
 def write(path: Path, data: bytes) -> None:
     """Replace a file in one step, or leave it as it is and raise OSError in one clear line."""
-    beside = path.with_name(f".{path.name}.partial")
+    write_together({path: data})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Replace files of a folder, the last one last, once all that is in them is on the disk; or none of them.
+
+    Errors: OSError, in one clear line, where one cannot be written.
+    """
+    beside = {path: path.with_name(f".{path.name}.partial") for path in files}
+    path = next(iter(files))
     try:
-        _put(beside, data)
-        os.replace(beside, path)
+        for path, data in files.items():
+            _put(beside[path], data)
+        for path, written in beside.items():
+            os.replace(written, path)
         sync(path.parent)
     except OSError as error:
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise _told(path, len(data), error) from error
+            for written in beside.values():
+                written.unlink(missing_ok=True)
+        raise _told(path, len(files[path]), error) from error
 
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Make a folder of these files, whole or not at all; one of that name is replaced. OSError in one clear line."""
-    beside = path.with_name(f".{path.name}.partial")
+    beside, new = path.with_name(f".{path.name}.partial"), not path.parent.exists()
     try:
         remove(beside)
         beside.mkdir(parents=True)
@@ -36,6 +48,8 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     except OSError as error:
         with suppress(OSError):
             remove(beside)
+            if new:
+                path.parent.rmdir()
         raise _told(path, sum(map(len, files.values())), error) from error
 
 

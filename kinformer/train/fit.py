@@ -1,6 +1,6 @@
 """fit: train a model, from Python."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from kinformer.train.checkpoint import occupied
 from kinformer.train.history import History
 from kinformer.train.loop import train
 from kinformer.train.parallel import Form, processes
+from kinformer.train.run import BEST, Run
 from kinformer.train.settings import Settings
 
 
@@ -73,7 +74,7 @@ def fit(
     lr: the highest learning rate; that of the member's recipe unless given.
     seed: of the windows, and of what chance there is in training.
     resume: go on with the run in `out`, with the same arguments but for its length, to the same weights as if it had
-        never stopped; begin anew where there is no whole one. More minutes or steps go on with what has ended.
+        never stopped; begin anew where nothing was saved. More minutes or steps go on with what has ended.
     overwrite: a model that is in `out` may be replaced; else it is refused before the first step.
     valid: a file or folder to watch in place of a split of `data`, which is then learned from whole.
     parallel: in a script that torchrun starts, "ddp" gives each process all weights, "shard" a share of them.
@@ -85,21 +86,40 @@ def fit(
     """
     if not isinstance(model, Model):
         raise ValueError(f"fit trains a Model, such as gpt() makes, and a {type(model).__name__} came")
-    if unknown := [name for name in others if name not in {field.name for field in fields(Settings)}]:
-        raise ValueError(f"fit has no keyword {unknown[0]!r}{nearest(unknown[0], [f.name for f in fields(Settings)])}")
     if resume and out is None:
         raise ValueError("resume=True goes on with a run in a folder; give out=")
-    if (minutes is None) == (steps is None):
-        raise ValueError("give one of minutes= and steps=: how long to train")
-    budget: Budget = Steps(steps) if steps is not None else Minutes(minutes or 0.0)
-    given: dict[str, Any] = {"batch": batch, "length": length}
-    settings = Settings(lr=lr, seed=seed, **{name: n for name, n in given.items() if n is not None}, **others)
+    budget = _budget(minutes, steps)
+    settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **others)
     folder = None if out is None else Path(out)
-    if folder is not None and not (resume or overwrite) and (other := occupied(folder, model)) is not None:
-        advice = "give another out=, overwrite=True, or resume=True to go on with it"
-        raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
+    if folder is not None and not overwrite:
+        _spare(folder, model, resume)
     with processes(parallel) as group, group.watched():
         return train(model, _data(data, valid), budget, settings, folder=folder, resume=resume, group=group)
+
+
+def _budget(minutes: float | None, steps: int | None) -> Budget:
+    if (minutes is None) == (steps is None):
+        raise ValueError("give one of minutes= and steps=: how long to train")
+    return Steps(steps) if steps is not None else Minutes(minutes or 0.0)
+
+
+def _settings(usual: Mapping[str, Any], **given: Any) -> Settings:
+    """Settings of keywords, and of those that are not None; ValueError for a name that is none."""
+    known = [field.name for field in fields(Settings)]
+    if unknown := [name for name in given if name not in known]:
+        raise ValueError(f"fit has no keyword {unknown[0]!r}{nearest(unknown[0], known)}")
+    return Settings(**{name: value for name, value in usual.items() if value is not None}, **given)
+
+
+def _spare(folder: Path, model: Model, resume: bool) -> None:
+    """ValueError where a training would overwrite what the folder holds, or could not go on with it."""
+    run = Run(folder)
+    if resume and (reason := run.damaged() or run.without()) is not None:
+        there = folder / BEST if (folder / BEST).is_dir() else folder
+        raise ValueError(f"{reason}; {there} may have weights to load and start from, overwrite=True begins anew")
+    if (run.step is None or not resume) and (other := occupied(folder, model)) is not None:
+        advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to go on with it")
+        raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:

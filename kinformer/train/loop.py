@@ -10,30 +10,24 @@ from time import monotonic
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 
-from kinformer.core.layer import State
-from kinformer.core.loss import Loss
 from kinformer.core.model import Model
-from kinformer.core.state import select
-from kinformer.data.batches import Batches, on, tokens_of
+from kinformer.data.batches import Batches
 from kinformer.data.kind import Data, Stream
 from kinformer.data.kind import stream as stream_of
 from kinformer.data.lanes import Lanes
 from kinformer.data.text import Text
-from kinformer.train.after_step import after_step
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import CheckpointError, recorded
 from kinformer.train.evaluate import MOST, Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.files import crc32
-from kinformer.train.fits import fitting, out_of_memory
 from kinformer.train.history import METRICS, History, Metrics, Point
 from kinformer.train.interrupt import Stopped, interrupts
-from kinformer.train.optimise import adamw, clip, clipped_apart
+from kinformer.train.learner import Learner, NotLearned
 from kinformer.train.parallel import ALONE, Alone
 from kinformer.train.peek import refuse_ahead
-from kinformer.train.pieces import cut, cut_state, detached, joined, row_count, rows, together
+from kinformer.train.pieces import cut
 from kinformer.train.progress import Show, Status
 from kinformer.train.recompute import checkpointed
 from kinformer.train.remember import (
@@ -81,13 +75,9 @@ class Training:
         self.nats = math.log(2) * (data.bytes_per_token if isinstance(data, Data) else 1)
         refuse_ahead(model, settings.length)
         cut(group.share(self.stream.at(0), settings.accumulate), settings.accumulate)  # or no file is touched
-        self.recipe = settings.recipe(model)
-        self.call = group.call(model, torch.compile if settings.compile else _as_it_is)
-        self.optimiser = adamw(model, self.recipe.lr, settings.decay)
-        self.apart = clipped_apart(model)
+        self.learner = Learner(model, self.stream, settings, group)
         self.history = History(model.metric)
         self.metrics: Metrics | None = None
-        self.state: State | None = None
         self.smooth: float | None = None
         self.saved = monotonic()
 
@@ -112,113 +102,22 @@ class Training:
         """The part of the budget that is spent."""
         return self.budget.spent(self.history.step, self.history.seconds)
 
-    # One step --------------------------------------------------------------------------------------------------------
-
     def step(self, spent: float) -> None:
-        """One optimiser step, at a point of the budget; what goes wrong in it leaves all as it was before."""
-        began = monotonic()
-        self.group.stir(self.settings.seed, self.history.step)
-        tokens, losses, norm = self.gradients(spent)
-        lr = self.recipe.lr * self.recipe.rate(spent)
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
-        self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        parts, stats = together(losses)
-        after_step(self.model, spent, stats)
-        self.state = joined([loss.state for loss in losses]) if isinstance(self.stream, Lanes) else None
+        """One optimiser step, at a point of the budget; TrainingStopped, with all that was learned before it saved."""
+        began, done = monotonic(), self.history
+        try:
+            learned = self.learner.step(done.step, spent)
+        except NotLearned as stop:
+            raise TrainingStopped(f"{stop}: {self._kept()}; {stop.advice}") from stop
+        parts = learned.parts
         now = parts.get("nll", parts["total"]) / (self.nats if self.model.metric.unit == "bits" else 1)
         self.smooth = now if self.smooth is None else 0.95 * self.smooth + 0.05 * now
-        done = self.history
         done.step += 1
-        done.tokens += tokens
+        done.tokens += learned.tokens
         done.seconds += self.group.most(monotonic() - began)
         more = {name: value for name, value in parts.items() if name not in ("nll", "total")}
-        line = {"step": done.step, "loss": now, "lr": lr, "norm": float(norm), **({"parts": more} if more else {})}
-        self.tell({**line, "tokens": done.tokens, "seconds": done.seconds})
-
-    def gradients(self, spent: float) -> tuple[int, list[Loss], Tensor]:
-        """The tokens of this step's batch, the losses of its pieces, and the norm of the gradient, which is clipped.
-
-        TrainingStopped for what is not finite, and for too little memory; all that was learned before is saved.
-        """
-        chance = random_tensors(self.device)
-        try:
-            pieces, states, tokens = self.pieces()
-            losses = self.learn(pieces, states, spent)
-            norm = clip(self.apart, self.settings.clip)
-            self._finite("gradient", norm)
-            return tokens, losses, norm
-        except TrainingStopped as stop:
-            why, advice = str(stop), f"try a lr below {self.recipe.lr:g}"
-        except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error) or self.group.size > 1:  # no process tries alone what takes all of them
-                raise
-            why, advice = "", ""
-        self.optimiser.zero_grad(set_to_none=True)  # out of the handler, which holds what the failed step had made
-        if not why:
-            why, advice = self._too_large(spent)
-        restore_random(self.device, chance)
-        raise TrainingStopped(f"{why}: {self._kept()}; {advice}")
-
-    def pieces(self) -> tuple[list[Any], list[State | None], int]:
-        """This process's rows of a step's batch in the pieces that are read one after the other, the state before each,
-        and how many tokens the whole batch has."""
-        step, count = self.history.step, self.settings.accumulate
-        batch = self.stream.at(step)
-        mine = self.group.share(batch, count)
-        pieces = [on(self.device, piece) for piece in cut(mine, count)]
-        if not isinstance(self.stream, Lanes):
-            return pieces, [None] * len(pieces), tokens_of(batch)
-        self.state = self.stream.ready(self.model, step, self.state, self.group.rows(self.stream.batch))
-        return pieces, cut_state(self.state, row_count(mine), count), tokens_of(batch)
-
-    def learn(self, pieces: list[Any], states: list[State | None], spent: float) -> list[Loss]:
-        """Gradients of the mean loss over all targets of these pieces, and the losses, without their graphs."""
-        losses = []
-        for piece, state in zip(pieces, states, strict=True):
-            loss = self.read(piece, state, spent)
-            self._finite("loss", loss.total)
-            (loss.total if len(pieces) == 1 else loss.total * loss.count).backward()
-            losses.append(detached(loss))
-        if len(pieces) > 1:
-            self.divide(sum(float(loss.count) for loss in losses))
-        return losses
-
-    def read(self, piece: Any, state: State | None, spent: float) -> Loss:
-        """The loss of a piece."""
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.settings.precision == "bf16"):
-            return self.call(piece, state, spent)
-
-    def divide(self, count: float) -> None:
-        """Make means of gradients that are sums over so many targets."""
-        for parameter in self.model.parameters():
-            if parameter.grad is not None:
-                parameter.grad.div_(max(count, 1.0))
-
-    def _finite(self, what: str, value: Tensor) -> None:
-        if not bool(value.isfinite()):
-            step = self.history.step
-            batch = f"chunk {step % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {step}"
-            raise TrainingStopped(f"the {what} became {float(value.detach())} at step {step:,}, in {batch}")
-
-    def _too_large(self, spent: float) -> tuple[str, str]:
-        """What was too large for the memory, and what fits, tried on this very batch."""
-        batch, state = self.stream.at(self.history.step), self.state
-        count = row_count(batch)
-
-        def attempt(some: int) -> None:
-            before = None if state is None else select(state, torch.arange(some, device=self.device))
-            try:
-                self.learn([on(self.device, rows(batch, 0, some))], [before], spent)
-            finally:
-                self.optimiser.zero_grad(set_to_none=True)
-
-        fits = fitting(attempt, -(-count // self.settings.accumulate))
-        why = f"a batch of {count:,} at step {self.history.step:,} takes more memory than there is on {self.device}"
-        if not fits:
-            return why, "a single row does not fit: give checkpointing, a smaller length or a smaller model"
-        return why, f"{fits:,} fit: give batch={fits}, or accumulate={-(-count // fits)} for the same batch in pieces"
+        line = {"step": done.step, "loss": now, "lr": learned.lr, "norm": learned.norm}
+        self.tell({**line, **({"parts": more} if more else {}), "tokens": done.tokens, "seconds": done.seconds})
 
     def _kept(self) -> str:
         """Save what there is, and say so."""
@@ -278,7 +177,7 @@ class Training:
         """Keep the model and all that the training needs to go on as if it had never stopped."""
         if self.run is None or self.metrics is None:
             return
-        carried, places = state_tensors(self.group.gathered(self.state))
+        carried, places = state_tensors(self.group.gathered(self.learner.state))
         state = {
             "step": self.history.step,
             "smooth": self.smooth,
@@ -288,7 +187,7 @@ class Training:
             "state": places,
             "begun": begun(self.model, self.data, self.settings),
         }
-        tensors = optimiser_tensors(self.model, self.optimiser) | random_tensors(self.device) | carried
+        tensors = optimiser_tensors(self.model, self.learner.optimiser) | random_tensors(self.device) | carried
         self.run.save(self.model, self.history.step, state, tensors)
         self.saved = monotonic()
 
@@ -311,13 +210,13 @@ class Training:
             raise CheckpointError(
                 f"{run.folder / METRICS} is not what was written; put the whole file back, or begin anew"
             )
-        restore_optimiser(self.model, self.optimiser, tensors)
+        restore_optimiser(self.model, self.learner.optimiser, tensors)
         restore_random(self.device, tensors)
         self.history, self.smooth = history, state["smooth"]
         self.metrics = run.metrics(self.model.metric, state["metrics"])
         if isinstance(self.stream, Lanes) and state["state"] is not None:
             like = self.stream.ready(self.model, history.step, None)
-            self.state = self.group.own(restore_state(like, tensors, state["state"], self.device))
+            self.learner.state = self.group.own(restore_state(like, tensors, state["state"], self.device))
 
 
 def stream(model: Model, data: Data | Batches, settings: Settings) -> Stream:
@@ -385,10 +284,6 @@ def train(
 
 def _nobody(line: dict[str, Any]) -> None:
     """Hear nothing."""
-
-
-def _as_it_is(model: Model) -> Model:
-    return model
 
 
 @contextmanager

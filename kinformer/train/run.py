@@ -13,6 +13,7 @@ after others were, so the one rename of model.safetensors is what makes a save h
 import hashlib
 import json
 import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +49,23 @@ class Run:
         self.claimed = self._claimed()
         self.step = self._whole()
 
-    def broken(self) -> str | None:
-        """Why the weights that are there cannot be gone on with, and what to do; None where there are none."""
-        weights, there = self.folder / WEIGHTS, self.folder / TRAINER
+    def damaged(self) -> str | None:
+        """Why weights that are there cannot be read, as no kill leaves them; None where they can, or none are."""
+        weights = self.folder / WEIGHTS
         if self.step is not None or not weights.is_file():
             return None
         try:
             read_tensors(weights)
         except (CheckpointError, OSError) as error:
-            best = self.folder / BEST
-            start = f"--from {best} with another --out starts from the best" if best.is_dir() else "begin anew"
-            return f"{error}; {start}"
-        if not there.is_dir():
-            return f"there is no {there} to go on from; --from {self.folder} with another --out starts from its weights"
+            return str(error)
         return None
+
+    def without(self) -> str | None:
+        """What is missing beside weights that are there, so that they cannot be gone on with; None where nothing is."""
+        there = self.folder / TRAINER
+        if self.step is not None or not (self.folder / WEIGHTS).is_file() or there.is_dir():
+            return None
+        return f"there is no {there} to go on from"
 
     def clear(self) -> None:
         """Make room for a training that begins: nothing is left that could go on, or pass for its best.
@@ -85,12 +89,22 @@ class Run:
             self._put_weights(model, step)
         self._put_trainer(step, state, tensors)
         if not first:
-            self._put_weights(model, step)
+            self._put_weights_or_free(model, step)
         self.step = step
         self._tidy()
 
     def _put_weights(self, model: nn.Module, step: int) -> None:
         save(model, self.folder, step=step)
+
+    def _put_weights_or_free(self, model: nn.Module, step: int) -> None:
+        """Where there is no room for the weights, leave none taken for what belongs to them."""
+        try:
+            self._put_weights(model, step)
+        except OSError:
+            with suppress(OSError):
+                remove(self.folder / TRAINER / str(step))
+                (self.folder / TRAINER).rmdir()  # where no save before has its place there
+            raise
 
     def _put_trainer(self, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         here = self.folder / TRAINER / str(step)

@@ -14,6 +14,7 @@ from kinformer.train.history import History
 from kinformer.train.recipe import Recipe
 from kinformer.train.run import Run
 
+MAY = ("window", "top", "length")  # keywords in which two phases may differ
 WARMUP, LONGEST = 0.1, 10_000  # the part of a phase that is its warm-up, and the most steps of it
 
 
@@ -47,7 +48,8 @@ def carry(old: Model, new: Model) -> None:
     The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
     neighbours but where a copy ends. The optimiser starts anew.
 
-    Errors: ValueError, in one line, where any other weight is missing or of another shape; nothing is changed then.
+    Errors: ValueError, in one line that names the keywords that differ, where any other weight is missing or of another
+    shape; nothing is changed then.
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 5.
     """
     have, want = old.state_dict(), new.state_dict()
@@ -59,10 +61,22 @@ def carry(old: Model, new: Model) -> None:
         shapes = [str(list(one[name].shape)) if name in one else "missing" for one in (have, want)]
         if shapes[0] != shapes[1]:
             raise ValueError(
-                f"the weights {name} are {shapes[0]} in the phase before and {shapes[1]} here; phases may change "
-                "windows and the length of learned positions, and no other weights"
+                _apart(old, new) or f"the weights {name} are {shapes[0]} where they come from, and {shapes[1]} here"
             )
     new.load_state_dict(have)
+
+
+def _apart(old: Model, new: Model) -> str:
+    """Which keywords of two models of a member differ, beyond those that may; nothing where none does."""
+    mine, its = (getattr(getattr(model, "member", None), "keywords", {}) for model in (new, old))
+    names = [name for name in mine if name not in MAY and mine[name] != its.get(name, mine[name])]
+    if not names:
+        return ""
+    wanted, came = (", ".join(f"{name}={keywords[name]}" for name in names) for keywords in (mine, its))
+    return (
+        f"the weights are of a model with {came}, and one with {wanted} came; give the same: windows and the length of "
+        "learned positions may be others"
+    )
 
 
 def finished(folder: Path, budget: Budget) -> bool:

@@ -68,7 +68,7 @@ def test_weights_of_another_run_are_begun_with(
     assert load(tmp_path / "more").member.keywords["length"] == 16
     fails(capsys, command("--from", f"{tmp_path}/none", out="x"), "there is no folder")
     wide = [word.replace("d=16", "d=32") for word in command("--from", f"{tmp_path}/run", out="x")]
-    fails(capsys, wide, "phases may change windows and the length of learned positions")
+    fails(capsys, wide, "the weights are of a model with d=16, and one with d=32 came; give the same")
     assert not (tmp_path / "x").exists()
 
 
@@ -152,6 +152,7 @@ def test_what_cannot_be_gone_on_with_is_told_and_kept(
     weights.write_bytes(data)
     (tmp_path / "run" / "trainer").rename(tmp_path / "away")
     fails(capsys, command("--resume"), f"there is no {tmp_path}/run/trainer to go on from; --from {tmp_path}/run with")
+    fails(capsys, command("--resume"), "another --out starts from its weights, --overwrite begins anew")
     assert weights.read_bytes() == data and (tmp_path / "run" / "best").is_dir()
 
 

@@ -49,7 +49,7 @@ def test_other_weights_are_refused_in_a_line_and_nothing_is_changed() -> None:
     wide = gpt(d=32, depth=1, heads=2)
     before = {name: tensor.clone() for name, tensor in wide.state_dict().items()}
     for other in (gpt(**SMALL), gpt(d=32, depth=2, heads=2)):
-        with pytest.raises(ValueError, match="phases may change windows and the length of learned positions") as error:
+        with pytest.raises(ValueError, match="windows and the length of learned positions may be others") as error:
             carry(other, wide)
         assert "\n" not in str(error.value)
     assert all(torch.equal(tensor, before[name]) for name, tensor in wide.state_dict().items())
@@ -108,7 +108,7 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--then", "d=32"], "phase 2, gpt(d=32, depth=1, heads=2, length=16): the weights body."),
+        (["--then", "d=32"], "phase 2, gpt(d=32, depth=1, heads=2, length=16): the weights are of a model with d=16"),
         (["--then", "steps=x"], "--then steps=x: steps is a number; write steps=100"),
         (["--then", "steps=1,minutes=1"], "--then steps=1,minutes=1: give one of steps= and minutes="),
         (["--then", "steps=1,steps=2"], "gives a name twice"),

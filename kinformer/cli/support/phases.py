@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
-from kinformer.cli.support.training import Job, learn, readable, spare, starting, tell_split
+from kinformer.cli.support.training import Job, learn, readable, refuse_damaged, spare, starting, tell_split
 from kinformer.cli.support.wanted import Wanted
 from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
@@ -48,6 +48,9 @@ def in_phases(
     """
     phases = _planned(first, job, then, out)
     going_on = resume and (out / PLAN).is_file()
+    if going_on and not overwrite:
+        for phase in phases:
+            refuse_damaged(phase.folder)
     _refuse(phases, overwrite or going_on)
     plan = [phase.text for phase in phases]
     if going_on:

@@ -29,9 +29,11 @@ from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped, stream, train
 from kinformer.train.parallel import ALONE, Alone
 from kinformer.train.progress import show
-from kinformer.train.run import Run
+from kinformer.train.run import BEST, Run
 from kinformer.train.settings import Settings
 from kinformer.train.stages import carry
+
+ANEW = "--overwrite begins anew"
 
 
 @dataclass(frozen=True)
@@ -148,11 +150,21 @@ def make_folder(out: Path) -> None:
 
 def spare(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> None:
     """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
-    if resume and not overwrite and (broken := Run(folder).broken()) is not None:
-        raise UserError(broken)
+    if resume and not overwrite:
+        refuse_damaged(folder)
+        if (missing := Run(folder).without()) is not None:
+            raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")
     other = occupied(folder, model)
     if other is not None and not overwrite:
         raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
+
+
+def refuse_damaged(folder: Path) -> None:
+    """UserError where the weights of a run cannot be read, so that to begin it anew would take away what is left."""
+    if (damaged := Run(folder).damaged()) is not None:
+        best = folder / BEST
+        start = f"--from {best} with another --out starts from the best, " if best.is_dir() else ""
+        raise UserError(f"{damaged}; {start}{ANEW}")
 
 
 def starting(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
