@@ -28,24 +28,28 @@ Kind = Literal["act", "graves", "fixed"]
 def universal_transformer(
     d: int = 288, depth: int = 4, heads: int = 6, head_dim: int | None = None, form: Form = "decoder",
     transition: Transition = "mlp", hidden: int | None = None, halting: Kind = "act", halted: Halted = "updated",
-    ponder: float = 0.01, epsilon: float = 0.01, first: Literal[0, 1] = 1, tie: bool = False, vocab: int = 256,
-    dropout: float = 0.0
+    ponder: float = 0.01, epsilon: float = 0.01, bias: float = 1.0, first: Literal[0, 1] = 1, tie: bool = False,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM | Seq2Seq:
     """Universal Transformer (Dehghani et al., 2018, arXiv:1807.03819): one block of up to `depth` steps.
 
     Choose it for tasks whose tokens need unequal work. With `halting` "act" each token stops once its halting sum
     exceeds 1 - `epsilon`, and pays `ponder` per step; the defaults are the paper's appendix. Its text says that the
     states of `halted` tokens are "copied". "graves" is Graves's (2016, arXiv:1603.08983): a mean weighted by the
-    probabilities, the last possible step weighing the remainder, halting judged by a step's output, and a stop at
-    1 - `epsilon` already. "fixed" takes all steps and no keyword of halting. `form` "encoder_decoder" is the paper's
-    for pairs of sequences, the decoder alone its language model. `transition` and its `hidden` width are those of the
-    block's second half. Positions and steps count from `first`, 0 in the authors' code. That also `tie`s the head to
-    the embedding and starts two nats above chance, where the paper's head has a matrix of its own. The block is wide
-    where that of others is repeated.
+    probabilities, the last possible step weighing the remainder, halting judged by a step's output, and a stop at 1 -
+    `epsilon` already. `bias` is the halting unit's at first; where tokens have come to stop after one step, as they do
+    in short trainings, nothing teaches them to take more: a lower one begins with more. "fixed" takes all steps and no
+    keyword of halting. `form` "encoder_decoder" is the paper's for pairs of sequences, the decoder alone its language
+    model. `transition` and its `hidden` width are those of the block's second half. Positions and steps count from
+    `first`, 0 in the authors' code. That also `tie`s the head to the embedding and starts two nats above chance, where
+    the paper's head has a matrix of its own. The block is wide where that of others is repeated.
     """
     one_of("form", form, Form), one_of("halting", halting, Kind), one_of("transition", transition, Transition)
     if halting == "fixed":
-        unread("halting='fixed'", halted=(halted, "updated"), ponder=(ponder, 0.01), epsilon=(epsilon, 0.01))
+        unread(
+            "halting='fixed'", halted=(halted, "updated"), ponder=(ponder, 0.01), epsilon=(epsilon, 0.01),
+            bias=(bias, 1.0)
+        )
     at_least("depth", depth, 1)
 
     def body(causal: bool, cross: bool) -> Layer:
@@ -62,9 +66,9 @@ def universal_transformer(
         if halting == "fixed":
             return steps
         if halting == "act":
-            unit = Halting(d, epsilon=epsilon, last="probability", strict=True)
+            unit = Halting(d, epsilon=epsilon, bias=bias, last="probability", strict=True)
             return ACT(steps, unit, mix=running, halted=halted, judged="input")
-        unit = Halting(d, epsilon=epsilon, last="remainder", strict=False)
+        unit = Halting(d, epsilon=epsilon, bias=bias, last="remainder", strict=False)
         return ACT(steps, unit, mix=weighted, halted=halted, judged="output")
 
     price = {} if halting == "fixed" else {"ponder": ponder}

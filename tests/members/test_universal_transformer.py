@@ -68,16 +68,28 @@ def test_the_price_makes_tokens_stop_sooner() -> None:
     assert mean[1.0] < mean[0.0] - 0.5, mean
 
 
+def test_where_every_token_stops_after_one_step_nothing_teaches_it_to_take_more() -> None:
+    """Neither the loss nor the price reaches the halting unit; its bias at first says how many steps there are."""
+    tokens, steps = torch.randint(0, 11, (2, 9)), []
+    for bias, learns in ((9.0, False), (-1.0, True)):
+        model = universal_transformer(d=16, depth=4, heads=2, vocab=11, bias=bias)
+        loss = model(tokens)
+        loss.total.backward()
+        steps.append(float(loss.parts["steps"]))
+        assert bool(model.body.halting.unit.weight.grad.any()) == learns
+    assert steps[0] == 1 < steps[1]
+
+
 def test_the_defaults_are_the_appendix_and_every_other_form_is_a_keyword() -> None:
     body = universal_transformer(d=16, depth=3, heads=2, vocab=11).body
     assert (body.mix, body.halted, body.judged) == (running, "updated", "input")
     assert (body.halting.last, body.halting.strict, body.halting.epsilon) == ("probability", True, 0.01)
-    assert body.universal.timing.first == 1
-    graves = {"halting": "graves", "halted": "copied"}
+    assert body.universal.timing.first == 1 and body.halting.unit.bias.item() == 1.0
+    graves = {"halting": "graves", "halted": "copied", "bias": -2.0}
     body = universal_transformer(d=16, depth=3, heads=2, vocab=11, epsilon=0.1, first=0, **graves).body
     assert (body.mix, body.halted, body.judged) == (weighted, "copied", "output")
     assert (body.halting.last, body.halting.strict, body.halting.epsilon) == ("remainder", False, 0.1)
-    assert body.universal.timing.first == 0
+    assert body.universal.timing.first == 0 and body.halting.unit.bias.item() == -2.0
 
 
 @torch.no_grad()
