@@ -192,3 +192,12 @@ STARTS += [bloom, llama, da_transformer, lambda: shaw(depth=2), lambda: gpt(per_
 def test_the_first_loss_is_within_a_tenth_of_the_log_of_the_vocabulary(make: Callable[[], Any]) -> None:
     """A25: a tied head that favours the token just read started bloom at 10.0 and the base transformer at 13."""
     assert abs(first_loss(make()) / math.log(256) - 1) < 0.1
+
+
+@pytest.mark.parametrize("name", members())
+def test_every_member_of_bytes_begins_near_the_log_of_the_vocabulary(name: str) -> None:
+    known = signature(members()[name]).parameters
+    given = {key: value for key, value in (("d", 64), ("depth", 2), ("heads", 4)) if key in known}
+    model = members()[name](**given)
+    if model.reads in ("text", "masked", "pairs"):
+        assert abs(first_loss(model) / math.log(256) - 1) < 0.1
