@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LENGTH_PENALTY = 0.6
 MOST = 10_000_000  # tokens
+PICTURES = 400
 
 
 def generate(
@@ -39,6 +40,9 @@ def generate(
         float | None, typer.Option(help="Of --beam: 0 favours short texts, more longer ones; 0.6 unless given.", min=0)
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the samples; each line has the next one.", min=0, max=LAST_SEED)] = SEED,
+    out: Annotated[Path | None, typer.Option(help="Of a member that generates pictures: the PNG.")] = None,
+    pictures: Annotated[int, typer.Option(help="Of such a member: how many.", min=1, max=PICTURES)] = 16,
+    enlarge: Annotated[str | None, typer.Option(help="What a super-resolution begins with: images=FOLDER.")] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -48,6 +52,8 @@ def generate(
     To stdout: of one prompt as it comes, of several each behind its number in brackets, [1]. A line is written on as it
     would be alone, with --seed one higher than the line before. Bytes that are no UTF-8 are shown as �. With --json:
     each text with its tokens, its log-probability, and whether it ended by --stop or by itself.
+
+    A member that was trained on images=FOLDER draws --pictures into the PNG --out, each with a seed of its own.
     """
     for name, given in (("prompt", prompt), ("source", source), ("stop", stop)):
         if given == "":
@@ -69,6 +75,12 @@ def generate(
     from kinformer.decoding.saved import load_reading
 
     model = loaded(folder, member, device)
+    if model.reads == "images":
+        from kinformer.cli.support import gallery
+
+        if (prompt, prompts, source, sources, state) != (None,) * 5:
+            raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
+        return gallery.write(model, out, pictures, enlarge, temperature, seed)
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)

@@ -95,10 +95,22 @@ class Model(nn.Module, ABC):
                 )
 
 
-class Writer(Model):
-    """A model that can go on with a text: what `generate` needs. It learns what comes next."""
+class Predictor(Model):
+    """A model that learns what comes next, step after step: what a training tries for reading ahead."""
 
     predicts_next: ClassVar[bool] = True
+
+    @abstractmethod
+    def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T *n"], Mapping[str, Tensor]]:
+        """The steps of a batch that are read one after the other, and what else the model is given by name."""
+
+    @abstractmethod
+    def says(self, steps: Int[Tensor, "B T *n"], **given: Any) -> Float[Tensor, "B T K"]:
+        """What it says at each step, of what it says next."""
+
+
+class Writer(Predictor):
+    """A model that can go on with a text: what `generate` needs."""
 
     @abstractmethod
     def logits(
@@ -109,6 +121,10 @@ class Writer(Model):
     def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B _"], Mapping[str, Tensor]]:
         """The tokens of a batch that `logits` reads one after the other, and what else it is given by name."""
         return batch, {}
+
+    def says(self, steps: Int[Tensor, "B T"], **given: Any) -> Float[Tensor, "B T V"]:
+        """Scores of the token after each token."""
+        return self.logits(steps, **given).y
 
 
 def random_tokens(vocab: int, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:

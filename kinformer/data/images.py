@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy
 import torch
@@ -38,6 +38,10 @@ class Images(Data):
     test: Lot
     split: str = ""
 
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {"shape": tuple(self.train[0].shape[1:])}
+
     def longest(self, length: int) -> None:
         return None
 
@@ -45,8 +49,15 @@ class Images(Data):
         return f"{self._count(limit):,} images of valid"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches drawn by seed and step, and of valid its first images, of at most `limit` bytes."""
+        """Batches drawn by seed and step, and of valid its first images, of at most `limit` bytes.
+
+        ValueError for a model of pictures of another shape.
+        """
         pixels, labels = self.train
+        if (wanted := getattr(model, "shape", shape := self.keywords["shape"])) != shape:
+            raise ValueError(
+                f"{self.name} has pictures [C H W] of {shape}, and this model reads {wanted}; give shape={shape}"
+            )
 
         def at(step: int) -> Lot:
             drawn = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))

@@ -5,7 +5,7 @@ that can learn from it) is a kind of data, and needs no other file edited.
 """
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from kinformer.core.model import Metric, Model
 from kinformer.data.batches import Batches
@@ -44,6 +44,11 @@ class Data(ABC):
         return {"vocab": self.vocab} | ({} if self.labels is None else {"classes": len(self.labels)})
 
     @property
+    def keywords(self) -> dict[str, Any]:
+        """Keywords of a member that it decides, where they are not given: the shape of its pictures."""
+        return {}
+
+    @property
     def bytes_per_token(self) -> float:
         """How many bytes a token stands for, by which bits per token are bits per byte."""
         return 1.0
@@ -80,8 +85,8 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
-    rows = data.longest(length) or length
-    if (most := model.longest) is not None and most < rows:
+    rows = data.longest(length)  # pictures and series end where they do
+    if rows is not None and (most := model.longest) is not None and most < rows:
         shorter = f"train it on a length of {most}, or " if rows == length else ""
         raise ValueError(
             f"rows are of {rows} tokens, and this {name} has {most} learned positions; {shorter}give it length={rows}"

@@ -11,19 +11,21 @@ from torch.nn import functional as F
 from kinformer.core.checks import a_probability, at_least, one_of
 from kinformer.core.layer import Context, Layer, Out, State
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"]
 
 
 FUNCTIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "gelu_sigmoid": lambda x: x * (1.702 * x).sigmoid(),
     "silu": F.silu,
 }
 
 
 def activate(x: Tensor, activation: Activation) -> Tensor:
-    """The named nonlinearity; "gelu_tanh" is the approximation that GPT-2 was trained with. ValueError for no name."""
+    """The named nonlinearity; "gelu_tanh" is the approximation that GPT-2 was trained with,
+    "gelu_sigmoid" the Sparse Transformer's. ValueError for no name."""
     return FUNCTIONS[one_of("activation", activation, FUNCTIONS)](x)
 
 

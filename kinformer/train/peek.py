@@ -10,10 +10,11 @@ from torch import Tensor
 
 from kinformer.core.example import Example
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import Model, Writer
+from kinformer.core.model import Model, Predictor
 from kinformer.data.batches import on
 
 LENGTH = 24
+FEWEST = 4  # cuts of a row that is longer
 SAME = 1e-4  # a leak of one token in 24 changes logits by thousands of times as much
 
 
@@ -25,7 +26,7 @@ def refuse_ahead(model: Model, length: int) -> None:
     if not model.predicts_next:
         return
     name = type(model).__name__
-    if isinstance(model, Writer) and leaks(model, min(length, LENGTH)):
+    if isinstance(model, Predictor) and leaks(model, min(length, LENGTH)):
         reason = next(_declared(model), None)
         if reason is None:
             raise ValueError(
@@ -39,20 +40,25 @@ def refuse_ahead(model: Model, length: int) -> None:
         raise ValueError(f"this {name} learns what comes next and cannot go on token by token: {error}") from error
 
 
-def leaks(model: Writer, length: int) -> bool:
-    """Does anything that the model says of a token change with tokens after it? Tried at every cut of a random row."""
+def leaks(model: Predictor, length: int) -> bool:
+    """Does anything that the model says of a token change with tokens after it?
+
+    Tried at every cut of a random row, and at a few where a row is as long as it is, whatever `length` says.
+    """
     device = next(model.parameters()).device
     (tokens, given), (others, _) = (model.inputs(on(device, model.sample(1, length, seed))) for seed in (0, 1))
-    cuts = torch.arange(1, tokens.shape[1], device=device)
+    every = tokens.shape[1]
+    cuts = torch.arange(1, every, max(1, every // max(FEWEST, LENGTH**2 // max(every, 1))), device=device)
     if not len(cuts):
         return False
-    before = torch.arange(tokens.shape[1], device=device) < cuts[:, None]  # [cuts T]
-    rows = torch.cat([tokens, torch.where(before, tokens, others)])
+    before = torch.arange(every, device=device) < cuts[:, None]  # [cuts T]
+    kept = before.view(*before.shape, *(1 for _ in tokens.shape[2:]))
+    rows = torch.cat([tokens, torch.where(kept, tokens, others)])
     training = model.training
     model.eval()
     try:
         with torch.no_grad():
-            y = model.logits(rows, **{key: _repeated(value, len(rows)) for key, value in given.items()}).y.float()
+            y = model.says(rows, **{key: _repeated(value, len(rows)) for key, value in given.items()}).float()
     finally:
         model.train(training)
     changed = torch.where(before[..., None], y[1:] - y[:1], 0.0).abs().amax()

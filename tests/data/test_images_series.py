@@ -7,6 +7,8 @@ import numpy
 import pytest
 import torch
 
+from kinformer.cli.support.training import fitting
+from kinformer.cli.support.wanted import wanted
 from kinformer.data import images, series
 from kinformer.data.images import Images
 from kinformer.data.series import Series
@@ -103,3 +105,15 @@ def test_a_run_is_told_from_one_of_other_images(tmp_path: Path) -> None:
         numpy.savez(tmp_path / name, x_train=pixels, y_train=labels, x_test=pixels[:2], y_test=labels[:2])
     one, two = (fingerprint(images.read(str(tmp_path / f"{name}.npz"))) for name in ("one", "two"))
     assert one != two and one == fingerprint(images.read(str(tmp_path / "one.npz")))
+
+
+def test_pictures_decide_the_shape_that_a_member_was_not_given(tmp_path: Path) -> None:
+    idx(tmp_path)
+    data = images.read(str(tmp_path))
+    one = fitting(wanted("image_transformer", ["d=16", "depth=1"]), data)
+    assert one.keywords == {"d": 16, "depth": 1, "shape": (1, 4, 3)}
+    given = wanted("image_transformer", ["d=16", "depth=1", "shape=1,3,4"])
+    assert fitting(given, data).keywords == given.keywords
+    assert fitting(wanted("gpt", []), data).keywords == {}
+    with pytest.raises(ValueError, match=r"pictures \[C H W\] of \(1, 4, 3\), and this model reads \(1, 3, 4\)"):
+        data.stream(given.build(0), 2, 1, 0, 100)

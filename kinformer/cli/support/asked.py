@@ -39,7 +39,7 @@ def said(model: Any, job: Job) -> Said:
     """What a member says when it is asked, drawn by the seed of its training."""
     if model.reads == "masked":
         return _filled(model, job)
-    if not model.predicts_next:
+    if not model.predicts_next or model.reads == "images":
         return Said(b"", b"")
     clocked, one = timed(model, job), asked(model, job)
     _written(model, clocked._replace(size=min(4, clocked.size), temperature=0.0), job)

@@ -58,8 +58,15 @@ def row_of(
         tried=tried if len(tried) > 1 else {},
         state_bytes=taken.state,
         peak_bytes=taken.process,
-        lengths=against_length(first.one, length_of(first.job), CURVES * history.seconds),
+        lengths=_lengths(first, CURVES * history.seconds),
     )
+
+
+def _lengths(trial: Trial, seconds: float) -> list[dict[str, Any]]:
+    """Speed and memory against length, where rows have one; pictures are as large as they are."""
+    if trial.job.data.longest(trial.job.settings.length) is None:
+        return []
+    return against_length(trial.one, length_of(trial.job), seconds)
 
 
 def _best(trial: Trial) -> Any:
@@ -97,4 +104,4 @@ def _shown(model: Any, told: Said) -> str:
         return f"answers {sample!r}, and {answer!r} is right"
     if model.reads == "masked":
         return f"fills in each _ in the first {len(told.prompt)} bytes of valid"
-    return f"goes on from the first {len(told.prompt)} bytes of valid" if model.predicts_next else ""
+    return f"goes on from the first {len(told.prompt)} bytes of valid" if told.prompt else ""

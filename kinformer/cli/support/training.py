@@ -120,11 +120,11 @@ def tell_split(job: Job) -> None:
 
 
 def fitting(one: Wanted, data: Data) -> Wanted:
-    """A member that knows as many tokens and labels as the data has, where its keywords were not given."""
+    """A member of as many tokens and labels as the data has, and of pictures of its shape, where that was not given."""
     takes = {name: parameter.default for name, parameter in signature(one.function).parameters.items()}
-    more = {name: n for name, n in data.sizes.items() if name in takes and name not in one.keywords}
-    more = {name: n for name, n in more.items() if n > takes[name]}
-    return replace(one, keywords={**one.keywords, **more}) if more else one
+    more = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
+    found = {name: value for name, value in {**more, **data.keywords}.items() if name in takes}
+    return replace(one, keywords={**found, **one.keywords})
 
 
 def readable(name: str, model: Any, job: Job) -> None:

@@ -1,0 +1,67 @@
+"""Pictures that a trained model draws, side by side in one PNG."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib import image
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.support.progress import progress
+from kinformer.data.images import read
+from kinformer.train.evaluate import device_of
+
+LEAST = 640  # places of the PNG along a side; pictures are enlarged up to there
+GAP = 1  # places between two pictures
+
+
+def write(model: Any, out: Path | None, count: int, enlarge: str | None, temperature: float | None, seed: int) -> None:
+    """Draw pictures and write them; UserError where something is missing or makes no sense.
+
+    Of a model of super-resolution each row has the small picture, what is made of it and the true one.
+    """
+    if out is None:
+        raise UserError("this model generates pictures; give --out FILE.png")
+    if out.suffix != ".png":
+        raise UserError(f"--out {out} is no PNG; give a name that ends in .png")
+    true = None if enlarge is None else _true(model, enlarge, count)
+    if (true is None) is not (model.encoder is None):
+        wanted = "enlarges none; leave out --enlarge" if true is not None else "enlarges pictures; give --enlarge WHERE"
+        raise UserError(f"this model {wanted}")
+    small = None if true is None else model.smaller(true)
+    with progress("drawing", model.steps, f"steps of {count} pictures") as hear, from_user(ValueError):
+        given: dict[str, Any] = {"source": small, "hear": hear, "seed": seed}
+        drawn = model.eval().draw(count, temperature=1.0 if temperature is None else temperature, **given)
+    with from_user(ValueError, OSError):
+        if small is not None and true is not None:
+            wide = F.interpolate(small.float(), drawn.shape[2:]).to(torch.uint8)
+            drawn = torch.stack([wide, drawn, true], 1).flatten(0, 1)
+        save(drawn.cpu(), out, columns=3 if true is not None else math.ceil(math.sqrt(count)))
+    print(f"{count} pictures of {' x '.join(map(str, model.shape[1:]))}, in {out}")
+
+
+def save(pixels: Tensor, path: Path, columns: int) -> None:
+    """Pictures [B C H W] in rows of so many, as a PNG. ValueError for channels that are neither one nor three."""
+    if pixels.shape[1] not in (1, 3):
+        raise ValueError(f"pictures of {pixels.shape[1]} channels have no PNG; it takes one or three")
+    rows = -(-len(pixels) // columns)
+    missing = rows * columns - len(pixels)
+    grid = F.pad(pixels, (0, GAP, 0, GAP), value=128)
+    grid = torch.cat([grid, grid.new_full((missing, *grid.shape[1:]), 128)]) if missing else grid
+    grid = grid.unflatten(0, (rows, columns)).permute(0, 3, 1, 4, 2).flatten(2, 3).flatten(0, 1)  # [H W C]
+    times = max(1, LEAST // max(grid.shape[:2]))
+    large = grid.repeat_interleave(times, 0).repeat_interleave(times, 1)
+    image.imsave(path, large.expand(*large.shape[:2], 3).contiguous().numpy())
+
+
+def _true(model: Any, where: str, count: int) -> Tensor:
+    """The first pictures of test."""
+    with from_user(ValueError, OSError):
+        found = read(where.removeprefix("images=")).test[0][:count]
+        if len(found) < count or tuple(found.shape[1:]) != model.shape:
+            have = f"{len(found)} pictures [C H W] of {tuple(found.shape[1:])}"
+            raise ValueError(f"{where} has {have} in test; {count} of {model.shape} are wanted")
+    return found.to(device_of(model))

@@ -1,0 +1,69 @@
+"""Sparse Transformer: each set of keys is about the p-th root of what was before, and p of them reach all of it."""
+
+import math
+from typing import Any, Literal
+
+from torch import nn
+
+from kinformer.core.checks import at_least, one_of
+from kinformer.core.position import Position
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.members.support.factors import Sets, Use, Window, begin, layers, sets
+from kinformer.members.support.wiring import Wiring
+from kinformer.models.image import Image, a_shape
+from kinformer.models.lm import LM
+from kinformer.models.support.categorical import Categorical
+from kinformer.positions.coordinates import Coordinates
+from kinformer.train.recipe import Recipe
+
+
+@member(recipe=Recipe(lr=3e-3, warmup=0.05))
+def sparse_transformer(
+    form: Literal["text", "images"] = "text", attention: Sets = "fixed", use: Use = "merged", stride: int = 128,
+    summary: int = 32, sub_blocks: int = 1, factors: int = 2, window: Window = "paper",
+    gain: float = 0.125, d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
+    hidden: int | None = None, shape: tuple[int, ...] = (1, 28, 28), length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
+) -> LM | Image:
+    """The Sparse Transformer (Child et al., 2019, arXiv:1904.10509), for text or, with form=images, for pictures.
+
+    `attention` "strided" has sets A1 = {i - l .. i} and A2 = {j : (i - j) mod l = 0}, l being the `stride`: for what
+    has that period, as pictures. "fixed" has A1 = the own block of l and A2 = the last c positions of every block, c
+    being the `summary`: for text. With `sub_blocks` heads take c positions of their own, further from the block's end.
+    Higher `factors` p go on: set m leaps by powers of l, and every earlier position is reached in p steps. `window`
+    "code" is the authors' l keys in place of l + 1.
+
+    `use` "interleaved" gives layer n the set n mod p, "merged" all of them to every head, "heads" to head h the set
+    h mod p. A picture goes row by row, channel by channel, with a table for rows, one for columns and one for channels;
+    text has rows of `stride` tokens in place of that, up to `length`.
+
+    Blocks are pre-norm with x * sigmoid(1.702 x). Weights start at `gain` / sqrt(fan-in), the last of each sublayer
+    sqrt(2 depth) times smaller, the head at 0. For long rows train with --checkpointing, and with --precision bf16.
+    """
+    made = Wiring(d, heads, head_dim, dropout=dropout)
+    reads = layers(sets(attention, stride, summary, sub_blocks, factors, window), use, depth)
+    body = made.stack(made.block(made.attention(one), MLP(d, hidden, activation="gelu_sigmoid")) for one in reads)
+    begin(body, gain, depth)
+    added: dict[str, Any] = {"dropout": dropout}
+    if one_of("form", form, ("text", "images")) == "images":
+        channels, rows, columns = a_shape(shape)
+        position = places(d, rows, columns, channels, gain)
+        return Image(shape, Categorical(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added)
+    position = places(d, -(-at_least("length", length, 1) // stride), stride, 1, gain)
+    model = LM(vocab, d, body, position=position, tie=False, std=gain / math.sqrt(d), **added)
+    nn.init.zeros_(model.head.weight)
+    return model
+
+
+def places(d: int, rows: int, columns: int, channels: int, gain: float) -> Position:
+    """A table for each coordinate; together they start as large as the embedding."""
+    return Coordinates(d, rows, columns, channels, std=gain / math.sqrt(d * (2 if channels == 1 else 3)))
+
+
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "stride": 4, "summary": 1, "length": 64, "vocab": 11}
+EXAMPLES = (
+    lambda: sparse_transformer(**TINY),
+    lambda: sparse_transformer(**TINY, attention="strided", use="interleaved", window="code"),
+    lambda: sparse_transformer(**TINY, form="images", attention="strided", use="heads", shape=(3, 4, 2)),
+)

@@ -1,0 +1,252 @@
+"""Image: pictures, generated one value or one pixel after the other."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_part, a_probability, at_least, multiple, whole_numbers, within
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
+from kinformer.core.loss import Loss, gathered, known, weighed
+from kinformer.core.model import Judged, Metric, Predictor
+from kinformer.core.position import Position
+from kinformer.core.raster import Raster
+from kinformer.core.state import shared
+from kinformer.models.support.values import Values
+
+Batch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
+Pixels = UInt8[Tensor, "B C H W"]
+
+
+class Image(Predictor):
+    """p(picture) = product over steps of p(step | steps before it), from a body that reads the steps before.
+
+    A step is one channel of a pixel, or a whole pixel: `values` says which. Steps go row by row, or block by block.
+    Step t reads the embedded step t - 1 at position t, nothing at the first one, so position is the order of
+    generation and an `Image2D` in the body means what the paper means. Labels are not read.
+
+    shape: channels, rows and columns of every picture.
+    values: how intensities go in and come out, `Categorical(d)` or `Logistics(d, channels)`.
+    body: layers that never read ahead; with an encoder some of them read it by `cross=True`.
+    position: what is added to embedded steps.
+    block: rows and columns, in pixels, of the blocks in which a picture is generated; (1, 1) is row by row.
+    encoder: layers that read a smaller copy of the picture, row by row, and make the model one of super-resolution.
+    factor: how many times smaller that copy is along each side; its pixels are means, rounded.
+    beside: what is added to the embedded steps of the copy.
+    dropout: the share of embedded numbers that training drops.
+    penalties: weights of the body's auxiliary losses, by the last part of their names.
+
+    Errors: ValueError for shapes that blocks or the factor do not divide, and for pictures of another shape. Source:
+    Parmar et al., 2018, arXiv:1802.05751; Child et al., 2019, arXiv:1904.10509.
+    """
+
+    reads: ClassVar[str] = "images"
+    metric = Metric("bits per dimension", "bits")
+    order: Tensor
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        values: Values,
+        body: Layer,
+        *,
+        position: Position | None = None,
+        block: tuple[int, int] = (1, 1),
+        encoder: Layer | None = None,
+        factor: int = 4,
+        beside: Position | None = None,
+        dropout: float = 0.0,
+        penalties: Mapping[str, float] | None = None,
+    ):
+        super().__init__()
+        self.shape, self.factor = a_shape(shape), at_least("factor", factor, 2)
+        self.values = a_part("values", values, Values, "Categorical(d) or Logistics(d, channels)")
+        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        example = "a position, such as Coordinates(d, rows, columns)"
+        self.position, self.beside = (
+            one if one is None else a_part("position", one, Position, example) for one in (position, beside)
+        )
+        self.encoder = None if encoder is None else a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
+        self.dropout = a_probability("dropout", dropout)
+        channels, rows, columns = self.shape
+        width, wide = columns * channels // values.n, block[1] * channels // values.n
+        multiple("rows of a picture", rows, "rows of a block", block[0])
+        self.steps = rows * width
+        row, column = Raster(width, (block[0], wide)).place(torch.arange(self.steps, device="cpu"))
+        self.register_buffer("order", row * width + column, persistent=False)
+        if encoder is not None:
+            (
+                multiple("rows of a picture", rows, "factor", factor),
+                multiple("columns of a picture", columns, "factor", factor),
+            )
+        for part in (body, *([] if encoder is None else [encoder])):
+            self.refuse_unmet(part)
+        self.penalties = known(penalties or {}, (body, encoder, position, beside))
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        """The body's state before the first step; a picture is as long as it is, whatever `length` says."""
+        new = room(self, batch, length, dtype, device)
+        return shared(self.body.start(batch, self.steps, dtype=new.dtype, device=new.device))
+
+    def rows(self, pixels: Pixels) -> Int[Tensor, "B T n"]:
+        """The values of each step, in the order of generation. ValueError for pictures of another shape."""
+        if tuple(pixels.shape[1:]) != self.shape:
+            raise ValueError(f"pictures [C H W] are {list(pixels.shape[1:])}, and {list(self.shape)} are wanted")
+        return in_raster(pixels, self.values.n)[:, self.order]
+
+    def pictures(self, values: Int[Tensor, "B T n"]) -> Pixels:
+        """The pictures of rows of steps."""
+        found = torch.empty_like(values)
+        found[:, self.order] = values
+        channels, rows, columns = self.shape
+        return found.view(-1, rows, columns, channels).permute(0, 3, 1, 2).to(torch.uint8)
+
+    def smaller(self, pixels: Pixels) -> UInt8[Tensor, "B C h w"] | None:
+        """The copy that an encoder reads; None without one."""
+        if self.encoder is None:
+            return None
+        return F.avg_pool2d(pixels.float(), self.factor).round().to(torch.uint8)
+
+    def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
+        """The values of each step, and the smaller copies where an encoder reads them."""
+        small = self.smaller(batch[0])
+        return self.rows(batch[0]), {} if small is None else {"source": small}
+
+    def says(self, steps: Int[Tensor, "B T n"], **given: Any) -> Float[Tensor, "B T D"]:
+        """What the body says of each step, given those before it: of that `values` makes distributions."""
+        return self._said(steps, **given).y
+
+    def _said(self, values: Int[Tensor, "B T n"], source: UInt8[Tensor, "B C h w"] | None = None) -> Out:
+        ctx = self._context(len(values), 0, values.shape[1], values.device)
+        x = F.pad(self.values.embed(values[:, :-1]), (0, 0, 1, 0))
+        encoded, ctx = self._with(source, ctx)
+        out = self._read(x, None, ctx)
+        if encoded is None:
+            return out
+        return out._replace(
+            aux={**prefixed("encoder", encoded.aux), **out.aux},
+            stats={**prefixed("encoder", encoded.stats), **prefixed("body", out.stats)},
+        )
+
+    def forward(self, batch: Batch, state: State | None = None, progress: float = 1.0) -> Loss:
+        values, given = self.inputs(batch)
+        out = self._said(values, **given)
+        nll = self.values.surprise(out.y, values).sum() / values.numel()
+        sums = gathered(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
+        return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, None, out.stats, values.numel())
+
+    def judge(self, batch: Batch, state: State | None = None) -> Judged:
+        """The bits that each channel of each pixel costs."""
+        values, given = self.inputs(batch)
+        bits = self.values.surprise(self.says(values, **given), values).double().sum() / math.log(2)
+        return Judged({self.metric.name: (bits, torch.tensor(values.numel(), device=bits.device))})
+
+    def sample(self, rows: int, length: int, seed: int) -> Batch:
+        """Pictures of noise; each is as large as it is, whatever `length` says."""
+        drawn = torch.Generator().manual_seed(seed)
+        return torch.randint(256, (rows, *self.shape), generator=drawn).to(torch.uint8), torch.zeros(rows).long()
+
+    @torch.no_grad()
+    def draw(
+        self,
+        rows: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+        source: UInt8[Tensor, "B C h w"] | None = None,
+        hear: Callable[[int], None] = lambda step: None,
+    ) -> Pixels:
+        """Pictures from the model, a step at a time with a state.
+
+        rows: how many.
+        temperature: 0 takes the likeliest value each time, 1 draws as it is.
+        seed: of the first row; the next has the next number, so that each is drawn as it would be alone.
+        source: the smaller copies of which they are made, where there is an encoder.
+        hear: told the number of each step.
+
+        Errors: ValueError for a source without an encoder, and for none with one.
+        """
+        within("temperature", temperature, 0, math.inf, open_end=True)
+        device = self.order.device
+        dice, state = [torch.Generator().manual_seed(seed + row) for row in range(rows)], self.start(rows, self.steps)
+        drawn = torch.zeros(rows, self.steps + 1, self.values.n, dtype=torch.long, device=device)
+        _, ctx = self._with(source, self._context(rows, 0, 1, device))
+        for step in range(self.steps):
+            x = self.values.embed(drawn[:, step : step + 1]) * bool(step)  # before the first step there is nothing
+            out = self._read(x, state, ctx)
+            uniform = torch.stack([torch.rand(self.values.draws, generator=one) for one in dice]).to(device)
+            drawn[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
+            state, ctx = out.state, self._context(rows, step + 1, step + 2, device)
+            hear(step)
+        return self.pictures(drawn[:, 1:])
+
+    def _context(self, rows: int, first: int, end: int, device: torch.device) -> Context:
+        return Context(torch.arange(first, end, device=device).expand(rows, -1), run=True, full=True)
+
+    def _read(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        x = x if self.position is None else x + self.position(ctx.pos)
+        out = self.body(F.dropout(x, self.dropout, self.training), state, ctx)
+        ctx.memo.settle()
+        return out
+
+    def _with(self, source: UInt8[Tensor, "B C h w"] | None, ctx: Context) -> tuple[Out | None, Context]:
+        """What the encoder makes of the smaller copies, and the context with it."""
+        if (source is None) is not (self.encoder is None):
+            wanted = "has no encoder and reads none" if self.encoder is None else "wants smaller copies to start from"
+            raise ValueError(f"source is {'missing' if source is None else 'given'}, and this model {wanted}")
+        if source is None or self.encoder is None:
+            return None, ctx
+        values = in_raster(source, self.values.n)
+        its = self._context(len(values), 0, values.shape[1], values.device)
+        x = self.values.embed(values)
+        encoded = self.encoder(x if self.beside is None else x + self.beside(its.pos), None, its)
+        its.memo.settle()
+        return encoded, ctx.but(source=encoded.y, source_pos=its.pos)
+
+
+def a_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, rows and columns of a picture."""
+    if len(whole_numbers("shape", shape, 1)) != 3:
+        raise ValueError(f"shape={shape} are not three numbers; give channels, rows and columns, as (1, 28, 28)")
+    channels, rows, columns = shape
+    return channels, rows, columns
+
+
+def in_raster(pixels: Pixels, n: int) -> Int[Tensor, "B T n"]:
+    """Pictures row by row, pixel by pixel, channel by channel, as steps of n values."""
+    return pixels.permute(0, 2, 3, 1).reshape(len(pixels), -1, n).long()
+
+
+def _example() -> Image:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.models.support.categorical import Categorical
+    from kinformer.patterns.image_2d import Image2D
+    from kinformer.positions.halves import Halves
+    from kinformer.projections.qkv import QKV
+
+    body = PreNorm(Attention(QKV(16, 2), Softmax(Image2D(6, (2, 3), (1, 2)))))
+    return Image((3, 4, 2), Categorical(16), body, position=Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
+
+
+def _larger() -> Image:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.models.support.logistics import Logistics
+    from kinformer.patterns.full import Full
+    from kinformer.patterns.image_1d import Image1D
+    from kinformer.projections.qkv import QKV
+
+    source = Attention(QKV(16, 2), Softmax(Full()), cross=True)
+    body = PreNorm(Attention(QKV(16, 2), Softmax(Image1D(4, 3))), source)
+    encoder = PreNorm(Attention(QKV(16, 2), Softmax(Full())))
+    return Image((2, 4, 4), Logistics(16, 2, 3), body, encoder=encoder, factor=2)
+
+
+EXAMPLES = (_example, _larger)

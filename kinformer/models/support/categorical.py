@@ -1,0 +1,48 @@
+"""Categorical: an intensity is one of 256 kinds."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import at_least
+from kinformer.core.loss import surprise
+from kinformer.models.support.values import Values
+
+LEVELS = 256
+
+
+class Categorical(Values):
+    """p(value) = softmax(W y): any distribution of intensities, that of each channel after those of the ones before.
+
+    One embedding serves all channels; the position tells them apart. A picture has rows * columns * channels steps.
+
+    d: the width of the model.
+    std: of the embedding at the start.
+    zero: the head begins at 0, so that every intensity is as likely.
+
+    Source: Parmar et al., 2018, arXiv:1802.05751, section 4.
+    """
+
+    def __init__(self, d: int, *, std: float = 0.02, zero: bool = False):
+        super().__init__()
+        self.n, self.draws = 1, 1
+        self.embedding, self.head = nn.Embedding(LEVELS, at_least("d", d, 1)), nn.Linear(d, LEVELS)
+        nn.init.normal_(self.embedding.weight, std=std)
+        if zero:
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
+
+    def embed(self, values: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T D"]:
+        return self.embedding(values[..., 0])
+
+    def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T"]:
+        return surprise(self.head(y), values[..., 0])
+
+    def draw(self, y: Float[Tensor, "B D"], uniform: Float[Tensor, "B 1"], temperature: float) -> Int[Tensor, "B 1"]:
+        logits = self.head(y)
+        if temperature == 0:
+            return logits.argmax(-1, keepdim=True)
+        # the first at which the sum of probabilities passes a number below it; in float64 it always does
+        sums = F.softmax(logits / temperature, -1).double().cumsum(-1)
+        return torch.sum(sums <= uniform.double() * sums[:, -1:], -1, keepdim=True)

@@ -1,0 +1,46 @@
+"""Pictured: positions that know which place of a picture they are."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.checks import at_least
+from kinformer.core.position import Position
+from kinformer.core.raster import Raster
+
+
+class Pictured(Position):
+    """Row, column and channel of each position, which is the order of generation.
+
+    rows, columns: of the picture, in pixels.
+    channels: values of a pixel that have a position each, one after the other.
+    block: rows and columns, in pixels, of the blocks in which the picture is generated; (1, 1) is row by row.
+
+    Errors: IndexError for a position beyond the picture; on an accelerator, where nobody waits for it, its own
+    assertion.
+    """
+
+    def __init__(self, d: int, rows: int, columns: int, channels: int = 1, *, block: tuple[int, int] = (1, 1)):
+        super().__init__()
+        self.d, self.rows, self.columns = (
+            at_least("d", d, 1),
+            at_least("rows", rows, 1),
+            at_least("columns", columns, 1),
+        )
+        self.channels = at_least("channels", channels, 1)
+        self.raster = Raster(columns * channels, (block[0], block[1] * channels))
+        self.length = self.size = rows * columns * channels
+
+    def places(self, pos: Int[Tensor, "B T"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Row, column and channel of each position; of padding those of the first."""
+        if not torch.compiler.is_compiling() and pos.numel():
+            self._check(pos)
+        row, value = self.raster.place(pos.clamp_min(0))
+        return row, value // self.channels, value % self.channels
+
+    def _check(self, pos: Int[Tensor, "B T"]) -> None:
+        about = f"is beyond a picture of {self.rows} x {self.columns} x {self.channels}; make it larger"
+        if pos.device.type != "cpu":
+            torch._assert_async((pos < self.size).all(), f"a position {about}")  # waits for nothing
+        elif (most := int(pos.max())) >= self.size:
+            raise IndexError(f"position {most} {about}")

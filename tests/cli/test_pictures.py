@@ -1,0 +1,65 @@
+"""Pictures on the command line: trained, evaluated, compared and drawn; one line for what is wrong."""
+
+import json
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from matplotlib import image
+
+from kinformer.cli.__main__ import run
+from kinformer.cli.support.gallery import save
+from tests.cli.test_commands import fails
+
+SMALL = ("d=16", "depth=1", "heads=2")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> str:
+    pixels = numpy.random.default_rng(0).integers(256, size=(30, 4, 4, 3), dtype=numpy.uint8)
+    labels = numpy.arange(30) % 10
+    numpy.savez(tmp_path / "a.npz", x_train=pixels, y_train=labels, x_test=pixels[:4], y_test=labels[:4])
+    return f"images={tmp_path}/a.npz"
+
+
+def test_a_member_is_trained_on_pictures_measured_and_draws(
+    tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, png = str(tmp_path / "run"), tmp_path / "drawn.png"
+    told = ["--data", data, "--steps", "3", "--batch", "4", "--out", out]
+    assert run(["train", "image_transformer", *SMALL, "upscale=2", "output=logistics", *told]) == 0
+    assert "bits per dimension on 3 images of valid" in capsys.readouterr().out
+    assert run(["evaluate", out, "--data", data, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["count"] == 4 * 48 and found["metric"]["name"] == "bits per dimension"
+    assert run(["generate", out, "--enlarge", data, "--pictures", "2", "--out", str(png)]) == 0
+    assert image.imread(png).shape[2] in (3, 4)
+    fails(capsys, ["generate", out], "this model generates pictures; give --out FILE.png")
+    fails(capsys, ["generate", out, "--out", "drawn.jpg"], "is no PNG; give a name that ends in .png")
+    fails(capsys, ["generate", out, "--out", str(png)], "this model enlarges pictures; give --enlarge WHERE")
+    more = ["--enlarge", data, "--out", str(png)]
+    fails(capsys, ["generate", out, *more, "--pictures", "5"], "4 pictures [C H W] of (3, 4, 4) in test; 5 of")
+    fails(capsys, ["generate", out, *more, "--prompt", "a"], "this model generates pictures and reads no prompt")
+
+
+def test_members_are_compared_on_pictures(tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ", ".join(SMALL)
+    members = [f"image_transformer({small})", f"image_transformer({small}, form=2d)"]
+    out = tmp_path / "compared"
+    assert run(["compare", *members, "--data", data, "--steps", "2", "--batch", "2", "--out", str(out)]) == 0
+    found = json.loads((out / "results.json").read_text())["members"]
+    assert all(one["bits_per_dimension"] > 7 for one in found) and (out / "report.html").is_file()
+    assert all(one["lengths"] == [] for one in found)
+
+
+def test_pictures_stand_side_by_side(tmp_path: Path) -> None:
+    pixels = torch.arange(5, dtype=torch.uint8)[:, None, None, None].expand(5, 3, 2, 2) * 50
+    save(pixels, tmp_path / "a.png", 3)
+    found = (image.imread(tmp_path / "a.png")[..., :3] * 255).round()
+    times = found.shape[0] // 6  # two rows of pictures, each two places high, and a gap
+    assert found.shape == (6 * times, 9 * times, 3)
+    corners = found[:: 3 * times, :: 3 * times, 0]
+    assert corners.tolist() == [[0, 50, 100], [150, 200, 128]]
+    with pytest.raises(ValueError, match="pictures of 2 channels have no PNG"):
+        save(pixels[:, :2], tmp_path / "b.png", 3)

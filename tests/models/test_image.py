@@ -1,0 +1,173 @@
+"""Pictures: what their loss is, step by step in the order of generation, and that drawing follows it."""
+
+import math
+
+import pytest
+import torch
+
+from kinformer.models.image import EXAMPLES, Image
+from kinformer.models.support.categorical import Categorical
+from kinformer.models.support.logistics import Logistics
+from kinformer.models.support.values import Values
+from kinformer.train.fit import fit
+from kinformer.train.peek import leaks, refuse_ahead
+
+BLOCKED, ENLARGING = EXAMPLES
+
+
+def made(n: int) -> Image:
+    torch.manual_seed(n)
+    return EXAMPLES[n]().double().eval()
+
+
+def steps(shape: tuple[int, ...], block: tuple[int, int], n: int) -> list[list[tuple[int, int, int]]]:
+    """The places (channel, row, column) of each step, by loops over blocks, rows, columns and channels."""
+    (channels, rows, columns), (h, w) = shape, block
+    pixels = [
+        (top + r, left + c)
+        for top in range(0, rows, h)
+        for left in range(0, columns, w)
+        for r in range(h)
+        for c in range(w)
+    ]
+    one_by_one = [(channel, *pixel) for pixel in pixels for channel in range(channels)]
+    return [one_by_one[at : at + n] for at in range(0, len(one_by_one), n)]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("n", "block"), [(0, (2, 1)), (1, (1, 1))])
+def test_bits_are_those_of_each_step_given_the_steps_before_it(n: int, block: tuple[int, int]) -> None:
+    """A loop that reads the picture anew for each step, and of it nothing that comes later."""
+    model = made(n)
+    pixels, labels = model.sample(2, 0, 3)
+    source = {} if model.encoder is None else {"source": model.smaller(pixels)}
+    bits = 0.0
+    for row in range(2):
+        values = torch.tensor(
+            [[int(pixels[row][place]) for place in step] for step in steps(model.shape, block, model.values.n)]
+        )[None]
+        given = {name: small[row : row + 1] for name, small in source.items()}
+        for t in range(values.shape[1]):
+            y = model.says(values[:, : t + 1], **given)[:, t:]
+            bits += float(model.values.surprise(y, values[:, t : t + 1]).sum()) / math.log(2)
+    total, count = model.judge((pixels, labels)).totals["bits per dimension"]
+    assert int(count) == pixels.numel() and math.isclose(float(total), bits, rel_tol=1e-12)
+    loss = model((pixels, labels))
+    assert math.isclose(float(loss.total) / math.log(2), bits / pixels.numel(), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_the_boldest_picture_is_the_likeliest_of_each_step(n: int) -> None:
+    """Drawn one by one with a state, at temperature 0; said again of the whole picture at once without one."""
+    model = made(n)
+    source = model.smaller(model.sample(2, 0, 1)[0])
+    pixels = model.draw(2, temperature=0.0, source=source)
+    values = model.rows(pixels)
+    y = model.says(values, **({} if source is None else {"source": source}))
+    said = [model.values.draw(y[:, t], torch.full((2, model.values.draws), 0.5), 0.0) for t in range(model.steps)]
+    assert torch.equal(torch.stack(said, 1), values) and torch.equal(model.pictures(values), pixels)
+
+
+def test_a_picture_of_a_batch_is_drawn_as_it_would_be_alone() -> None:
+    model = made(0)
+    both = model.draw(2, seed=5)
+    assert torch.equal(both[1:], model.draw(1, seed=6)) and not torch.equal(both[:1], both[1:])
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.full import Full
+
+    model = made(n)
+    refuse_ahead(model, 24)
+    (own,) = (part for part in model.body.layers[0].modules() if isinstance(part, Softmax))
+    own.pattern = Full()
+    assert leaks(model, 24)
+    with pytest.raises(ValueError, match="this Image reads ahead"):
+        refuse_ahead(model, 24)
+
+
+def mixture(values: Logistics, y: torch.Tensor, pixel: list[int]) -> float:
+    """p(pixel) from the formula, by loops and the logistic function itself."""
+    numbers = values.head(y).tolist()
+    m, c = values.mixtures, values.n
+    take = iter(range(len(numbers)))
+    parts = [[numbers[next(take)] for _ in range(m)] for _ in range(1 + 2 * c + c * (c - 1) // 2)]
+    weights, means, scales, factors = parts[0], parts[1 : 1 + c], parts[1 + c : 1 + 2 * c], iter(parts[1 + 2 * c :])
+    factors = [[next(factors) for _ in range(channel)] for channel in range(c)]
+    whole, x = 0.0, [value * 2 / 255 - 1 for value in pixel]
+    for k in range(m):
+        p = math.exp(weights[k]) / sum(math.exp(w) for w in weights)
+        for channel in range(c):
+            mean = means[channel][k] + sum(math.tanh(factors[channel][b][k]) * x[b] for b in range(channel))
+
+            def below(at: float, mean: float = mean, scale: float = scales[channel][k]) -> float:
+                return 1 / (1 + math.exp(-(at - mean) / math.exp(max(scale, -7.0))))
+
+            upper = 1.0 if pixel[channel] == 255 else below(x[channel] + 1 / 255)
+            p *= upper - (0.0 if pixel[channel] == 0 else below(x[channel] - 1 / 255))
+        whole += p
+    return whole
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_a_mixture_of_logistics_is_the_papers_formula(channels: int) -> None:
+    torch.manual_seed(0)
+    values = Logistics(8, channels, 3).double()
+    y = torch.randn(8, dtype=torch.double) * 2
+    pixels = torch.randint(256, (20, channels)).tolist() + [[0] * channels, [255] * channels]
+    told = values.surprise(y.expand(1, len(pixels), -1), torch.tensor(pixels)[None])[0]
+    for pixel, one in zip(pixels, told.tolist(), strict=True):
+        assert math.isclose(math.exp(-one), mixture(values, y, pixel), rel_tol=1e-8)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("sharp", [0.0, -9.0])
+def test_the_probabilities_of_all_pixels_make_one(sharp: float) -> None:
+    """Also where the scale is a fraction of a bin, where a density would be far off."""
+    torch.manual_seed(1)
+    values = Logistics(4, 2, 2).double()
+    values.head.bias.data[2 * 3 : 2 * 5] = sharp  # the log scales
+    at = torch.arange(256)
+    pixels = torch.cartesian_prod(at, at)
+    y = torch.randn(4, dtype=torch.double).expand(1, len(pixels), -1)
+    assert math.isclose(float((-values.surprise(y, pixels[None])).exp().sum()), 1.0, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("make", [lambda: Categorical(4), lambda: Logistics(4, 1, 3)])
+def test_what_is_drawn_is_as_frequent_as_it_is_likely(make) -> None:
+    torch.manual_seed(2)
+    values: Values = make().double()
+    y = torch.randn(4, dtype=torch.double)
+    count = 20_000
+    drawn = values.draw(y.expand(count, -1), torch.rand(count, values.draws, dtype=torch.double), 1.0)[:, 0]
+    p = (-values.surprise(y.expand(1, 256, -1), torch.arange(256)[None, :, None])).exp()[0].detach()
+    for lo, hi in ((0, 1), (0, 60), (60, 128), (128, 200), (200, 256), (255, 256)):
+        share, there = float(p[lo:hi].sum()), float(((drawn >= lo) & (drawn < hi)).double().mean())
+        assert abs(there - share) < 5 * (share * (1 - share) / count) ** 0.5 + 1e-9
+
+
+def test_wrong_pictures_are_one_line() -> None:
+    model = made(0)
+    with pytest.raises(ValueError, match=r"pictures \[C H W\] are \[1, 4, 2\], and \[3, 4, 2\] are wanted"):
+        model.rows(torch.zeros(1, 1, 4, 2, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="source is given, and this model has no encoder and reads none"):
+        model.draw(1, source=torch.zeros(1, 3, 2, 1, dtype=torch.uint8))
+    with pytest.raises(ValueError, match="source is missing, and this model wants smaller copies"):
+        made(1).draw(1)
+    for shape, block, says in (((3, 4), (1, 1), "are not three numbers"), ((3, 5, 2), (2, 1), "rows of a picture=5")):
+        with pytest.raises(ValueError, match=says):
+            Image(shape, Categorical(16), model.body, block=block)
+
+
+def test_it_learns_a_picture_by_heart() -> None:
+    """A few steps of training, through the loop that commands use."""
+    torch.manual_seed(0)
+    model = BLOCKED()
+    batch = model.sample(1, 0, 7)
+    batch = (batch[0].expand(4, -1, -1, -1), batch[1].expand(4))
+    before = model(batch).total.item()
+    fit(model, [batch], steps=40, lr=1e-2)
+    assert abs(before - math.log(256)) < 0.1 * math.log(256) and model(batch).total.item() < before / 2
