@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from kinformer.core.checks import within
 from kinformer.core.layer import State
 
+CHOICES = "log_p"  # the penalty of parts that choose by chance: per token the log of what was chosen, for a reward
+
 
 class Loss(NamedTuple):
     """`total` is the mean negative log-likelihood in nats per target plus the weighted penalties.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.layer import Context
+from kinformer.core.loss import CHOICES, penalties_of
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
@@ -43,6 +44,8 @@ def judge(model: Any) -> Iterator[str]:
     """
     if not hasattr(model, "logits"):
         raise Unjudged("it says nothing of tokens, so it cannot copy")
+    if CHOICES in penalties_of(model):
+        raise Unjudged("what it reads is chosen by chance and learned by a reward, and here the text alone teaches")
     yield from found(_across if hasattr(model, "encoder") else _back, model)
 
 

@@ -1,0 +1,24 @@
+"""Edges that a network chooses: what each query takes of each key, before any training."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from kinformer.cli.pictures.support.layers import attentions, calls, clustered, joined, weighed
+from kinformer.cli.pictures.support.panel import CELLS, Picture, shades
+from kinformer.mechanisms.sac import SAC
+
+
+def pictures(example: Any, length: int | None) -> Iterator[Picture]:
+    """A picture of each SAC, of its first head."""
+    for place, layer in attentions(example).items():
+        mechanism = layer.mechanism
+        if not isinstance(mechanism, SAC):
+            continue
+        size, where = length or CELLS, joined([place])
+        (call,) = calls(layer, clustered(size, layer.d))
+        names = [str(n) for n in range(size)]
+        caption = f"SAC{', ' + where if where else ''}, head 0: {mechanism.edges} chosen for each token, and itself"
+        panel = shades("", weighed(call)[0].detach().abs(), names, names)
+        yield Picture(
+            caption, (), (panel,), note="what a query takes of a key, before any training; tokens of five kinds"
+        )

@@ -1,0 +1,69 @@
+"""SAC: a language model that learns which earlier tokens each token reads."""
+
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import at_least, one_of
+from kinformer.core.mechanism import Mechanism
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.losses.reinforce import Per
+from kinformer.mechanisms.sac import SAC, GivenEdges
+from kinformer.members.support.wiring import START
+from kinformer.models.reinforced import Reinforced
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+Share = Literal["model", "layer", "head"]
+
+
+@member
+def sac(
+    d: int = 128, depth: int = 4, heads: int = 4, edges: int = 4, share: Share = "model", width: int = 32,
+    clip: int = 16, reward: Per = "token", decay: float = 0.9, weight: float = 1.0, length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
+) -> Reinforced:
+    """SAC, sparse adaptive connection (Li et al., 2020, arXiv:2003.09833): an LSTM chooses what is read, by reward.
+
+    Choose it to see which few connections a text asks for; a step of the LSTM for every edge makes it slow. Each token
+    reads itself and `edges` earlier tokens. Pre-norm, learned positions.
+
+    d: the width.
+    depth: layers.
+    heads: heads of attention.
+    edges: earlier tokens that a token reads.
+    share: who has edges of its own: the whole "model", chosen in the lowest layer, each "layer", or each "head".
+    width: of the network that chooses.
+    clip: the furthest distance that it tells from further ones.
+    reward: what a choice is rewarded by: the log-likelihood of its "token"'s target, or the mean over its "row".
+    decay: of the running mean of rewards, the baseline.
+    weight: of what the choices learn by in the loss.
+    length: the longest row.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    one_of("share", share, Share)
+
+    def mechanism(n: int) -> Mechanism:
+        if share == "model" and n:
+            return GivenEdges()
+        by: Literal["layer", "head"] = "head" if share == "head" else "layer"
+        return SAC(edges, width, clip=clip, by=by, send=share == "model", seed=n)
+
+    blocks = [
+        PreNorm(Attention(QKV(d, heads), mechanism(n)), MLP(d), dropout=dropout)
+        for n in range(at_least("depth", depth, 1))
+    ]
+    return Reinforced(
+        vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=START, dropout=dropout, per=reward,
+        decay=decay, weight=weight
+    )
+
+
+EXAMPLES = (
+    lambda: sac(d=16, depth=2, heads=2, edges=1, width=4, clip=3, length=32, vocab=11),
+    lambda: sac(d=16, depth=1, heads=2, edges=1, share="head", width=4, reward="row", length=32, vocab=11),
+)

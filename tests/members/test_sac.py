@@ -1,0 +1,44 @@
+"""SAC's keywords reach its parts, and it decodes what it reads."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.mechanisms.sac import SAC, GivenEdges
+from kinformer.members.sac import sac
+
+
+def made(**keywords: Any) -> Any:
+    return sac(d=8, depth=2, heads=2, edges=2, width=3, length=12, vocab=11, **keywords)
+
+
+def mechanisms(model: torch.nn.Module) -> list[torch.nn.Module]:
+    return [part for part in model.modules() if isinstance(part, SAC | GivenEdges)]
+
+
+def test_edges_are_the_models_a_layers_or_a_heads() -> None:
+    first, second = mechanisms(made())
+    assert isinstance(first, SAC) and "edges" in first.sends and isinstance(second, GivenEdges)
+    for share in ("layer", "head"):
+        both = mechanisms(made(share=share))
+        assert all(isinstance(one, SAC) and (one.by, one.edges) == (share, 2) and not one.sends for one in both)
+        assert both[0].chance.seed != both[1].chance.seed  # type: ignore[union-attr]
+
+
+def test_keywords_reach_the_loss() -> None:
+    model = made(reward="row", decay=0.5, weight=0.25)
+    assert (model.reinforce.per, model.reinforce.decay, model.weight) == ("row", 0.5, 0.25)
+
+
+@pytest.mark.parametrize("share", ["model", "head"])
+def test_a_token_at_a_time_is_a_row_at_once(share: str) -> None:
+    model = made(share=share).double().eval()
+    tokens = torch.randint(11, (2, 9))
+    with torch.no_grad():
+        state, found = model.start(2, 9), []
+        for t in range(9):
+            out = model.logits(tokens[:, t : t + 1], state)
+            state = out.state
+            found.append(out.y)
+        torch.testing.assert_close(torch.cat(found, 1), model.logits(tokens).y)
