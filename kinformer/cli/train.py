@@ -1,7 +1,8 @@
 """`kinformer train MEMBER [key=value ...]`: train a member on a text."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,6 +26,7 @@ from kinformer.cli.support.wanted import Wanted, wanted
 
 if TYPE_CHECKING:
     from kinformer.cli.support.training import Job
+    from kinformer.train.history import History
 
 
 def train(
@@ -98,17 +100,21 @@ def train(
             length=length, lr=lr, seed=seed, clip=clip, accumulate=accumulate, precision=precision,
             checkpointing=checkpointing, compile=compile,
         )  # fmt: skip
-        one = fitting(one, job.data)
-        if then:
-            if group.size > 1:
-                raise UserError("--then trains in one process; leave torchrun out, or train each phase --from the last")
-            from kinformer.cli.support.phases import in_phases
-
-            return in_phases(one, job, then, out, start=start, overwrite=overwrite, resume=resume)
-        run(one, job, out, start=start, overwrite=overwrite, resume=resume)
+        _run(fitting(one, job.data), job, out, then or (), start=start, overwrite=overwrite, resume=resume)
 
 
-def run(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
+def _run(one: Wanted, job: "Job", out: Path, then: Sequence[str], **how: Any) -> None:
+    """Train a member, in phases where further ones are named."""
+    if not then:
+        return _in_one(one, job, out, **how)
+    if job.group.size > 1:
+        raise UserError("--then trains in one process; leave torchrun out, or train each phase --from the last")
+    from kinformer.cli.support.phases import in_phases
+
+    in_phases(one, job, then, out, **how)
+
+
+def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
     """Train one member in one go, and say what came of it."""
     from kinformer.cli.support.afford import refuse_too_large
     from kinformer.cli.support.training import learn, readable, spare, starting, tell_split
@@ -124,11 +130,15 @@ def run(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite: bo
         spare(out, model, overwrite, resume)
     job = job.settled(out, model) if whole else job.fixed([model])
     tell_split(job)
-    history = learn(one.text, model, job, out, resume=resume)
+    _tell(one.text, learn(one.text, model, job, out, resume=resume), job, out)
+
+
+def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
+    """The best and the last measurement, and where the models are."""
     best = history.best
     others = "".join(f", {name} {value:.3f}" for name, value in best.others.items())
     print(
-        f"{one.text}: {best.valid:.3f} {history.metric.name}{others} on {job.measured} at step {best.step:,}, "
+        f"{text}: {best.valid:.3f} {history.metric.name}{others} on {job.measured} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "
         f"{history.speed:,.0f} tokens/s"
     )

@@ -76,6 +76,8 @@ class Training:
         refuse_ahead(model, settings.length)
         cut(group.share(self.stream.at(0), settings.accumulate), settings.accumulate)  # or no file is touched
         self.learner = Learner(model, self.stream, settings, group)
+        if isinstance(data, Text):
+            self.settings = measuring([model], data, budget, settings, group)
         self.history = History(model.metric)
         self.metrics: Metrics | None = None
         self.smooth: float | None = None
@@ -258,18 +260,11 @@ def train(
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
     going_on = not group.most(not (resume and run is not None and run.step is not None))
     if run is not None and going_on:
-        state = run.state()
-        refuse_others(run.folder, state["begun"], begun(model, data, settings))
-        run.restore(model)  # before it is spread over processes
-        settings = replace(settings, **state["measuring"])
+        settings = _restored(run, model, data, settings)  # before it is spread over processes
     training = Training(model, data, budget, settings, run, show or Show(), hear or _nobody, group)
-    if isinstance(data, Text):
-        training.settings = measuring([model], data, budget, settings, group)
     if isinstance(data, Data):
         group.refuse_few(settings.batch, settings.accumulate)
-        model.trained_length, model.tokenizer, model.labels = data.longest(settings.length), data.tokenizer, data.labels
-        if left_out := data.left_out(settings.length):
-            warnings.warn(left_out, stacklevel=2)
+        _noted(model, data, settings.length)
     if run is not None:
         recorded(model)
     if resume and not going_on:
@@ -280,6 +275,21 @@ def train(
         training.restore() if going_on else training.begin()
         training.go_on(stopped, until)
     return training.history
+
+
+def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> Settings:
+    """Put the weights of a run into the model; the settings with what was found when it was begun."""
+    state = run.state()
+    refuse_others(run.folder, state["begun"], begun(model, data, settings))
+    run.restore(model)
+    return replace(settings, **state["measuring"])
+
+
+def _noted(model: Model, data: Data, length: int) -> None:
+    """Let the model know what it learns from, and warn of what it does not see."""
+    model.trained_length, model.tokenizer, model.labels = data.longest(length), data.tokenizer, data.labels
+    if left_out := data.left_out(length):
+        warnings.warn(left_out, stacklevel=3)
 
 
 def _nobody(line: dict[str, Any]) -> None:

@@ -169,6 +169,12 @@ def test_what_is_wrong_is_one_line(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_table_is_sent_to_who_reads_it(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(99))
+    with pytest.raises(ValueError, match=rf"is binary, and a text is wanted; write text=hf:{tmp_path}/a.parquet$"):
+        read_spec(f"text={tmp_path}/a.parquet")
+
+
 def test_unreadable_data_sets_are_one_line(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     (tmp_path / "bad.parquet").write_bytes(b"nonsense" * 99)

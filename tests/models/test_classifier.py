@@ -79,6 +79,8 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_a_folder(
     assert json.loads((tmp_path / "run/config.json").read_text())["labels"] == ["a", "b", "c"]
     assert run(["evaluate", out, "--data", spec, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["metric"]["name"] == "accuracy"
+    assert run(["generate", out, "--prompt", "a"]) == 2
+    assert "Classifier reads labelled data and writes none" in capsys.readouterr().err
     for other, says in (
         (written(tmp_path, "bca", "same.tsv"), None),
         (written(tmp_path, "abd", "other.tsv"), "was trained to say 'a', 'b', 'c', and labelled="),

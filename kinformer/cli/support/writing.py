@@ -51,7 +51,8 @@ def decodes(model: Any, length: int) -> bool:
     Raises ValueError for a model that predicts no next token, and what its `start` raises.
     """
     if not model.predicts_next:
-        raise ValueError(f"{type(model).__name__} fills in hidden bytes and writes none; use a causal member, like gpt")
+        does = "fills in hidden bytes" if model.reads == "masked" else f"reads {model.reads} data"
+        raise ValueError(f"{type(model).__name__} {does} and writes none; use a causal member, like gpt")
     try:
         model.start(1, length if model.window is None else min(length, model.window))
     except NoState:

@@ -16,6 +16,7 @@ from kinformer.data.support.records import Record, hugging_face, json_lines, nam
 FORMS = "write text=stdlib or text=PATH"
 FEW = 100  # files or documents; among fewer chance may leave a split without any
 LOOKED_AT = 65_536  # bytes of a file's begin that tell whether it is text
+TABLES = (".parquet", ".arrow")  # rows that `datasets` reads
 _NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 
 
@@ -130,7 +131,9 @@ def _text(path: Path) -> Iterator[bytes]:
     """A file's bytes, unpacked; ValueError for what is no text."""
     for number, chunk in enumerate(unpacked.chunks(path)):
         if not number and _binary(chunk[:LOOKED_AT]):
-            raise ValueError(f"{path} is binary, and a text is wanted; give another file, or take it out of the folder")
+            table = f"write text=hf:{path}" if path.suffix in TABLES else ""
+            advice = table or "give another file, or take it out of the folder"
+            raise ValueError(f"{path} is binary, and a text is wanted; {advice}")
         yield chunk
 
 
