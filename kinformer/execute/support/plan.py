@@ -23,6 +23,7 @@ EDGE = 64  # queries more that a tile takes the time of: products of few queries
 CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
 FOLDED = 1 << 19  # numbers of the keys that a call gathers: more of them fall out of the cache in the backward pass
 GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
+STEP = 16  # queries
 RUNS = 3  # runs of key blocks of one query block that are read by a call each; more are gathered
 SMALL = 1 << 22  # pairs that are read in less time than a plan takes to make, where it will not be found again
 
@@ -62,8 +63,9 @@ class Sizes(NamedTuple):
 @torch.inference_mode(False)
 def of_runs(pattern: Pattern, runs: Alike, sizes: Sizes, device: torch.device) -> Plan:
     """The plan of a pattern that holds no tensors, where all rows are alike: the same for every step of training."""
-    # one query is mostly a step of decoding, and the next one is another
-    return made(pattern, runs.lines(device), True, sizes, runs.q.size == 1)
+    # one query, or a few behind many keys, is mostly a step of decoding, and the next one is another
+    step = runs.q.size == 1 or (runs.q.size <= STEP and runs.q.size < runs.k.size)
+    return made(pattern, runs.lines(device), True, sizes, step)
 
 
 def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:

@@ -1,0 +1,50 @@
+"""TreeEdges: a learned vector for each kind of edge in a tree of spans."""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from kinformer.core.bias import Bias, ScoreFn, at, entry
+from kinformer.core.checks import at_least
+from kinformer.core.request import Request
+from kinformer.core.tree import Node, edge, node
+
+
+class TreeEdges(Bias):
+    """Makes the score scale * q_i.(k_j + a_n), n being the type of the edge from node j to node i of a tree.
+
+    Choose it under `Tree(k)`: the type says on which level, on which side and as the how-manyth a span is read, and so
+    how far away it is. The vectors are shared by all heads.
+
+    head_dim: the width of a query, and of a.
+    k: that of the `Tree`.
+    clip: levels above it have the types of this one.
+
+    Source: Ye et al., 2019, arXiv:1911.04070, section 3.2 (relative positions on trees), types as the authors' code
+    numbers them.
+    """
+
+    def __init__(self, head_dim: int, k: int, clip: int = 6):
+        super().__init__()
+        self.k, self.clip = at_least("k", k, 1), at_least("clip", clip, 0)
+        types = (2 * k + 1) * (clip + 1)
+        self.keys = nn.Parameter(nn.init.xavier_uniform_(torch.empty(types, at_least("head_dim", head_dim, 1))))
+
+    def bind(self, piece: Request) -> ScoreFn:
+        asks, told = (self._nodes(piece, pos) for pos in (piece.queries.pos, piece.keys.pos))
+        row = torch.zeros((), dtype=torch.long, device=piece.queries.pos.device)
+        term = torch.einsum("bhtk,nk->bhtn", piece.queries.q, self.keys) * piece.scale  # [B H T K] [N K]
+
+        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            q, k = (Node(*(at(x, b if len(x) > 1 else row, h, n) for x in of)) for of, n in ((asks, i), (told, j)))
+            return s + entry(term, b, h, i, edge(q, k, self.k, self.clip))
+
+        return score
+
+    def _nodes(self, piece: Request, pos: Int[Tensor, "B #H N"]) -> Node:
+        """The nodes at these positions, found once a forward; of rows that are alike one row."""
+        one = pos[:1] if pos.stride(0) == 0 else pos
+        return piece.memo.get(lambda: node(one.clamp_min(0)), "nodes", pos)
+
+
+EXAMPLES = (lambda: TreeEdges(8, 2, 3), lambda: TreeEdges(8, 1, 0))

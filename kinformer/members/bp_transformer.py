@@ -1,0 +1,72 @@
+"""BP-Transformer: tokens read spans of a binary tree, fine ones near and coarse ones far."""
+
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.biases.tree_edges import TreeEdges
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import at_least, head_width
+from kinformer.core.example import Example
+from kinformer.core.pattern import Pattern
+from kinformer.depth.span_nodes import SpanNodes
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.tree import Tree
+from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
+
+
+@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+def bp_transformer(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, k: int = 4,
+    form: Literal["decoder", "encoder"] = "decoder", position: Literal["edges", "sinusoidal", "none"] = "edges",
+    clip: int = 6, hidden: int | None = None, vocab: int = 256, dropout: float = 0.0
+) -> LM | MLM:
+    """BP-Transformer (Ye et al., 2019, arXiv:1911.04070): attention on a binary tree of spans, post-norm blocks.
+
+    y_i = sum over the nodes j that i reads of softmax((q_i.k_j + q_i.a_type(i, j)) / sqrt(width of a head)) v_j
+
+    Choose it where near tokens matter one by one and far ones as a whole: a token reads about 2 k log2(n / k) nodes of
+    a row of n (half of them in a decoder), so all of it in every layer. Spans are nodes with vectors of their own.
+
+    d: width of a token and of a span.
+    depth: layers.
+    heads: heads of attention.
+    head_dim: the width of a head, d / heads unless given.
+    k: spans of each level that a token reads on a side. The paper goes from 1 to 64.
+    form: "decoder" writes, under the causal form of the graph; "encoder" is trained by hiding tokens.
+    position: "edges" adds a vector for each type of edge to keys, "sinusoidal" waves to tokens, as the authors' code
+        has them in turn; "none" leaves the graph alone to tell order.
+    clip: levels above it share their types of edges.
+    hidden: units of the feed-forward, 4 d unless given.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    causal, width = form == "decoder", head_width(d, heads, head_dim)
+    pattern: Pattern = Causal() & Tree(k) if causal else Tree(k)
+
+    def block() -> PostNorm:
+        bias = TreeEdges(width, k, clip) if position == "edges" else None
+        mechanism = Softmax(pattern, bias, dropout=dropout, lse=False)
+        attention = Attention(QKV(d, heads, head_dim=width, bias=False), mechanism)
+        return PostNorm(attention, MLP(d, hidden, activation="relu", dropout=dropout), dropout=dropout)
+
+    stack = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    waves = Sinusoidal(d) if position == "sinusoidal" else None
+    if causal:  # a masked model has a norm of what is embedded by itself
+        return LM(vocab, d, SpanNodes(stack, causal=True, norm=LayerNorm(d)), position=waves, dropout=dropout)
+    return MLM(vocab, d, SpanNodes(stack, causal=False), position=waves, dropout=dropout)
+
+
+NODES = {"learns": "its patterns speak of nodes, and none of these reads another as far away everywhere"}
+EXAMPLES = (
+    Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=2, clip=2, vocab=11), NODES),
+    Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=1, form="encoder", vocab=11), NODES),
+)

@@ -1,0 +1,120 @@
+"""BP-Transformer: the equation node by node, spans from nothing, padding, decoding, and what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.layer import Context
+from kinformer.depth.span_nodes import SpanNodes
+from kinformer.laws.support.copying import copy_at_distance
+from kinformer.members.bp_transformer import bp_transformer
+from kinformer.patterns.document import Document
+from tests.patterns.test_tree import in_post_order, walked
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+SMALL: dict[str, Any] = {"d": 8, "heads": 2, "vocab": 11}
+
+
+def by_hand(layer: Attention, x: torch.Tensor, tokens: int, k: int, clip: int, causal: bool) -> torch.Tensor:
+    """For each node of the tree the softmax over those that it reads, with a vector for each type of edge."""
+    q, key, v = (torch.nn.functional.linear(x, layer.projection.matrix(n)[0]).view(len(x), 2, -1) for n in "qkv")
+    nodes, a = in_post_order(tokens), layer.mechanism.bias.keys  # type: ignore[union-attr]
+    y = torch.zeros_like(q)
+    for i, (level, number) in enumerate(nodes):
+        inside = range(number << level, (number + 1) << level)
+        read = (
+            {(0, one): (2 * k + 1) * min(level, clip) for one in inside} if level else walked(number, k, tokens, clip)
+        )
+        kept = [(nodes.index(one), kind) for one, kind in read.items() if not causal or nodes.index(one) <= i]
+        for h in range(2):
+            score = torch.stack([q[i, h] @ (key[j, h] + a[kind]) for j, kind in kept]) / q.shape[-1] ** 0.5
+            y[i, h] = sum(w * v[j, h] for w, (j, _) in zip(score.softmax(0), kept, strict=True))
+    return layer.aggregation.linear(y.flatten(1))
+
+
+@pytest.mark.parametrize("form", ["decoder", "encoder"])
+@pytest.mark.parametrize("k", [1, 2])
+def test_attention_on_the_tree_is_the_equation(form: Any, k: int) -> None:
+    made: Any = bp_transformer(depth=1, k=k, clip=2, form=form, **SMALL)
+    x = torch.randn(31, 8)
+    layer = made.body.layer.layers[0].layers[0]
+    expected = by_hand(layer, x, 16, k, 2, form == "decoder")
+    torch.testing.assert_close(layer(x[None]).y[0], expected)
+
+
+def test_spans_begin_as_nothing_and_stand_behind_their_tokens() -> None:
+    made: Any = bp_transformer(depth=1, form="encoder", **SMALL)
+    x, found = torch.randn(1, 8, 8), []
+    made.body.layer.register_forward_pre_hook(lambda layer, given: found.append((given[0][0], given[2].pos[0])))
+    made.body(x)
+    ((nodes, pos),) = found
+    assert torch.equal(pos, torch.arange(15))
+    token = torch.tensor([level == 0 for level, _ in in_post_order(8)])
+    assert torch.equal(nodes[token], x[0]) and not nodes[~token].any()
+
+
+@pytest.mark.parametrize("form", ["decoder", "encoder"])
+@pytest.mark.parametrize("length", [1, 5, 8])
+def test_padding_and_rows_of_any_length(form: Any, length: int) -> None:
+    model: Any = bp_transformer(depth=2, k=1, form=form, **SMALL).eval()
+    tokens = torch.randint(0, 11, (1, length))
+    alone = model.logits(tokens).y
+    for before, behind in ((3, 0), (0, 4), (2, 1)):
+        padded = torch.nn.functional.pad(tokens, (before, behind), value=-1)
+        beside = torch.cat([padded, torch.randint(0, 11, padded.shape)])
+        torch.testing.assert_close(model.logits(beside).y[:1, before : before + length], alone)
+
+
+def test_it_decodes_what_it_reads_at_once() -> None:
+    model: Any = bp_transformer(depth=2, k=1, **SMALL).eval()
+    tokens = torch.randint(0, 11, (2, 21))
+    whole, state, found = model.logits(tokens).y, model.start(2, 21), []
+    for lo, hi in ((0, 3), (3, 4), (4, 11), *((n, n + 1) for n in range(11, 21))):
+        out = model.logits(tokens[:, lo:hi], state)
+        state = out.state
+        found.append(out.y)
+    torch.testing.assert_close(torch.cat(found, 1), whole)
+
+
+def test_a_token_that_is_far_is_seen_in_one_layer_by_a_decoder_that_has_two() -> None:
+    model: Any = bp_transformer(depth=2, k=1, **SMALL).eval()
+    tokens = torch.randint(0, 11, (1, 64))
+    other = tokens.clone()
+    other[0, 0] = (other[0, 0] + 1) % 11
+    moved = (model.logits(tokens).y - model.logits(other).y)[0].abs().amax(-1) > 1e-12
+    assert moved.all()
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("form", ["decoder", "encoder"])
+def test_it_learns_to_copy(form: Any) -> None:
+    """The law that sees to it for other members asks patterns about tokens, and this one's speak of nodes."""
+    torch.manual_seed(0)
+    model: Any = bp_transformer(d=32, depth=2, heads=2, k=4, vocab=8, hidden=64, form=form)
+    optimiser, g = torch.optim.Adam(model.parameters(), 4e-3), torch.Generator().manual_seed(0)
+    for _ in range(250):
+        tokens, targets = copy_at_distance(32, 16, 4, g)
+        loss = torch.nn.functional.cross_entropy(
+            model.logits(tokens).y.flatten(0, 1), targets.flatten(), ignore_index=-1
+        )
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    tokens, targets = copy_at_distance(64, 16, 4, g)
+    right = (model.logits(tokens).y.argmax(-1) == targets)[targets >= 0]
+    assert right.double().mean() > 0.95
+
+
+def test_what_it_cannot_read_is_refused() -> None:
+    body: SpanNodes = bp_transformer(depth=1, **SMALL).body  # type: ignore[assignment]
+    x = torch.randn(1, 5, 8)
+    whole = Context.of(x)
+    with pytest.raises(ValueError, match="a span is of several tokens"):
+        body(x, None, whole.but(only=Document(torch.zeros(1, 5, dtype=torch.long))))
+    with pytest.raises(ValueError, match="a tree of spans reads array order as time"):
+        body(x, None, Context(whole.pos))
+    with pytest.raises(ValueError, match="k=0: give a whole number of at least 1"):
+        bp_transformer(k=0, **SMALL)
