@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from kinformer.keywords import check_keywords, name_of, nearest
 from kinformer.train.files import write_together
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
 BYTES = "bytes"  # in place of a tokenizer
 LONGEST = 2**40  # tokens of a row in training
 EDITION = 2  # of the form of a checkpoint; the first had no number
@@ -66,14 +67,29 @@ def save(model: nn.Module, folder: str | Path, *, step: int | None = None) -> No
 def formatted(tensors: Mapping[str, Tensor], said: Mapping[str, str]) -> bytes:
     """A safetensors file with what is said of its tensors in one order, so that equal weights are equal bytes.
 
-    The library writes what is said in the order of a hash that is another in each process.
+    A hash of all of it is said too, by which `read_tensors` finds what a disk or a transfer has changed. The library
+    writes what is said in the order of a hash that is another in each process.
     """
-    data = format_tensors(dict(tensors))
-    size = int.from_bytes(data[:8], "little")
-    header = {"__metadata__": dict(sorted(said.items())), **json.loads(data[8 : 8 + size])}
+    header, numbers = _apart(format_tensors(dict(tensors)))
+    digest = _digest({"__metadata__": dict(said), **header}, numbers)
+    header = {"__metadata__": dict(sorted({**said, DIGEST: digest}.items())), **header}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of eight
-    return b"".join((len(text).to_bytes(8, "little"), text, memoryview(data)[8 + size :]))
+    return b"".join((len(text).to_bytes(8, "little"), text, numbers))
+
+
+def _apart(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """The header of a safetensors file, and its numbers."""
+    size = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + size]), memoryview(data)[8 + size :]
+
+
+def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
+    """A hash of all that a file holds but this hash itself."""
+    said = {name: text for name, text in header.get("__metadata__", {}).items() if name != DIGEST}
+    found = hashlib.sha256(json.dumps({**header, "__metadata__": said}, sort_keys=True).encode())
+    found.update(numbers)
+    return found.hexdigest()
 
 
 def _there(path: Path, data: bytes) -> bool:
@@ -115,14 +131,10 @@ def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | Non
 
 def check_kept(folder: Path, model: nn.Module) -> None:
     """CheckpointError where a folder does not hold a model of the same member and keywords, both files whole."""
-    config, path = _read_config(folder / CONFIG), folder / WEIGHTS
+    config = _read_config(folder / CONFIG)
     if (other := occupied(folder, model, same=True)) is not None:
         raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
-    try:
-        with safe_open(path, framework="pt") as file:
-            said = file.metadata() or {}
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"{path} is truncated or no safetensors file: {error}") from error
+    _, said = read_tensors(folder / WEIGHTS)
     if said.get("built") != _built(config):
         raise CheckpointError(f"{CONFIG} and {WEIGHTS} in {folder} are of different models; put its own files back")
     _tokenizer(config, folder)
@@ -264,14 +276,23 @@ def _read_config(path: Path) -> dict[str, Any]:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors file and what is said of them; CheckpointError for a file that is none."""
+    """The tensors of a safetensors file and what is said of them; CheckpointError for a file that is none, or damaged.
+
+    A file without a digest, of an earlier version or of another hand, is taken as it is.
+    """
     data = _read(path)
     try:
         tensors = parse_tensors(data)
     except (SafetensorError, KeyError) as error:
         raise CheckpointError(f"{path} is truncated or no safetensors file: {error}") from error
-    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return tensors, header.get("__metadata__", {})
+    header, numbers = _apart(data)
+    said = header.get("__metadata__", {})
+    if DIGEST in said and said[DIGEST] != _digest(header, numbers):
+        raise CheckpointError(
+            f"{path} is damaged: it is not what was written; put a copy of it there, or, if it was changed on purpose, "
+            f"write it without {DIGEST!r} in its metadata"
+        )
+    return tensors, {name: text for name, text in said.items() if name != DIGEST}
 
 
 def _member(config: Mapping[str, Any], folder: Path, given: Callable[..., Any] | None) -> Callable[..., Any]:

@@ -6,9 +6,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from kinformer.discover import Record
@@ -140,6 +142,39 @@ def test_wrong_keywords_name_the_nearest(saved: Path) -> None:
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         load(tmp_path / "none")
+
+
+def test_a_bit_that_is_another_anywhere_changes_no_weight_unseen(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    whole, size = path.read_bytes(), int.from_bytes(path.read_bytes()[:8], "little")
+    chance, before = Random(0), load(saved, member=tiny.bigram).state_dict()
+    for place in [8 + size, len(whole) - 1, *(chance.randrange(len(whole)) for _ in range(60))]:
+        spoilt = bytearray(whole)
+        spoilt[place] ^= 1 << chance.randrange(8)
+        path.write_bytes(spoilt)
+        try:
+            found = load(saved, member=tiny.bigram).state_dict()
+        except CheckpointError as told:
+            assert "\n" not in str(told) and (place < 8 + size or "is damaged" in str(told)), place
+        else:  # of what is said of the numbers something may be gone, such as that there is a digest
+            assert place < 8 + size and all(torch.equal(found[name], before[name]) for name in before)
+    path.write_bytes(whole)
+    load(saved, member=tiny.bigram)
+
+
+def test_weights_without_a_digest_are_taken_as_they_are_and_changed_ones_say_what_to_do(saved: Path) -> None:
+    path = saved / "model.safetensors"
+    with safe_open(path, framework="pt") as file:
+        said = file.metadata()
+    changed = {name: tensor + 1 for name, tensor in load_file(path).items()}
+    save_file(changed, path, said)
+    with pytest.raises(CheckpointError, match="is damaged.*changed on purpose, write it without 'sha256'"):
+        load(saved, member=tiny.bigram)
+    del said["sha256"]
+    for metadata in (said, None):
+        save_file(changed, path, metadata)
+        found = load(saved, member=tiny.bigram).state_dict()
+        assert all(torch.equal(found[name], tensor) for name, tensor in changed.items())
 
 
 def test_a_member_of_ones_own_must_be_given(saved: Path) -> None:
