@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from kinformer.data.text import Text
     from kinformer.train.evaluate import Measured
 
-Split = Literal["train", "valid", "test"]
+SPLITS = ("train", "valid", "test")
+Split = Literal["train", "valid", "test", "all"]
 
 
 def evaluate(
@@ -27,7 +28,7 @@ def evaluate(
     keywords: Annotated[list[str] | None, typer.Argument(help="Keywords of its member to change: memory=512.")] = None,
     *,
     data: Data,
-    split: Annotated[Split, typer.Option(help="Which part of the data.")] = "test",
+    split: Annotated[Split, typer.Option(help="Which part of the data, or each of them.")] = "test",
     length: Annotated[
         int | None, typer.Option(help="Tokens in a window or chunk; as in training unless given.", min=1, max=MOST)
     ] = None,
@@ -39,8 +40,7 @@ def evaluate(
         typer.Option(help="Read so many lanes side by side, a state carried; 1 is one piece.", min=1, max=MOST),
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option("--bytes", help="Measure so many bytes: the first, or documents from all over.", min=2, max=MOST),
+        int | None, typer.Option("--bytes", help="Measure so many bytes of a split, from all over it.", min=2, max=MOST)
     ] = None,
     device: Device = None,
     member: Own = None,
@@ -51,7 +51,8 @@ def evaluate(
     What learned from windows reads windows of --length tokens, half a window apart or --stride, and is judged on what
     is new in each: every token once, with at least length - stride tokens before it but in the first window. What
     carries a state reads --lanes side by side, --length tokens at a time, and forgets nothing within one; with --stride
-    it reads windows too. Without options it is the number that training measures, of the whole split.
+    it reads windows too. Without options it is the number that training measures, of the whole split. With --split all
+    each split that is not empty is measured, a line each, or in JSON under "splits".
 
     Keywords that are no part of the weights can be changed: the memory of a transformer_xl by memory=512.
     """
@@ -63,21 +64,36 @@ def evaluate(
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
     reading = {"length": length or model.trained_length or LENGTH, "stride": stride, "lanes": lanes}
-    began = monotonic()
-    with from_user(ValueError, LookupError), noted():
-        score, width = scored(model, found, split, limit, reading)
-    seconds = round(monotonic() - began, 3)
-    perplexity = {"perplexity": 2 ** (score.value * width)} if score.metric.unit == "bits" else {}
-    numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
+    parts = [name for name in SPLITS if len(getattr(found, name, ()))] if split == "all" else [split]
+    scores = {}
+    for part in parts or SPLITS[-1:]:
+        with from_user(ValueError, LookupError), noted():
+            scores[part] = _judged(model, found, part, limit, reading)
     if as_json:
         about = {"folder": str(folder), "member": model.member.name, "keywords": model.member.keywords}
-        of = {"data": found.name, "split": split, "bytes": limit, **reading}
-        said = {**about, **of, "metric": score.metric._asdict(), **numbers, "others": dict(score.others)}
-        print(json.dumps({**said, "seconds": seconds}, indent=2))
+        of = {"data": found.name, "bytes": limit, **reading}
+        told = {"splits": scores} if split == "all" else {"split": split, **scores[split]}
+        print(json.dumps({**about, **of, **told}, indent=2))
         return
-    more = "".join(f", {name} {value:.3f}" for name, value in {**perplexity, **score.others}.items())
-    there = f"{score.count:,} judged of {split} of {found.name}{_share(found, split)}"
-    print(f"{folder}: {score.value:.4f} {score.metric.name}{more}; {there}")
+    for part, its in scores.items():
+        _print(folder, found, part, its)
+
+
+def _judged(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, Any]:
+    """The metric of a model on a split with all that is told of it."""
+    began = monotonic()
+    score, width = scored(model, data, split, limit, reading)
+    perplexity = {"perplexity": 2 ** (score.value * width)} if score.metric.unit == "bits" else {}
+    numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
+    seconds = round(monotonic() - began, 3)
+    return {"metric": score.metric._asdict(), **numbers, "others": dict(score.others), "seconds": seconds}
+
+
+def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
+    named = {name: its[name] for name in ("perplexity",) if name in its} | its["others"]
+    more = "".join(f", {name} {value:.3f}" for name, value in named.items())
+    there = f"{its['count']:,} judged of {split} of {data.name}{_share(data, split)}"
+    print(f"{folder}: {its['value']:.4f} {its['metric']['name']}{more}; {there}")
 
 
 def _share(data: Any, split: str) -> str:
@@ -107,7 +123,7 @@ def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[s
     there = replace(data, valid=part)
     if isinstance(data, Text):
         stream(model, there, 1, 1, 0, most)  # refuses a text that the model does not read
-        found = _first(data, split, limit)
+        found = _measured(data, split, limit, reading["lanes"] is None)
         with progress("measuring", len(found.tokens) - 1, "tokens") as hear:
             return evaluate(model, found, hear=hear, **reading), found.bytes_per_token
     if reading["stride"] is not None or reading["lanes"] is not None:
@@ -117,23 +133,29 @@ def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[s
         return evaluate_batches(model, _told(batches, hear)), 1.0
 
 
-def _first(text: "Text", split: str, limit: int | None) -> "Part":
-    """What is measured of a split, with how many of them each token is: of what is learned from this is not kept."""
+def _measured(text: "Text", split: str, limit: int | None, spread: bool) -> "Part":
+    """What is measured of a split, from all over it or its first bytes, with how many of these each token is.
+
+    Of what is learned from this is not kept.
+    """
     import numpy
     import torch
 
     from kinformer.data.support.part import Part
 
+    def cut(part: Part) -> Part:
+        return part.spread(limit) if spread else part.first(limit)
+
     part = text.part(split)
     if text.tokenizer is None or part.widths is not None:
-        return part.spread(limit)
-    part = Part(part.tokens, part.begins).first(limit)  # a token is a byte at least
+        return cut(part)
+    part = cut(Part(part.tokens, part.begins))  # a token is a byte at least
     firsts = [*part.firsts.tolist(), len(part.tokens)]
     documents = [text.tokenizer.decode(part.tokens[one:end].tolist()) for one, end in pairwise(firsts)]
     found = text.tokenizer.widths([document.decode(errors="replace") for document in documents])
     tokens, widths = (torch.from_numpy(numpy.concatenate([pair[n] for pair in found])) for n in (0, 1))
     sizes = torch.tensor([0, *(len(ids) for ids, _ in found)])
-    return Part(tokens, None if part.begins is None else sizes.cumsum(0)[:-1], widths).first(limit)
+    return cut(Part(tokens, None if part.begins is None else sizes.cumsum(0)[:-1], widths))
 
 
 def _told(batches: Iterable[Any], hear: Callable[[int], None]) -> Iterator[Any]:

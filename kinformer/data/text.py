@@ -73,12 +73,13 @@ class Text(Data):
         return Windows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
 
     def measured(self, length: int, limit: int) -> str:
-        count = min(limit, self.part("valid").bytes)
-        return (
-            f"{count:,} bytes of documents from all over valid"
-            if self.begins
-            else f"the first {count:,} bytes of valid"
-        )
+        valid = self.part("valid")
+        count, stretches = min(limit, valid.bytes), valid.stretches(limit)
+        if self.begins:
+            return f"{count:,} bytes of documents from all over valid"
+        if stretches > 1:
+            return f"{count:,} bytes in {stretches} stretches from all over valid"
+        return f"the first {count:,} bytes of valid"
 
 
 def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> Text:

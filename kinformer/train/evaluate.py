@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from kinformer.core.model import ACCURACY, Judged, Metric, Model
 from kinformer.data.batches import on
-from kinformer.data.support.part import Part
+from kinformer.data.support.part import STRETCH, Part
 from kinformer.data.text import Text
 from kinformer.models.support.sliding import beyond
 from kinformer.train.budget import Budget
@@ -21,7 +21,7 @@ from kinformer.train.parallel import ALONE, Alone
 from kinformer.train.settings import Settings
 
 BATCH = 16
-LANE = 4096  # bytes of a lane; what a model carries is worth less than a thousandth of it at the lane's begin
+LANE = STRETCH  # bytes of a lane
 SHARE = 0.1  # of the training's time that measuring may take
 LEAST, MOST = 4096, 65_536  # bytes of a measurement
 
@@ -49,7 +49,7 @@ def evaluate(
 ) -> Measured:
     """The metric of a model for a text, or for `limit` bytes of it, in order, in eval mode.
 
-    These are the first of one text, and of documents some from all over (`Part.spread`).
+    These lie all over it, in stretches of one text and in documents (`Part.spread`); for `lanes` they are the first.
 
     Where the model predicts what comes next, every byte but the first, which nothing predicts, is scored exactly once.
     One that is trained on lanes reads up to 16 of them side by side, `length` tokens at a time, and forgets nothing
@@ -68,7 +68,7 @@ def evaluate(
 
     Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
     """
-    part = Part.of(text).spread(limit)
+    part = Part.of(text).spread(limit) if lanes is None else Part.of(text).first(limit)
     last = int(part.sizes.max()) - 1
     if last < 1:
         raise ValueError(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.data.support.part import Part
 from kinformer.data.text import read
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
@@ -72,6 +73,35 @@ def test_windows_lanes_and_the_first_bytes(tmp_path: Path, text: Path, capsys: p
     out = capsys.readouterr().out
     assert f"{evaluate(model, data.test, 16).value:.4f} bits per byte, perplexity " in out
     assert f"judged of test of text={text}, which is 240 of its 4,800 bytes" in out
+
+
+def test_every_split_at_once_is_each_by_itself(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(gpt(**SMALL), tmp_path / "run")
+    base = (tmp_path / "run", "--data", f"text={text}", "--length", 16, "--bytes", 300)
+    found = number(capsys, *base, "--split", "all")
+    assert list(found["splits"]) == ["train", "valid", "test"] and "value" not in found
+    for name, its in found["splits"].items():
+        alone = number(capsys, *base, "--split", name)
+        assert {**its, "seconds": 0} == {key: alone[key] for key in its} | {"seconds": 0}
+    assert run(["evaluate", *map(str, base), "--split", "all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [f"judged of {name} of" in line for name, line in zip(found["splits"], lines, strict=True)] == [True] * 3
+    (tmp_path / "other").write_bytes(b"the cat sat. " * 40)
+    watched = number(capsys, *base[:2], f"text={text},valid={tmp_path}/other", *base[3:], "--split", "all")
+    assert list(watched["splits"]) == ["train", "valid"]  # nothing is kept for the end then
+
+
+def test_bytes_of_a_text_lie_all_over_a_split(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinformer.data.support.part.STRETCH", 20)
+    model, test = gpt(**SMALL), read(str(text)).test
+    save(model, tmp_path / "run")
+    base = (tmp_path / "run", "--data", f"text={text}", "--length", 8, "--bytes", 60)
+    at = [0, len(test) // 3, 2 * len(test) // 3]
+    begins, tokens = torch.tensor([0, 20, 40]), torch.cat([test[one : one + 20] for one in at])
+    assert number(capsys, *base)["value"] == evaluate(model.eval(), Part(tokens, begins), 8).value
+    assert number(capsys, *base, "--lanes", 2)["value"] == evaluate(model.eval(), test[:60], 8, lanes=2).value
 
 
 def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:

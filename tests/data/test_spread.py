@@ -33,6 +33,20 @@ def test_more_bytes_have_the_documents_of_fewer_and_enough_are_all() -> None:
     assert torch.equal(whole.tokens, NUMBERS) and whole.begins is not None and torch.equal(whole.begins, BEGINS)
 
 
-def test_of_one_text_it_is_the_first_bytes() -> None:
-    assert torch.equal(Part(NUMBERS).spread(50).tokens, NUMBERS[:50])
+def test_of_one_text_it_is_stretches_that_lie_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kinformer.data.support.part.STRETCH", 20)
+    whole = torch.arange(1000).to(torch.int32)
+    for width in (None, 2):
+        part = Part(whole, None, None if width is None else torch.full_like(whole, width))
+        found = part.spread(110)
+        assert len(found.firsts) == part.stretches(110) == 5 and found.bytes == 110
+        assert found.tokens[found.firsts].tolist() == [0, 200, 400, 600, 800]
+        assert torch.diff(found.tokens).sort().values[:-4].unique().tolist() == [1]  # each in one piece
+        every = part.spread(2000)
+        assert every is part and part.stretches(2000) == 1
+
+
+def test_few_bytes_of_one_text_are_the_first() -> None:
+    part = Part(NUMBERS)
+    assert torch.equal(part.spread(50).tokens, NUMBERS[:50]) and part.stretches(50) == 1
     assert Part(NUMBERS, BEGINS).spread(None).tokens is NUMBERS
