@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Int, Shaped
@@ -65,32 +65,78 @@ def generate(
     the length that the model was trained on. Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et
     al., 2020, arXiv:1904.09751; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
     """
-    _check(steps, temperature, top_k, top_p, beam, length_penalty, state, recompute)
+    way = _Way(temperature, top_k, top_p, beam, length_penalty)
+    _check(steps, way, state, recompute)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
-    device = next(model.parameters()).device
     prompt, padded = _prompt(model, tokens, source, state, seed)
-    prompt = prompt.to(device, torch.long)
-    ends = _ends(stop, getattr(model, "end", None))
+    with evaluating(model):
+        reader, text = _begun(model, prompt, padded, steps, state, source, recompute)
+        rows = way.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, hear)
+    return rows if tokens is not None else rows[:, 1:]
+
+
+class _Way(NamedTuple):
+    """How tokens are chosen: drawn, or with `beam` above 1 searched."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    beam: int
+    length_penalty: float
+
+    def check(self) -> None:
+        """ValueError for numbers without a meaning."""
+        temperature, top_k, top_p, beam, length_penalty = self
+        if not 0 <= temperature < math.inf:
+            raise ValueError(
+                f"temperature={temperature} is no number from 0 up; 0 takes the likeliest, 1 draws as it is"
+            )
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ValueError(f"top_p={top_p} is no probability above 0; give up to 1, or None for all tokens")
+        if beam < 1:
+            raise ValueError(f"beam={beam} keeps no row; give 1 to draw, or more to search")
+        if beam > 1 and (temperature not in (0, 1) or top_k is not None or top_p is not None):
+            raise ValueError(f"beam={beam} draws nothing, so temperature, top_k and top_p are refused; drop them or it")
+        if not 0 <= length_penalty < math.inf:
+            raise ValueError(f"length_penalty={length_penalty} is no number from 0 up; 0 favours short rows")
+
+    def go_on(
+        self, reader: Any, text: Text, steps: int, ends: Stop | None, seed: Seed, hear: Hear | None
+    ) -> Int[Tensor, "B N"]:
+        """Rows with up to `steps` tokens more."""
+        if self.beam > 1:
+            return search(reader, text, steps, self.beam, ends, self.length_penalty, hear)
+        choose = sampler(self.temperature, self.top_k, self.top_p, seed, text.rows.device)
+        return draw(reader, text, steps, ends, choose, hear)
+
+
+def _begun(
+    model: Any,
+    prompt: Int[Tensor, "B T"],
+    padded: bool,
+    steps: int,
+    state: State | None,
+    source: Int[Tensor, "R S"] | None,
+    recompute: bool,
+) -> tuple[Any, Text]:
+    """What reads, the model or a window that slides over what it writes, and the text with room for what comes."""
+    device = next(model.parameters()).device
     length = prompt.shape[1] + steps
     most = _read_at_once(model, _told(state) + length)
     if isinstance(state, Slid):
         most = cast(int, model.window)
     reader = model if most is None else Sliding(model, most)
     given: dict[str, Any] = {} if source is None else {"source": source.to(device)}
-    with evaluating(model):
-        full = state is None and not recompute and not padded and most is None
-        if state is not None:
-            state = _longer(model, state, length if most is None else most)
-            state = state if most is None or isinstance(state, Slid) else reader.goes_on(state)
-        elif not recompute:
-            state = reader.start(len(prompt), length)
-        text = Text(prompt, prompt.shape[1], state, given, full)
-        if beam > 1:
-            rows = search(reader, text, steps, beam, ends, length_penalty, hear)
-        else:
-            rows = draw(reader, text, steps, ends, sampler(temperature, top_k, top_p, seed, device), hear)
-    return rows if tokens is not None else rows[:, 1:]
+    full = state is None and not recompute and not padded and most is None
+    if state is not None:
+        state = _longer(model, state, length if most is None else most)
+        state = state if most is None or isinstance(state, Slid) else reader.goes_on(state)
+    elif not recompute:
+        state = reader.start(len(prompt), length)
+    return reader, Text(prompt.to(device, torch.long), prompt.shape[1], state, given, full)
 
 
 def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:
@@ -104,30 +150,10 @@ def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:
 # What came in --------------------------------------------------------------------------------------------------------
 
 
-def _check(
-    steps: int,
-    temperature: float,
-    top_k: int | None,
-    top_p: float | None,
-    beam: int,
-    length_penalty: float,
-    state: State | None,
-    recompute: bool,
-) -> None:
+def _check(steps: int, way: _Way, state: State | None, recompute: bool) -> None:
     if steps < 0:
         raise ValueError(f"steps={steps} is negative; give the number of tokens to generate")
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature={temperature} is no number from 0 up; 0 takes the likeliest, 1 draws as it is")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top_k={top_k} leaves no token; give 1 or more, or None for all")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p} is no probability above 0; give up to 1, or None for all tokens")
-    if beam < 1:
-        raise ValueError(f"beam={beam} keeps no row; give 1 to draw, or more to search")
-    if beam > 1 and (temperature not in (0, 1) or top_k is not None or top_p is not None):
-        raise ValueError(f"beam={beam} draws nothing, so temperature, top_k and top_p are refused; drop them or it")
-    if not 0 <= length_penalty < math.inf:
-        raise ValueError(f"length_penalty={length_penalty} is no number from 0 up; 0 favours short rows")
+    way.check()
     if recompute and state is not None:
         raise ValueError("recompute=True reads the whole row at each step and takes no state; drop one of the two")
 
@@ -184,6 +210,6 @@ def _read_at_once(model: Any, length: int) -> int | None:
         warnings.warn(
             f"{length} tokens are more than the {trained} of a row in training: what stands beyond may make no sense; "
             "generate fewer, or train with a larger length",
-            stacklevel=3,
+            stacklevel=4,
         )
     return None

@@ -13,6 +13,7 @@ from kinformer.cli.options import LAST_SEED, SEED, Device, Json, Own, Temperatur
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
+    from kinformer.decoding.reading import Reading
 
 LENGTH_PENALTY = 0.6
 MOST = 10_000_000  # tokens
@@ -55,23 +56,13 @@ def generate(
 
     A member that was trained on images=FOLDER draws --pictures into the PNG --out, each with a seed of its own.
     """
-    for name, given in (("prompt", prompt), ("source", source), ("stop", stop)):
-        if given == "":
-            raise UserError(f"the {name} is empty; give --{name} at least one character")
-    for name, both in (("prompt", (prompt, prompts)), ("source", (source, sources))):
-        if None not in both:
-            raise UserError(f"give one of --{name} and --{name}s")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise UserError(f"--top-p {top_p:g} is no probability above 0 and up to 1; 1 draws from all")
-    if beam > 1 and (temperature, top_k, top_p) != (None, None, None):
-        raise UserError(f"--beam {beam} draws nothing; leave out --temperature, --top-k and --top-p, or --beam")
-    if length_penalty is not None and beam == 1:
-        raise UserError("--length-penalty is of --beam, which did not come; give --beam 4, or leave it out")
+    _refuse_empty(prompt=prompt, source=source, stop=stop)
+    _refuse_both(prompt=(prompt, prompts), source=(source, sources))
+    _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
     from kinformer.cli.support.loaded import loaded
-    from kinformer.cli.support.room import refuse_no_room
-    from kinformer.cli.support.writing import How, decodes, rows_of
+    from kinformer.cli.support.writing import How
     from kinformer.decoding.saved import load_reading
 
     model = loaded(folder, member, device)
@@ -94,11 +85,7 @@ def generate(
         stop=None if stop is None else os.fsencode(stop),
     )
     starts = started or [b""] * len(read or [b""])
-    with from_user(ValueError, LookupError):
-        length = rows_of(model, starts, read, reading)[0].shape[1] + tokens
-        refuse_no_room(model, len(starts), length + (0 if reading is None else reading.tokens))
-        if not decodes(model, length):
-            print("this model has no state, so each token reads the whole text again", file=sys.stderr)
+    _refuse_no_room(model, starts, tokens, read, reading)
     more: dict[str, Any] = {"sources": read, "reading": reading}
     with from_user(ValueError, LookupError), noted():
         if not as_json and prompts is None and sources is None:
@@ -107,10 +94,48 @@ def generate(
         written, milliseconds = _in_batch(model, starts, tokens, how, more)
     if as_json:
         _print_json(folder, written, starts, read)
-        return
-    for number, (start, one) in enumerate(zip(starts, written, strict=True), 1):
-        print(f"[{number}]\n{(start + one.text).decode(errors='replace')}")
-    _said(sum(len(one.tokens) for one in written), milliseconds / len(written))
+    else:
+        _print(starts, written, milliseconds)
+
+
+def _refuse_empty(**texts: str | None) -> None:
+    """UserError for an option whose text is empty."""
+    for name, given in texts.items():
+        if given == "":
+            raise UserError(f"the {name} is empty; give --{name} at least one character")
+
+
+def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:
+    """UserError for a text and a file of texts at once."""
+    for name, both in pairs.items():
+        if None not in both:
+            raise UserError(f"give one of --{name} and --{name}s")
+
+
+def _refuse_choices(
+    temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
+) -> None:
+    """UserError for ways to choose a token that make no sense, or none together."""
+    if top_p is not None and not 0 < top_p <= 1:
+        raise UserError(f"--top-p {top_p:g} is no probability above 0 and up to 1; 1 draws from all")
+    if beam > 1 and (temperature, top_k, top_p) != (None, None, None):
+        raise UserError(f"--beam {beam} draws nothing; leave out --temperature, --top-k and --top-p, or --beam")
+    if length_penalty is not None and beam == 1:
+        raise UserError("--length-penalty is of --beam, which did not come; give --beam 4, or leave it out")
+
+
+def _refuse_no_room(
+    model: Any, starts: list[bytes], tokens: int, sources: list[bytes] | None, reading: "Reading | None"
+) -> None:
+    """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
+    from kinformer.cli.support.room import refuse_no_room
+    from kinformer.cli.support.writing import decodes, rows_of
+
+    with from_user(ValueError, LookupError):
+        length = rows_of(model, starts, sources, reading)[0].shape[1] + tokens
+        refuse_no_room(model, len(starts), length + (0 if reading is None else reading.tokens))
+        if not decodes(model, length):
+            print("this model has no state, so each token reads the whole text again", file=sys.stderr)
 
 
 def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None:
@@ -196,6 +221,12 @@ def _in_batch(
             tell(steps)
 
         return write_all(model, starts, tokens, how, hear=hear, **more)
+
+
+def _print(starts: list[bytes], written: "list[Written]", milliseconds: float) -> None:
+    for number, (start, one) in enumerate(zip(starts, written, strict=True), 1):
+        print(f"[{number}]\n{(start + one.text).decode(errors='replace')}")
+    _said(sum(len(one.tokens) for one in written), milliseconds / len(written))
 
 
 def _print_json(folder: Path, found: "list[Written]", starts: list[bytes], sources: list[bytes] | None) -> None:

@@ -1,0 +1,134 @@
+"""A comparison from its members to its report: refused before the first step, trained in turns, measured, written."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kinformer.cli.errors import UserError
+from kinformer.cli.support.afford import refuse_too_large
+from kinformer.cli.support.match import matched
+from kinformer.cli.support.measured import row_of
+from kinformer.cli.support.results import Results, levels, settled
+from kinformer.cli.support.training import Job, fitting, make_folder, readable, spare, tell_split
+from kinformer.cli.support.trials import PLAN, Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
+from kinformer.cli.support.wanted import Wanted, titles
+from kinformer.core.model import Model
+from kinformer.train.budget import Budget
+from kinformer.train.cost import resident
+from kinformer.train.history import History
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared: members by their titles, on what all of them share, and where it is kept.
+
+    split: what is reported, test where each member has the best of several rates. changed: what was done to bring
+    members to one size, in words. going_on: it was begun by an earlier command.
+    """
+
+    members: Mapping[str, Wanted]
+    job: Job
+    spent: Spent
+    rates: tuple[float | None, ...]
+    seeds: int
+    split: str
+    out: Path
+    changed: Sequence[str] = ()
+    going_on: bool = False
+
+    @property
+    def plan(self) -> dict[str, Any]:
+        """All that it follows from."""
+        return plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
+
+    def begun(self, overwrite: bool, resume: bool) -> "Comparison":
+        """It, if an earlier command has begun it; UserError where the folder holds one that is not to be gone on with.
+
+        Whether that was of the same is seen when it is `ready`.
+        """
+        going_on = resume and (self.out / PLAN).is_file()
+        if not (overwrite or going_on) and any((self.out / name).exists() for name in (PLAN, "results.json")):
+            advice = "give another --out, --overwrite, or --resume to go on with it"
+            raise UserError(f"{self.out} holds a comparison, which would be overwritten; {advice}")
+        return replace(self, going_on=going_on)
+
+
+def equals(wanted: Sequence[Wanted], job: Job, match: bool) -> tuple[dict[str, Wanted], list[str]]:
+    """Members by title, with as many kinds of tokens as the data has, brought to one size if they are to match."""
+    fits, changed = [fitting(one, job.data) for one in wanted], list[str]()
+    if match:
+        fits, changed = matched(fits)
+    return dict(zip(titles(fits), fits, strict=True)), changed
+
+
+def models_of(it: Comparison) -> dict[str, Model]:
+    """Each member as it begins; UserError where one is too large, does not read the data, or is judged otherwise."""
+    settings, found = it.job.settings, {}
+    for title, one in it.members.items():
+        refuse_too_large(one, settings.batch, settings.length)
+        found[title] = one.build(settings.seed)
+        readable(one.text, found[title], it.job)
+    metrics = {it.job.data.metric(model).name: title for title, model in found.items()}
+    if len(metrics) > 1:
+        judged = ", ".join(f"{title} by {name}" for name, title in metrics.items())
+        raise UserError(f"members are compared by one measure, and {judged}; compare one kind of them, or on a task")
+    return found
+
+
+def ready(it: Comparison, overwrite: bool) -> tuple[Comparison, dict[str, Taken], list[Trial]]:
+    """The comparison with all fixed that is fixed before the first step, what its members take, and its trainings."""
+    models = models_of(it)
+    if it.going_on:
+        it = replace(it, job=gone_on(it.out, it.plan, it.job))
+    before = resident() or 0
+    taken = {title: Taken.of(one, it.job, before) for title, one in it.members.items()}
+    budgets = [it.spent.of(one, taken[title].step_flops) for title, one in it.members.items()]
+    if not it.going_on:
+        it = replace(it, job=it.job.fixed(list(models.values()), budgets))
+    every = trials(_each(it, budgets), it.job, it.rates, it.seeds, it.out)
+    if not it.going_on:
+        for trial in every:
+            spare(trial.folder, models[trial.member], overwrite)
+        make_folder(it.out)
+        begin(it.out, it.plan, (trial.folder for trial in every))
+    return it, taken, every
+
+
+def _each(it: Comparison, budgets: Sequence[Budget]) -> list[tuple[str, Wanted, Budget]]:
+    return [(*pair, budget) for pair, budget in zip(it.members.items(), budgets, strict=True)]
+
+
+def compared(it: Comparison, taken: Mapping[str, Taken], every: Sequence[Trial]) -> Results:
+    """Train all, and measure what came of each; results.json is there from the first member on."""
+    tell_split(it.job)
+    done, failed = in_turns(every)
+    metric = next(iter(done.values())).metric
+    settings = settled(it.job, it.spent, it.split, it.seeds, list(it.changed))
+    results = Results(settings, levels(it.job, metric, it.split), [])
+    for title in it.members:
+        its, means = _best(title, every, done, failed)
+        print(f"{title}: asking it to write or to answer, and timing that ...", file=sys.stderr)
+        results.members.append(row_of(its, done, it.split, it.out, means, taken[title]))
+        results.save(it.out / "results.json")
+    return results
+
+
+def _best(
+    title: str, every: Sequence[Trial], done: Mapping[str, History], failed: Mapping[str, UserError]
+) -> tuple[list[Trial], dict[str, float | None]]:
+    """The trainings of a member at its best rate, and the mean at each."""
+    its = [trial for trial in every if trial.member == title]
+    sign = 1 if next(iter(done.values())).metric.better == "less" else -1
+    best, means = best_rate(its, failed, lambda trial: done[trial.name].best.valid, sign)
+    return [trial for trial in its if trial.lr == best], means
+
+
+def written(results: Results, out: Path) -> None:
+    """The picture and the report beside results.json."""
+    from kinformer.cli.support.picture import draw
+    from kinformer.cli.support.report import report
+
+    draw(results, out / "curves.png")
+    report(results, out)
