@@ -16,20 +16,22 @@ Pool = Literal["mean", "first"]
 def bert_classifier(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",
-    length: int = 1024, classes: int = 2, pool: Pool = "mean", vocab: int = 256, dropout: float = 0.0
+    length: int = 1024, kinds: int = 2, classes: int = 2, pool: Pool = "mean", vocab: int = 256, dropout: float = 0.0
 ) -> Classifier:
     """BERT that sorts texts (Devlin et al., 2018, arXiv:1810.04805, section 4.1): one class for each row.
 
     Choose it to tell of a text what kind it is: `--data labelled=FILE.tsv`, whose labels say how many `classes` there
     are. `pool` makes one vector of a row: the "mean" over its tokens, or the "first", a token of the model's own as in
-    the paper, through a matrix and tanh. It is trained from nothing, where the paper fine-tunes; all else as in `bert`.
+    the paper, through a matrix and tanh. All else is as in `bert`: `--from` the folder of a trained one fine-tunes
+    that, as the paper does.
     """
     pooling = First(d) if pool == "first" else Mean()
     made = Wiring(d, heads, head_dim, position, length + pooling.own, norm=norm, dropout=dropout, eps=EPS)
     body = encoder(made, depth, pattern, dropout)
     return Classifier(
         vocab, d, body,
-        classes=classes, pooling=pooling, position=made.added(), scale=made.scale, eps=EPS, dropout=dropout,
+        classes=classes, pooling=pooling, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS,
+        dropout=dropout,
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class Classifier(Encoder):
 
     reads: ClassVar[str] = "labelled"
     metric = ACCURACY._replace(per="row")
+    tops: ClassVar[tuple[str, ...]] = ("pooling", "head")
 
     def __init__(
         self,

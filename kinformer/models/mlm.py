@@ -51,6 +51,7 @@ class MLM(Encoder):
 
     reads: ClassVar[str] = "masked"
     metric = Metric("bits per masked byte", "bits")
+    tops: ClassVar[tuple[str, ...]] = ("transform", "head")
 
     def __init__(
         self,

@@ -218,6 +218,11 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
     return model.eval()
 
 
+def built_by(folder: str | Path) -> str:
+    """The name of the member that built the model in a folder; raises what `load` does where there is none."""
+    return str(_read_config(Path(folder) / CONFIG)["member"])
+
+
 def is_metric(told: object) -> bool:
     """Is it what `Metric._asdict` gives?"""
     if not isinstance(told, dict) or set(told) != set(Metric._fields):

@@ -46,13 +46,17 @@ def carry(old: Model, new: Model) -> None:
     """Give a new model the weights of a trained one of other windows or a longer table of learned positions.
 
     The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
-    neighbours but where a copy ends. The optimiser starts anew.
+    neighbours but where a copy ends. A model of another kind over the same body, as a classifier where bert comes,
+    keeps its own `tops` as they are. The optimiser starts anew.
 
     Errors: ValueError, in one line that names the keywords that differ, where any other weight is missing or of another
     shape; nothing is changed then.
-    Source: Beltagy et al., 2020, arXiv:2004.05150, section 5.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 5; Devlin et al., 2018, arXiv:1810.04805, section 3.2.
     """
     have, want = old.state_dict(), new.state_dict()
+    if type(old) is not type(new):
+        have = {name: weight for name, weight in have.items() if name.partition(".")[0] not in old.tops}
+        have |= {name: weight for name, weight in want.items() if name.partition(".")[0] in new.tops}
     for table in (f"{name}.table.weight" for name, part in new.named_modules() if isinstance(part, Learned)):
         if table in have:
             trained = min((old.trained_length or len(have[table])) + old.own, len(have[table]))

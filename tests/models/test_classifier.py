@@ -109,3 +109,25 @@ def test_what_it_refuses(tmp_path: Path) -> None:
     config.write_text(config.read_text().replace('"labels": [', '"labels": [1, '))
     with pytest.raises(CheckpointError, match="says labels="):
         load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("pool", ["mean", "first"])
+def test_it_begins_with_what_bert_knows(pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "text").write_bytes(b"some text that bert reads before. " * 40)
+    sizes, more = ["d=16", "depth=1", "heads=2", "length=24"], ["--length", "24", "--batch", "4", "--steps"]
+    text, spec = f"text={tmp_path / 'text'}", written(tmp_path)
+    assert run(["train", "bert", *sizes, *more, "5", "--data", text, "--out", str(tmp_path / "bert")]) == 0
+    words = ["train", "bert_classifier", *sizes, f"pool={pool}", *more, "1", "--data", spec, "--lr", "1e-9"]
+    assert run([*words, "--out", str(tmp_path / "run"), "--from", str(tmp_path / "bert")]) == 0
+    old, new = (load(tmp_path / name).state_dict() for name in ("bert", "run"))
+    shared = [name for name in new if name.partition(".")[0] not in ("head", "pooling")]
+    assert "embedding.weight" in shared and "body.layers.0.layers.0.projection.qkv.weight" in shared
+    for name in shared:
+        torch.testing.assert_close(new[name][: len(old[name])], old[name], rtol=0, atol=1e-6)
+    assert capsys.readouterr().err.count("Traceback") == 0
+    wide = [word.replace("d=16", "d=32") for word in words]
+    assert run([*wide, "--out", str(tmp_path / "x"), "--from", str(tmp_path / "bert")]) == 2
+    assert "the weights are of a model with d=16, and one with d=32 came" in capsys.readouterr().err
+    gpt = [word.replace("bert_classifier", "gpt") for word in words if "pool" not in word and word != spec]
+    assert run([*gpt, text, "--out", str(tmp_path / "x"), "--from", str(tmp_path / "bert")]) == 2
+    assert "x" not in [path.name for path in tmp_path.iterdir()]

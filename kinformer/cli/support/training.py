@@ -18,10 +18,10 @@ from kinformer.core.model import Model
 from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
 from kinformer.data.spec import kind_of, read_spec
 from kinformer.data.text import Text
-from kinformer.keywords import signature
+from kinformer.keywords import name_of, signature
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.checkpoint import load, occupied
+from kinformer.train.checkpoint import built_by, load, occupied
 from kinformer.train.evaluate import MOST, measuring
 from kinformer.train.events import Events
 from kinformer.train.fits import out_of_memory
@@ -171,7 +171,7 @@ def starting(folder: Path | None, function: Callable[..., Any], model: Any, data
     """Give a model the weights in a folder, if one is named; UserError where they are of another or of other tokens."""
     if folder is not None:
         with from_user(ValueError, OSError), noted():
-            trained = load(folder, member=function)
+            trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
             refuse_other_tokens(trained, data)
             carry(trained, model)
 
