@@ -5,6 +5,7 @@ import sys
 import typer
 
 from kinformer.cli.check import check
+from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, after_the_first, debugging, several
@@ -28,12 +29,13 @@ app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("cost")(cost)
 app.command("check")(check)
+app.command("claim")(claim)
 
 
 @app.callback()
 def about() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, evaluate, compare, cost, check.
+    fill, evaluate, compare, cost, check, claim.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """

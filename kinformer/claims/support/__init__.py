@@ -1,0 +1,1 @@
+"""What claims stand on: measures, their thresholds and verdicts."""

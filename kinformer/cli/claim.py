@@ -1,0 +1,81 @@
+"""`kinformer claim [NAME]`: measure what a paper claims, in about a minute, and say whether it holds."""
+
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kinformer.cli.errors import UserError, from_user
+
+if TYPE_CHECKING:
+    from kinformer.claims.support.verdict import Claim
+
+STYLES = {"holds": "green", "does not hold": "red", "not resolved": "yellow"}
+
+
+def claim(
+    name: Annotated[str | None, typer.Argument(help="A claim; without one they are listed.")] = None,
+    *,
+    seeds: Annotated[int, typer.Option(help="How often it is measured.", min=2, max=1000)] = 3,
+    out: Annotated[Path, typer.Option(help="A folder for NAME.png and NAME.txt.")] = Path("claims"),
+) -> None:
+    """Measure a claim of a paper: numbers against thresholds that were fixed before, a picture, a verdict.
+
+    "holds": each effect is more than two standard errors of the seeds and meets its threshold. "does not hold": a
+    threshold is missed by more than two. "not resolved": neither.
+    """
+    from kinformer.cli.support.parts import first_sentence
+    from kinformer.discover import modules
+    from kinformer.keywords import nearest
+
+    with from_user(ImportError):
+        known = {key: module for key, module in modules("claims").items() if hasattr(module, "claim")}
+    if name is None:
+        for key, module in known.items():
+            print(f"{key:<28}{first_sentence(module)}")
+        return
+    if name not in known:
+        raise UserError(f"there is no claim {name!r}{nearest(name, known)}")
+
+    from kinformer.cli.support.training import make_folder
+
+    make_folder(out)
+    found = known[name].claim(range(seeds))
+    lines = [*_lines(found), "", f"the picture is in {out / name}.png"]
+    (out / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    _draw(found, out / f"{name}.png")
+    _say(lines, found.verdict)
+
+
+def _lines(found: "Claim") -> list[str]:
+    """The claim, each measure with its verdict, what else was found, and the verdict."""
+    measures = [f"  {one.verdict:<15}{one.what}: {one.said}" for one in found.measures]
+    told = ["", "beside it, without a threshold", *(f"  {what}: {text}" for what, text in found.told.items())]
+    return [found.says, found.source, "", *measures, *(told if found.told else []), "", found.verdict]
+
+
+def _say(lines: list[str], verdict: str) -> None:
+    from rich.console import Console
+
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    for line in lines:
+        console.print(line, style=STYLES[verdict] if line == verdict else None)
+
+
+def _draw(found: "Claim", path: Path) -> None:
+    """Its pictures side by side."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, row = pyplot.subplots(
+        1, len(found.drawn), figsize=(4.8 * len(found.drawn), 4), layout="constrained", squeeze=False
+    )
+    for axes, (title, draw) in zip(row[0], found.drawn.items(), strict=True):
+        draw(axes)
+        axes.set_title(title, fontsize=10)
+    figure.suptitle(fill(f"{found.says}: {found.verdict}", 55 * len(found.drawn)), fontsize=10)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
