@@ -32,7 +32,7 @@ class Star(Spelled):
         row = Band(1) | Tokens(1) | Rows(1)
         if self.n is None:
             return row
-        closing = (Rows((1,)) & Tokens((self.n,))) | (Rows((self.n,)) & Tokens((1,)))
+        closing = Rows((1, self.n)) & Tokens((1, self.n))  # the two pairs, and two that the row has
         return (row | closing) & Rows(self.n + 1) & Tokens(self.n + 1)
 
 

@@ -34,6 +34,8 @@ from kinformer.patterns.star import Star
 from kinformer.patterns.strided import Strided
 from kinformer.patterns.tail import Tail, TailKeys, TailRows
 from kinformer.patterns.tokens import Tokens
+from kinformer.patterns.tree import Tree
+from tests.patterns.test_tree import on_tree
 
 L = 17
 IDS = [0] * 4 + [3] * 6 + [1] * 7
@@ -75,6 +77,7 @@ DEFINITIONS = {
     Marked(torch.tensor([MARKS])): lambda i, j: MARKS[i] or MARKS[j],
     Since(torch.tensor([FIRST])): lambda i, j: j >= FIRST[i],
     Shifted(Causal() & Band(2), 3): lambda i, j: i >= 3 and j >= 3 and i - 2 <= j <= i,
+    Tree(2): on_tree(2),
     Star(): lambda i, j: i == 0 or j == 0 or abs(i - j) <= 1,
     Star(6): lambda i, j: max(i, j) <= 6 and (0 in (i, j) or abs(i - j) <= 1 or {i, j} == {1, 6}),
     Shifted(Tokens(2), 3): lambda i, j: i >= 3 and 3 <= j < 5,

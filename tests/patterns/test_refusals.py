@@ -30,9 +30,11 @@ from kinformer.patterns.rows import Rows
 from kinformer.patterns.segment import Segment
 from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.since import Since
+from kinformer.patterns.star import Star
 from kinformer.patterns.strided import Strided
 from kinformer.patterns.tail import Tail, TailKeys, TailRows
 from kinformer.patterns.tokens import Tokens
+from kinformer.patterns.tree import Tree
 from tests.patterns.test_facts import DEFINITIONS
 from tests.unhooked import refusals, unhooked
 
@@ -101,6 +103,8 @@ WRONG = [
     (lambda: Causal() | "Band(3)", r"what stands beside \| is 'Band\(3\)'; give a pattern"),
     (lambda: Causal() & Band, "is the class Band; give a pattern"),
     (lambda: Not(3), "what stands beside ~ is 3"),
+    (lambda: Star(0), "Star.n=0"),
+    (lambda: Tree(0), "Tree.k=0"),
     (lambda: Axial((), 0), r"Axial.shape=\(\) has no axis"),
     (lambda: Axial((3, 4), 2), "Axial.axis=2: give a whole number from 0 to 1"),
     (lambda: Grid(4, -1, 1), "Grid.rows=-1"),

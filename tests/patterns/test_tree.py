@@ -1,6 +1,7 @@
 """Tree: post-order, the graph walked span by span for any k, types of edges, and what cover says of blocks."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -40,6 +41,16 @@ def walked(token: int, k: int, tokens: int, clip: int) -> dict[tuple[int, int], 
                 found[(size, lo >> size)] = base + 2 * nth + 1
     assert lo == 0 and hi >= tokens
     return found
+
+
+def on_tree(k: int, tokens: int = 16) -> Callable[[int, int], bool]:
+    """Does node i of a tree read node j? A span its tokens, a token the spans that are walked."""
+    nodes = in_post_order(tokens)
+    inside = {
+        i: {(0, j) for j in range(x << level, (x + 1) << level)} if level else set(walked(x, k, tokens, 1))
+        for i, (level, x) in enumerate(nodes)
+    }
+    return lambda i, j: nodes[j] in inside[i]
 
 
 def test_nodes_stand_in_post_order() -> None:
