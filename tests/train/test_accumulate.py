@@ -14,6 +14,7 @@ from kinformer.members.gpt import gpt
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.transformer import transformer
 from kinformer.members.transformer_xl import transformer_xl
+from kinformer.members.universal_transformer import universal_transformer
 from kinformer.train.budget import Steps
 from kinformer.train.loop import train
 from kinformer.train.pieces import cut, cut_state, joined, row_count
@@ -44,6 +45,7 @@ MODELS = {
     "windows": (lambda: gpt(**SIZE, length=8), None),
     "lanes": (lambda: transformer_xl(**SIZE, segment=4, memory=6), None),
     "penalties": (lambda: compressive_transformer(**SIZE, segment=4, memory=4, compressed=2, rate=2), None),
+    "penalties per token": (lambda: universal_transformer(**SIZE, ponder=0.5), None),
     "stats": (lambda: routing_transformer(**SIZE), None),
     "targets of uneven length": (lambda: transformer(**SIZE, hidden=16, vocab=9, dropout=0.0), pairs),
 }
