@@ -11,7 +11,7 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
-from tests import annotations, report
+from tests import annotations, report, unhooked
 
 if "kinformer" in sys.modules:
     raise pytest.UsageError("kinformer was imported before tests/conftest.py: its annotations would go unchecked")
@@ -35,6 +35,13 @@ hypothesis.settings.load_profile("kinformer")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tokens are kept where the tests end, in what tests start too."""
     os.environ["KINFORMER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_checks(cache: None) -> Iterator[None]:
+    """The process without checks ends with the tests."""
+    yield
+    unhooked.close()
 
 
 @pytest.fixture(scope="session")

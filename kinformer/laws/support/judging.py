@@ -1,8 +1,9 @@
 """Judging: a law asked about an example of a part, and the verdict."""
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -43,13 +44,22 @@ class Judged:
     breaks: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
 
+    @cached_property
+    def part(self) -> Any:
+        """One that all laws look at; what a law calls it makes afresh."""
+        return self.make()
+
+    @cached_property
+    def placed(self) -> Sequence[Subject | Trained]:
+        """The layers and models that it is put to work in."""
+        return [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
+
     @property
     def kind(self) -> str:
         """The word for what it is."""
-        made = self.make()
-        if isinstance(made, ModuleType):
+        if isinstance(self.part, ModuleType):
             return "executor"
-        return "member" if isinstance(getattr(made, "member", None), Record) else kind_of(made)
+        return "member" if isinstance(getattr(self.part, "member", None), Record) else kind_of(self.part)
 
 
 def laws() -> dict[str, ModuleType]:
@@ -69,18 +79,14 @@ def over(law: ModuleType) -> set[str]:
 
 def words(one: Judged) -> set[str]:
     """By which words laws speak of an example: what it is, and what it is put to work as."""
-    part = one.make()
-    placed = [] if isinstance(part, ModuleType) else forms(part, one.make)
-    return {one.kind} | {_word(form) for form in placed}
+    return {one.kind} | {_word(form) for form in one.placed}
 
 
 def subjects(law: ModuleType, one: Judged) -> list[Any]:
     """What a law looks at in an example: the layers and models that it is put to work in, or the part itself."""
-    wanted, part = over(law), one.make()
-    found: list[Any] = []
-    if not {"layer", "model"}.isdisjoint(wanted) and not isinstance(part, ModuleType):
-        found = [form for form in forms(part, one.make) if _word(form) in wanted]
-    return [*found, part] if one.kind in wanted - {"layer", "model"} else found
+    wanted = over(law)
+    found: list[Any] = [form for form in one.placed if _word(form) in wanted]
+    return [*found, one.part] if one.kind in wanted - {"layer", "model"} else found
 
 
 def _word(form: Subject | Trained) -> str:
@@ -101,7 +107,7 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
     for subject in found:
         place = getattr(subject, "place", "")
         where = f"{place}: " if place else ""
-        refusal = subject.refusal() if hasattr(subject, "refusal") else ""
+        refusal = subject.refusal if isinstance(subject, Subject) else ""
         if refusal:
             unjudged.append((place, refusal))
             continue
@@ -127,7 +133,7 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
 
 def unjudged_kind(one: Judged) -> Verdict:
     """What is said of an example that no law speaks of."""
-    name = type(one.make()).__name__
+    name = type(one.part).__name__
     return Verdict("every law", one.name, "nothing", f"nothing to judge: no law looks at a {name} by itself")
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -49,6 +50,7 @@ class Subject:
         """A fresh one, seeded, in float64 and eval mode, without dropout; no parameter keeps a constant start value."""
         return built(self.make, seed)
 
+    @cached_property
     def refusal(self) -> str:
         """Why it cannot be judged in this use: what it says where it may refuse, or what it wants and nobody sends."""
         try:
@@ -150,10 +152,6 @@ class Trained:
     def build(self, seed: int = 0) -> Any:
         """As a Subject's."""
         return built(self.make, seed)
-
-    def refusal(self) -> str:
-        """A model takes the batches that it makes."""
-        return ""
 
     def ragged(self, length: int) -> "Sampled":
         """Three rows that the model itself draws, in float64."""
