@@ -16,7 +16,8 @@ PY := .venv/bin/python
 READY := .venv/ready
 endif
 
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) -q tests
+# compiled files are kept even where the environment says not to: each process that a test starts would compile all again
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(PY) -m pytest -n $(JOBS) -q tests
 
 .PHONY: setup run test prove
 
