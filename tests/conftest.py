@@ -11,7 +11,7 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
-from tests import annotations, report, unhooked
+from tests import annotations, pairs, report, unhooked
 
 if "kinformer" in sys.modules:
     raise pytest.UsageError("kinformer was imported before tests/conftest.py: its annotations would go unchecked")
@@ -60,9 +60,12 @@ def float64() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    slow = [] if PROVE else [item for item in items if item.get_closest_marker("prove")]
+    if PROVE:
+        return
+    slow = {item for item in items if item.get_closest_marker("prove")}
+    slow.update(pairs.beyond_pairs([item for item in items if item not in slow]))
     if slow:
-        config.hook.pytest_deselected(items=slow)
+        config.hook.pytest_deselected(items=[item for item in items if item in slow])
         items[:] = [item for item in items if item not in slow]
 
 
