@@ -100,7 +100,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     if model.reads not in data.serves:
         name = type(model).__name__
         article = "an" if name in ("LM", "MLM") else "a"
-        raise ValueError(f"{article} {name} reads {model.reads}, and {data.what} came; give {_instead(model.reads)}")
+        raise ValueError(f"{article} {name} reads {model.reads}, and {data.what} came; give {form_of(model.reads)}")
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
@@ -135,7 +135,8 @@ def refuse_few(model: Model, data: Data) -> None:
             raise ValueError(f"{data.what} has {kinds}, and {its}")
 
 
-def _instead(reads: str) -> str:
+def form_of(reads: str) -> str:
+    """How data that such a model can learn from is written on a command line."""
     there = [module for module in modules("data").values() if reads in getattr(module, "SERVES", ())]
     narrow = sorted(there, key=lambda module: len(module.SERVES))  # what serves others too is made for no one
     return narrow[0].FORM if narrow else "Batches of that"

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, a_probability, at_least, multiple, whole_numbers, within
+from kinformer.core.checks import a_flag, a_part, a_probability, at_least, multiple, whole_numbers, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
 from kinformer.core.loss import Loss, gathered, known, weighed
 from kinformer.core.model import Judged, Metric, Predictor
@@ -34,6 +34,8 @@ class Image(Predictor):
     body: layers that never read ahead; with an encoder some of them read it by `cross=True`.
     position: what is added to embedded steps.
     block: rows and columns, in pixels, of the blocks in which a picture is generated; (1, 1) is row by row.
+    planes: generate one channel of the whole picture after the other, in place of one pixel after the other; values are
+        then one by one.
     encoder: layers that read a smaller copy of the picture, row by row, and make the model one of super-resolution.
     factor: how many times smaller that copy is along each side; its pixels are means, rounded.
     beside: what is added to the embedded steps of the copy.
@@ -56,6 +58,7 @@ class Image(Predictor):
         *,
         position: Position | None = None,
         block: tuple[int, int] = (1, 1),
+        planes: bool = False,
         encoder: Layer | None = None,
         factor: int = 4,
         beside: Position | None = None,
@@ -73,6 +76,13 @@ class Image(Predictor):
         self.encoder = None if encoder is None else a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.dropout = a_probability("dropout", dropout)
         channels, rows, columns = self.shape
+        if a_flag("planes", planes):
+            if values.n > 1:
+                raise ValueError(
+                    "planes=True goes channel by channel, and these values are whole pixels; give Categorical"
+                )
+            channels, rows = 1, channels * rows
+        self.laid = channels, rows, columns
         width, wide = columns * channels // values.n, block[1] * channels // values.n
         multiple("rows of a picture", rows, "rows of a block", block[0])
         self.steps = rows * width
@@ -96,14 +106,15 @@ class Image(Predictor):
         """The values of each step, in the order of generation. ValueError for pictures of another shape."""
         if tuple(pixels.shape[1:]) != self.shape:
             raise ValueError(f"pictures [C H W] are {list(pixels.shape[1:])}, and {list(self.shape)} are wanted")
-        return in_raster(pixels, self.values.n)[:, self.order]
+        return in_raster(pixels.reshape(-1, *self.laid), self.values.n)[:, self.order]
 
     def pictures(self, values: Int[Tensor, "B T n"]) -> Pixels:
         """The pictures of rows of steps."""
         found = torch.empty_like(values)
         found[:, self.order] = values
-        channels, rows, columns = self.shape
-        return found.view(-1, rows, columns, channels).permute(0, 3, 1, 2).to(torch.uint8)
+        channels, rows, columns = self.laid
+        laid = found.view(-1, rows, columns, channels).permute(0, 3, 1, 2)
+        return laid.reshape(-1, *self.shape).to(torch.uint8)
 
     def smaller(self, pixels: Pixels) -> UInt8[Tensor, "B C h w"] | None:
         """The copy that an encoder reads; None without one."""

@@ -71,7 +71,8 @@ def pictures(page: Page, length: int | None) -> list["Picture"]:
     if len(patterns) > 1 and all(isinstance(one, Pattern) for one in patterns):
         from kinformer.cli.pictures.who_reads import side_by_side
 
-        return [side_by_side([one for one in patterns if isinstance(one, Pattern)], length)]
+        together = side_by_side([one for one in patterns if isinstance(one, Pattern)], length)
+        return [together, *every.pictures(patterns[0], length, but="who_reads")]
     found: list[Picture] = []
     for one in patterns:
         seen = {picture.caption for picture in found}  # what another example has shown of the same kind
@@ -202,7 +203,7 @@ def _run(page: Page) -> Iterator[str]:
     for title, one in page.main:
         if isinstance(getattr(one, "origin", None), Origin):
             name = page.heading if own else title
-            yield f"\n  kinformer train {name} --data text=PATH --out runs/{title} --minutes 1"
+            yield f"\n  kinformer train {name} --data {_data(page)} --out runs/{title} --minutes 1"
         if getattr(one, "kind", None) == "task":
             name = page.heading if own else page.heading.partition("/")[2]
             yield f"\n  kinformer train gpt --data task={name} --out runs/{title.lower()} --minutes 1"
@@ -214,6 +215,14 @@ def _run(page: Page) -> Iterator[str]:
     for make in page.examples[:1]:
         if home and (text := _written(make)):
             yield f"  {text}"
+
+
+def _data(page: Page) -> str:
+    """What a member is trained on, as a command writes it."""
+    from kinformer.data.kind import form_of
+
+    reads = getattr(page.examples[0](), "reads", "text") if page.examples else "text"
+    return "text=PATH" if reads in ("text", "masked") else form_of(reads)
 
 
 def _written(make: Any) -> str:

@@ -106,11 +106,21 @@ def prepare(
 def refuse_kind(one: Wanted, data: str) -> None:
     """UserError where a member does not read the kind of data that a spec names, before any of it is read."""
     kind = kind_of(data)
-    if kind is not None and (model := without_numbers(one)) is not None:
+    if kind is not None and (model := _unfitted(one, kind)) is not None:
         try:
             refuse_unread(model, kind)
         except ValueError as error:
             raise UserError(f"{one.text}: {error}") from error
+
+
+def _unfitted(one: Wanted, kind: type[Data]) -> Any | None:
+    """The member without numbers; None also where it does not come about before the data has decided its keywords."""
+    try:
+        return without_numbers(one)
+    except UserError:
+        if kind.keywords is Data.keywords:
+            raise
+        return None
 
 
 def tell_split(job: Job) -> None:

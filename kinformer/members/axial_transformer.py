@@ -1,0 +1,54 @@
+"""Axial Transformer: pictures by whole rows above and the own row."""
+
+from typing import Any
+
+from kinformer.core.layer import Layer
+from kinformer.core.pattern import Pattern
+from kinformer.depth.axial import AxialDecoder
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.members.support.wiring import Wiring
+from kinformer.models.image import Image, a_shape
+from kinformer.models.support.categorical import Categorical
+from kinformer.patterns.axial import Axial
+from kinformer.patterns.causal import Causal
+from kinformer.positions.coordinates import Coordinates
+from kinformer.train.recipe import Recipe
+
+
+@member(recipe=Recipe(lr=1e-3, warmup=0.05))
+def axial_transformer(
+    shape: tuple[int, ...] = (1, 28, 28), d: int = 128, outer: int = 2, inner: int = 2, channel: int = 1,
+    heads: int = 4, head_dim: int | None = None, hidden: int | None = None, dropout: float = 0.0
+) -> Image:
+    """The Axial Transformer (Ho et al., 2019, arXiv:1912.12180), for `--data images=FOLDER`, which says their `shape`.
+
+    `outer` pairs of blocks, row attention without a mask and column attention with one, see all rows above; what they
+    made of the row above is handed down and added to what stands left, and `inner` blocks read the own row. So a value
+    reads all before it at rows + columns keys, and the outer half is computed once a row. Of several channels one is
+    generated after the other, each a picture of its own: `channel` pairs of blocks read those before it both ways, row
+    by row and column by column, and both halves are given what they made of them.
+
+    Positions are tables of rows, those of each channel its own, and of columns. The small size is this library's.
+    """
+    channels, rows, columns = a_shape(shape)
+    made = Wiring(d, heads, head_dim, dropout=dropout)
+    arrays = (channels, rows, columns)
+    row, column = Axial(arrays, 2), Axial(arrays, 1)
+
+    def stack(*patterns: Pattern) -> Layer:
+        return made.stack(made.block(made.attention(one), MLP(d, hidden)) for one in patterns)
+
+    def places() -> Coordinates:
+        return Coordinates(d, channels * rows, columns)
+
+    given: dict[str, Any] = {}
+    if channels > 1:
+        given = {"planes": rows, "encoder": stack(*[row, column] * channel)}
+    above, own = stack(*[row, Causal() & column] * outer), stack(*[Causal() & row] * inner)
+    body = AxialDecoder(above, own, columns, position=places(), beside=places(), **given)
+    return Image(shape, Categorical(d), body, planes=channels > 1, dropout=dropout)
+
+
+TINY: dict[str, Any] = {"shape": (1, 4, 3), "d": 16, "heads": 2, "outer": 1, "inner": 1}
+EXAMPLES = (lambda: axial_transformer(**TINY), lambda: axial_transformer(**{**TINY, "shape": (3, 2, 4)}))
