@@ -22,12 +22,13 @@ Draw = Callable[[Any], None]
 
 
 def draw(results: Results, path: Path) -> None:
-    """The measure on valid against minutes of training, a line per member, and what it is compared with as levels."""
+    """The measure on valid against what each may spend, a line per member, and what it is compared with as levels."""
     figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    _curves(axes, results, "minutes")
+    stepped = "steps" in results.settings
+    _curves(axes, results, "step" if stepped else "minutes")
     if results.settings["split"] == "valid":
         _levels(axes, results)
-    axes.set_xlabel("minutes of training")
+    axes.set_xlabel("steps" if stepped else "minutes of training")
     axes.set_ylabel(f"{next(iter(results.members[0].measures))} on valid")
     axes.set_title(f"{results.settings['data']}, {results.settings['hardware']}", fontsize=10)
     axes.grid(alpha=0.3)
