@@ -48,11 +48,15 @@ class GlobalNodes(Layer):
         raise NoState("global tokens read the whole sequence, so nothing goes on from a part of it; use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        nodes = self.node.expand(len(x), self.n, -1)  # [B n D]
-        out = self.layer(torch.cat([nodes, x], 1), None, self.seen(ctx))
+        out = self.whole(x, self.seen(ctx))
         aux = {name: value[:, self.n :] if value.dim() else value for name, value in out.aux.items()}
         taps = {name: value[:, self.n :] for name, value in out.taps.items()}
         return Out(out.y[:, self.n :], None, aux, {}, out.stats, taps)
+
+    def whole(self, x: Float[Tensor, "B T D"], seen: Context) -> Out:
+        """What comes of nodes and text, [B n+T D], in a context that `seen` has made of the text's."""
+        nodes = self.node.expand(len(x), self.n, -1)  # [B n D]
+        return self.layer(torch.cat([nodes, x], 1), None, seen)
 
     def seen(self, ctx: Context) -> Context:
         """The context of nodes and text."""

@@ -8,6 +8,7 @@ from kinformer.core.layer import Context, Layer
 from kinformer.core.pattern import Pattern
 from kinformer.depth.global_nodes import GlobalNodes
 from kinformer.patterns.own_segment import OwnSegment, pieces_of
+from kinformer.patterns.pieces import PIECES
 
 
 class GlobalTokens(GlobalNodes):
@@ -33,22 +34,31 @@ class GlobalTokens(GlobalNodes):
         self.node = nn.Parameter(torch.randn(layer.d))
 
     def seen(self, ctx: Context) -> Context:
+        return self._limited(ctx, self.hard)
+
+    def apart(self, ctx: Context) -> Context:
+        """The same in which every token reads its own segment alone: each is read as if it were the whole text."""
+        return self._limited(ctx, PIECES)
+
+    def _limited(self, ctx: Context, hard: tuple[str, ...]) -> Context:
         known = ctx.labels.get("segment", torch.zeros_like(ctx.pos))
         segment = torch.where(ctx.pos >= 0, known.clamp(0, self.n - 1), -1)
         own = torch.arange(self.n, device=ctx.pos.device)
         own = torch.where((segment[:, None] == own[:, None]).any(-1), own, -1)
         segments = torch.cat([own, segment], 1)
         seen = self.behind(ctx, own)
-        if self.hard:
-            hard = self._own_segment(ctx, segments, seen.pos)
-            seen = seen.but(only=hard if seen.only is None else seen.only & hard)
+        if hard:
+            own_segment = self._own_segment(ctx, segments, seen.pos, hard)
+            seen = seen.but(only=own_segment if seen.only is None else seen.only & own_segment)
         return seen.but(labels={**seen.labels, "segment": segments})
 
-    def _own_segment(self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"]) -> Pattern:
+    def _own_segment(
+        self, ctx: Context, segments: Int[Tensor, "B N"], pos: Int[Tensor, "B N"], hard: tuple[str, ...]
+    ) -> Pattern:
         (last,) = ctx.memo.look(pos.amax())
         # by position: one column more than the last, into which padding falls
         ids = segments.new_full((len(pos), last + 2), -1)
-        return OwnSegment(ids.scatter(1, torch.where(pos >= 0, pos, last + 1), segments), self.n, self.hard)
+        return OwnSegment(ids.scatter(1, torch.where(pos >= 0, pos, last + 1), segments), self.n, hard)
 
 
 def _example(hard: tuple[str, ...]) -> GlobalTokens:

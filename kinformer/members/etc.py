@@ -1,7 +1,7 @@
 """ETC: an encoder of long, structured texts, with a global token for each part of the text."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from kinformer.aggregations.by_stream import OutByStream
 from kinformer.aggregations.out_projection import OutProjection
@@ -18,6 +18,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.four_pieces import FourPieces
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.contrastive import ContrastiveMLM
 from kinformer.models.mlm import MLM
 from kinformer.patterns.band import Band
 from kinformer.patterns.rows import Rows
@@ -32,8 +33,8 @@ def etc(
     unit: Literal["sentence", "line", "paragraph"] = "sentence",
     projections: Literal["reader", "four", "shared", "own"] = "reader",
     outputs: Literal["separate", "shared"] = "separate",
-    hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (), order: bool = False, vocab: int = 256,
-    dropout: float = 0.0
+    hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (), order: bool = False,
+    contrast: float = 0.0, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """ETC (Ainslie et al., 2020, arXiv:2004.08483): long tokens read `radius` either side, and all read global tokens.
 
@@ -56,6 +57,9 @@ def etc(
     outputs: whether global and long tokens have output matrices of their own, as in the authors' code, or share one.
     hard: pieces in which a token reads its own part alone: the paper's g2l, the authors' l2g, l2l and g2g.
     order: True tells parts before from parts after.
+    contrast: the weight of the paper's contrastive loss beside that of hidden tokens, which has the rest: the summary
+        of a part that is wholly hidden must be nearest to that of the part read alone. An independent code has 0.2;
+        a step then reads the batch twice. `--data text=FILE,documents=blank` and its like give a document a row.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
@@ -77,7 +81,8 @@ def etc(
 
     blocks = [PostNorm(attention(), MLP(d), dropout=dropout) for _ in range(at_least("depth", depth, 1))]
     body = GlobalTokens(Stack(blocks), tokens, hard=hard)
-    return MLM(vocab, d, body, segment=partial(segments, unit=unit), dropout=dropout)
+    given: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
+    return ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
 
 
 EXAMPLES = (lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),)

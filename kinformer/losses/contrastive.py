@@ -1,0 +1,40 @@
+"""Contrastive: what is said of a part in its context must be nearest to what is said of it alone."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.loss import Penalty, mean
+
+
+class Contrastive(nn.Module):
+    """-log exp(a_i . b_i) / sum_j exp(a_i . b_j), the mean over parts i: contrastive predictive coding.
+
+    Choose it beside hidden tokens, for summaries of sentences that must tell them apart: a_i is what the context says
+    of part i, which is hidden in it, b_j what is said of part j read alone, and j goes over all parts of the batch. The
+    product is plain; there is no temperature.
+
+    Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4; van den Oord et al., 2018, arXiv:1807.03748.
+    """
+
+    def penalties(self) -> dict[str, Penalty]:
+        """It has no parameters, and trains all that made both."""
+        return {"contrast": Penalty(trains=(), reaches_x=True)}
+
+    def forward(
+        self,
+        a: Float[Tensor, "B n D"],
+        b: Float[Tensor, "B n D"],
+        hidden: Bool[Tensor, "B n"],
+        there: Bool[Tensor, "B n"],
+    ) -> Float[Tensor, ""]:
+        """a: of parts in their context; b: of parts read alone; hidden: which are asked about; there: which there are.
+
+        0 where none is hidden.
+        """
+        a, b = (x.flatten(0, 1).to(torch.promote_types(x.dtype, torch.float32)) for x in (a, b))
+        # a number and not -inf: rows of parts that are none are left out of the mean, and must not be NaN
+        scores = (a @ b.mT).masked_fill(~there.flatten(), torch.finfo(a.dtype).min)
+        own = torch.arange(len(a), device=a.device)
+        return mean(F.cross_entropy(scores, own, reduction="none"), (hidden & there).flatten())

@@ -1,0 +1,96 @@
+"""ContrastiveMLM: a masked language model that also learns summaries of sentences."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.checks import a_part, within
+from kinformer.core.layer import Layer, State
+from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
+from kinformer.core.numbering import numbered
+from kinformer.depth.global_tokens import GlobalTokens
+from kinformer.losses.contrastive import Contrastive
+from kinformer.models.mlm import MLM, Tokens
+
+
+class ContrastiveMLM(MLM):
+    """An `MLM` over `GlobalTokens`: loss = (1 - contrast) * NLL + contrast * L_contrast, the second of whole parts.
+
+    Some parts, by chance as many as tokens, are wholly hidden, and none of their tokens is asked for. The global token
+    of each, which sees the rest of the row, is held against those of all parts of the batch, each read by itself. Both
+    are read in one pass each: by itself is a limit on who reads whom. The last global token stands for all parts that
+    come after and is never hidden where it stands for several. It is judged as an MLM. In several processes a part is
+    held against those of its own process's rows.
+
+    contrast: the weight of L_contrast.
+
+    Others: those of `MLM`, of which `segment` says what a part is. Errors: ValueError for a body of another kind, and
+    without `segment`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4.
+    """
+
+    body: GlobalTokens
+
+    def __init__(self, vocab: int, d: int, body: Layer, *, contrast: float = 0.2, **others: Any):
+        a_part("body", body, GlobalTokens, "GlobalTokens(Stack(blocks), n)")
+        super().__init__(vocab, d, body, **others)
+        if self.segment is None:
+            raise ValueError("a ContrastiveMLM hides whole parts of a row; say by segment= which part a token is of")
+        self.contrastive, self.contrast = Contrastive(), within("contrast", contrast, 0, 1)
+
+    def forward(self, batch: Tokens, state: State | None = None, progress: float = 1.0) -> Loss:
+        """Both losses; that of an MLM alone where the batch says what is scored, or has several documents in a row."""
+        batch = TokenBatch.of(batch)
+        if batch.scored is not None or batch.documents is not None:
+            return super().forward(batch, state, progress)
+        tokens, body = batch.tokens, self.body
+        fixed, seed = not self.training or progress < 1, int(progress * 2**52) if self.training else 0
+        read, wanted = self.hide(tokens, fixed=fixed, seed=seed)
+        segment = self.segment(tokens)  # type: ignore[misc]  # of what is hidden too
+        hidden, there = self.parts(tokens, segment, fixed=fixed, seed=seed + 1)
+        inside = F.pad(hidden, (0, 1)).gather(1, segment.clamp(0, body.n - 1).where(segment >= 0, body.n))
+        read, wanted = torch.where(inside, self.mask, read), wanted.masked_fill(inside, -1)
+        ctx = numbered(tokens)
+        ctx = ctx.but(labels={**ctx.labels, "segment": segment})
+        out = body.whole(self.embedded(read, ctx), body.seen(ctx))
+        alone = body.whole(self.embedded(tokens, ctx), body.apart(ctx))
+        value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, there)
+        logits = self.head(self.transform(out.y[:, body.n :]))[..., : self.vocab]
+        nll = mean(surprise(logits, wanted), wanted >= 0)
+        aux = {name: one[:, body.n :] if one.dim() else one for name, one in out.aux.items()}
+        sums = {"contrast": value, **gathered(aux, tokens >= 0)}
+        weights = {"contrast": self.contrast, **self.penalties}
+        loss = weighed((1 - self.contrast) * nll, sums, weights)
+        return Loss(loss, {"nll": nll, **sums}, None, out.stats, (wanted >= 0).sum())
+
+    def parts(
+        self, tokens: Int[Tensor, "B T"], segment: Int[Tensor, "B T"], *, fixed: bool, seed: int
+    ) -> tuple[Bool[Tensor, "B n"], Bool[Tensor, "B n"]]:
+        """Which parts of a row are wholly hidden, if `hide` chooses their first token, and which there are."""
+        n, last = self.body.n, segment.amax(1, keepdim=True)
+        first = segment != F.pad(segment, (1, 0), value=-1)[:, :-1]
+        _, chosen = self.hide(tokens, fixed=fixed, seed=seed)
+        marks = torch.where(first & (chosen >= 0) & (segment < n), segment, n)
+        hidden = torch.zeros(len(tokens), n + 1, dtype=torch.bool, device=tokens.device).scatter(1, marks, True)[:, :n]
+        number = torch.arange(n, device=tokens.device)
+        return hidden & ((number < n - 1) | (last < n)), number <= last
+
+
+def _example() -> ContrastiveMLM:
+    from functools import partial
+
+    from kinformer.attention import Attention
+    from kinformer.blocks.post_norm import PostNorm
+    from kinformer.data.segments import segments
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.full import Full
+    from kinformer.projections.qkv import QKV
+
+    body = GlobalTokens(PostNorm(Attention(QKV(16, 2), Softmax(Full()))), 4)
+    return ContrastiveMLM(11, 16, body, segment=partial(segments, unit="line"))
+
+
+EXAMPLES = (_example,)
