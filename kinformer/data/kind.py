@@ -99,7 +99,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     """ValueError where the model does not read data of this kind."""
     if model.reads not in data.serves:
         name = type(model).__name__
-        article = "an" if name in ("LM", "MLM") else "a"
+        article = "an" if name in ("LM", "MLM") or name[0] in "AEIO" else "a"
         raise ValueError(f"{article} {name} reads {model.reads}, and {data.what} came; give {form_of(model.reads)}")
 
 

@@ -50,29 +50,33 @@ def made(member: str, example: int, **keywords: Any) -> Any:
     import torch
 
     from kinformer.core.example import Example
-    from kinformer.discover import find_member, modules
+    from kinformer.discover import modules
 
-    record = Example.of(modules("members")[member].EXAMPLES[example]).make().member
+    file = modules("members")[member]  # which may have several members
+    record = Example.of(file.EXAMPLES[example]).make().member
     size = {name: value for name, value in SIZE.items() if name in record.keywords}
     torch.manual_seed(0)
-    return find_member(member)(**{**record.keywords, **size, **keywords})
+    return getattr(file, record.name)(**{**record.keywords, **size, **keywords})
 
 
-def data(reads: str) -> Any:
-    """Bytes without sense, or pairs of sides, or labelled rows, of every length up to twelve."""
+def data(model: Any) -> Any:
+    """Bytes without sense, or pairs of sides, or labelled rows, of every length up to twelve; else what it makes up."""
     import random
 
     import torch
 
+    from kinformer.data.batches import Batches
     from kinformer.data.labelled import Labelled
     from kinformer.data.pairs import Pairs
     from kinformer.data.text import Text
 
     draw = random.Random(0)
-    if reads == "pairs":
+    if model.reads == "pairs":
         every = [tuple(draw.randbytes(draw.randint(1, 11)) for _ in range(2)) for _ in range(40)]
         return Pairs("noise", tuple(every[:33]), tuple(every[33:]), tuple(every[33:]))  # type: ignore[arg-type]
-    if reads == "labelled":
+    if model.reads not in ("text", "masked", "labelled"):
+        return Batches([model.sample(5, 12, seed) for seed in range(8)], [model.sample(5, 12, 9)])
+    if model.reads == "labelled":
         rows = [(draw.randbytes(draw.randint(1, 11)), draw.randrange(2)) for _ in range(40)]
         return Labelled("noise", tuple(rows[:33]), tuple(rows[33:]), tuple(rows[33:]), ("a", "b"))
     train, valid = (torch.tensor(list(draw.randbytes(count)), dtype=torch.uint8) for count in (700, 150))
@@ -93,7 +97,7 @@ def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     folder = Path(job["folder"]) if "folder" in job else None
     resume = job.get("resume", False)
     train(
-        model, data(model.reads), Steps(job["steps"]), settings,
+        model, data(model), Steps(job["steps"]), settings,
         folder=folder, hear=heard.append, resume=resume, group=group,
     )  # fmt: skip
     return {
