@@ -7,17 +7,14 @@ from kinformer.biases.tree_edges import TreeEdges
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
 from kinformer.core.example import Example
-from kinformer.core.pattern import Pattern
 from kinformer.depth.span_nodes import SpanNodes
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.tree_softmax import TreeSoftmax
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
-from kinformer.patterns.causal import Causal
-from kinformer.patterns.tree import Tree
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 from kinformer.train.recipe import Recipe
@@ -50,11 +47,10 @@ def bp_transformer(
     dropout: the share of numbers dropped in training.
     """
     causal, width = form == "decoder", head_width(d, heads, head_dim)
-    pattern: Pattern = Causal() & Tree(k) if causal else Tree(k)
 
     def block() -> PostNorm:
         bias = TreeEdges(width, k, clip) if position == "edges" else None
-        mechanism = Softmax(pattern, bias, dropout=dropout, lse=False)
+        mechanism = TreeSoftmax(k, bias, causal=causal, dropout=dropout, lse=False)
         attention = Attention(QKV(d, heads, head_dim=width, bias=False), mechanism)
         return PostNorm(attention, MLP(d, hidden, activation="relu", dropout=dropout), dropout=dropout)
 

@@ -35,7 +35,9 @@ from kinformer.patterns.strided import Strided
 from kinformer.patterns.tail import Tail, TailKeys, TailRows
 from kinformer.patterns.tokens import Tokens
 from kinformer.patterns.tree import Tree
+from kinformer.patterns.tree_level import TreeLevel
 from tests.patterns.test_tree import on_tree
+from tests.patterns.test_tree import walked as walked_tree
 
 L = 17
 IDS = [0] * 4 + [3] * 6 + [1] * 7
@@ -78,6 +80,9 @@ DEFINITIONS = {
     Since(torch.tensor([FIRST])): lambda i, j: j >= FIRST[i],
     Shifted(Causal() & Band(2), 3): lambda i, j: i >= 3 and j >= 3 and i - 2 <= j <= i,
     Tree(2): on_tree(2),
+    TreeLevel(1): lambda i, j: (0, j) in walked_tree(i, 1, 64, 1),
+    TreeLevel(2, 1): lambda i, j: (1, j) in walked_tree(i, 2, 64, 1),
+    TreeLevel(1, 1, causal=True): lambda i, j: 2 * j + 1 < i and (1, j) in walked_tree(i, 1, 64, 1),
     Star(): lambda i, j: i == 0 or j == 0 or abs(i - j) <= 1,
     Star(6): lambda i, j: max(i, j) <= 6 and (0 in (i, j) or abs(i - j) <= 1 or {i, j} == {1, 6}),
     Shifted(Tokens(2), 3): lambda i, j: i >= 3 and 3 <= j < 5,

@@ -35,6 +35,7 @@ from kinformer.patterns.strided import Strided
 from kinformer.patterns.tail import Tail, TailKeys, TailRows
 from kinformer.patterns.tokens import Tokens
 from kinformer.patterns.tree import Tree
+from kinformer.patterns.tree_level import TreeLevel
 from tests.patterns.test_facts import DEFINITIONS
 from tests.unhooked import refusals, unhooked
 
@@ -105,6 +106,7 @@ WRONG = [
     (lambda: Not(3), "what stands beside ~ is 3"),
     (lambda: Star(0), "Star.n=0"),
     (lambda: Tree(0), "Tree.k=0"),
+    (lambda: TreeLevel(1, -1), "TreeLevel.level=-1"),
     (lambda: Axial((), 0), r"Axial.shape=\(\) has no axis"),
     (lambda: Axial((3, 4), 2), "Axial.axis=2: give a whole number from 0 to 1"),
     (lambda: Grid(4, -1, 1), "Grid.rows=-1"),

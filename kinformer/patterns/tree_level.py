@@ -1,0 +1,66 @@
+"""TreeLevel: tokens read the spans of one level of a tree."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kinformer.core.checks import a_flag, at_least
+from kinformer.core.pattern import Index, Pattern
+from kinformer.core.tree import ahead, behind
+
+
+@dataclass(frozen=True)
+class TreeLevel(Pattern):
+    """Token i reads span j of a level as `Tree(k)` says; tokens and spans are each numbered from 0.
+
+    The levels of a tree apart, each a run of neighbours, so that its pairs lie in few blocks. `TreeSoftmax` reads
+    long rows so.
+
+    k: spans of a level on either side.
+    level: of the spans; 0 are tokens, of which a token reads itself too.
+    causal: only spans that end before the token.
+
+    Source: Ye et al., 2019, arXiv:1911.04070, section 3.1.
+    """
+
+    k: int
+    level: int = 0
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        at_least("TreeLevel.k", self.k, 1)
+        at_least("TreeLevel.level", self.level, 0)
+        a_flag("TreeLevel.causal", self.causal)
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        token, x = torch.as_tensor(q), torch.as_tensor(k)
+        (lo, hi), (lo2, hi2) = self._earlier(token), self._later(token)
+        return ((lo <= x) & (x < hi)) | ((lo2 <= x) & (x < hi2))
+
+    def _earlier(self, token: Tensor) -> tuple[Tensor, Tensor]:
+        """The spans before a token that it reads, from and to; among tokens also itself."""
+        return 2 * behind(token, self.k, self.level + 1), behind(token, self.k, self.level) + (self.level == 0)
+
+    def _later(self, token: Tensor) -> tuple[Tensor, Tensor]:
+        """The spans behind it that it reads, from and to."""
+        start = ahead(token, self.k, self.level)
+        return start, start if self.causal else 2 * ahead(token, self.k, self.level + 1)
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        first, last, lo, hi = (torch.as_tensor(end) for end in (q_lo, q_hi, k_lo, k_hi))
+        some = every = torch.zeros_like(first + last + lo + hi, dtype=torch.bool)
+        # what tokens beside each other read on a side is a run, which moves on with them
+        for begins, ends in zip(self._ends(first), self._ends(last), strict=True):
+            some = some | (torch.maximum(begins[0], lo) < torch.minimum(ends[1], hi + 1))
+            every = every | ((ends[0] <= lo) & (hi < begins[1]))
+        return some, every
+
+    def _ends(self, token: Tensor) -> list[tuple[Tensor, Tensor]]:
+        if self.level == 0:  # both sides and the token between them are one run
+            (lo, middle), (_, hi) = self._earlier(token), self._later(token)
+            return [(lo, middle if self.causal else hi)]
+        return [self._earlier(token), self._later(token)] if not self.causal else [self._earlier(token)]
+
+
+EXAMPLES = (TreeLevel(1), TreeLevel(2, 1), TreeLevel(3, 2, causal=True), TreeLevel(2, 0, causal=True))
