@@ -211,8 +211,9 @@ class GivenEdges(Chosen):
         super().__init__(scale)
 
     def read(self, request: Request) -> Out[Read]:
-        edges = request.below["edges"]
-        assert isinstance(edges, PerToken)
+        edges = request.below.get("edges")
+        if not isinstance(edges, PerToken):
+            raise ValueError("GivenEdges reads what a layer beneath chose, and none sent it; put SAC(send=True) there")
         return Out(self.chosen(request, edges.value[:, None]))
 
 
