@@ -12,6 +12,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.tree_softmax import TreeSoftmax
+from kinformer.members.support.wiring import START
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
@@ -57,7 +58,8 @@ def bp_transformer(
     stack = Stack([block() for _ in range(at_least("depth", depth, 1))])
     waves = Sinusoidal(d) if position == "sinusoidal" else None
     if causal:  # a masked model has a norm of what is embedded by itself
-        return LM(vocab, d, SpanNodes(stack, causal=True, norm=LayerNorm(d)), position=waves, dropout=dropout)
+        body = SpanNodes(stack, causal=True, norm=LayerNorm(d))
+        return LM(vocab, d, body, position=waves, std=START, dropout=dropout)
     return MLM(vocab, d, SpanNodes(stack, causal=False), position=waves, dropout=dropout)
 
 
