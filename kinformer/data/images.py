@@ -56,7 +56,8 @@ class Images(Data):
         pixels, labels = self.train
         if (wanted := getattr(model, "shape", shape := self.keywords["shape"])) != shape:
             raise ValueError(
-                f"{self.name} has pictures [C H W] of {shape}, and this model reads {wanted}; give shape={shape}"
+                f"{self.name} has pictures [C H W] of {shape}, and this model reads {wanted}; give "
+                f"shape={','.join(map(str, shape))}"
             )
 
         def at(step: int) -> Lot:

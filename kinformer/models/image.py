@@ -1,7 +1,7 @@
 """Image: pictures, generated one value or one pixel after the other."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +16,7 @@ from kinformer.core.model import Judged, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
 from kinformer.core.state import shared
+from kinformer.decoding.evaluating import evaluating
 from kinformer.models.support.values import Values
 
 Batch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]
@@ -161,7 +162,6 @@ class Image(Predictor):
         drawn = torch.Generator().manual_seed(seed)
         return torch.randint(256, (rows, *self.shape), generator=drawn).to(torch.uint8), torch.zeros(rows).long()
 
-    @torch.no_grad()
     def draw(
         self,
         rows: int,
@@ -171,7 +171,7 @@ class Image(Predictor):
         source: UInt8[Tensor, "B C h w"] | None = None,
         hear: Callable[[int], None] = lambda step: None,
     ) -> Pixels:
-        """Pictures from the model, a step at a time with a state.
+        """Pictures from the model, a step at a time with a state; it runs in eval mode and is left as it was.
 
         rows: how many.
         temperature: 0 takes the likeliest value each time, 1 draws as it is.
@@ -181,10 +181,24 @@ class Image(Predictor):
 
         Errors: ValueError for a source without an encoder, and for none with one.
         """
-        within("temperature", temperature, 0, math.inf, open_end=True)
-        device = self.order.device
-        dice, state = [torch.Generator().manual_seed(seed + row) for row in range(rows)], self.start(rows, self.steps)
-        drawn = torch.zeros(rows, self.steps + 1, self.values.n, dtype=torch.long, device=device)
+        at_least("rows", rows, 1), within("temperature", temperature, 0, math.inf, open_end=True)
+        dice = [torch.Generator().manual_seed(seed + row) for row in range(rows)]
+        with evaluating(self):
+            return self.pictures(self._drawn(dice, temperature, source, hear))
+
+    def _drawn(
+        self,
+        dice: Sequence[torch.Generator],
+        temperature: float,
+        source: UInt8[Tensor, "B C h w"] | None,
+        hear: Callable[[int], None],
+    ) -> Int[Tensor, "B T n"]:
+        """The values of each step, drawn one after the other, each row by its own dice."""
+        rows, device = len(dice), self.order.device
+        state, drawn = (
+            self.start(rows, self.steps),
+            torch.zeros(rows, self.steps + 1, self.values.n, device=device).long(),
+        )
         _, ctx = self._with(source, self._context(rows, 0, 1, device))
         for step in range(self.steps):
             x = self.values.embed(drawn[:, step : step + 1]) * bool(step)  # before the first step there is nothing
@@ -193,7 +207,7 @@ class Image(Predictor):
             drawn[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
             state, ctx = out.state, self._context(rows, step + 1, step + 2, device)
             hear(step)
-        return self.pictures(drawn[:, 1:])
+        return drawn[:, 1:]
 
     def _context(self, rows: int, first: int, end: int, device: torch.device) -> Context:
         return Context(torch.arange(first, end, device=device).expand(rows, -1), run=True, full=True)

@@ -34,7 +34,7 @@ def write(model: Any, out: Path | None, count: int, enlarge: str | None, tempera
     small = None if true is None else model.smaller(true)
     with progress("drawing", model.steps, f"steps of {count} pictures") as hear, from_user(ValueError):
         given: dict[str, Any] = {"source": small, "hear": hear, "seed": seed}
-        drawn = model.eval().draw(count, temperature=1.0 if temperature is None else temperature, **given)
+        drawn = model.draw(count, temperature=1.0 if temperature is None else temperature, **given)
     with from_user(ValueError, OSError):
         if small is not None and true is not None:
             wide = F.interpolate(small.float(), drawn.shape[2:]).to(torch.uint8)
