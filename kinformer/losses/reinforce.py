@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import one_of, within
-from kinformer.core.loss import mean
 
 Per = Literal["token", "row"]
 
@@ -41,9 +40,9 @@ class Reinforce(nn.Module):
     def forward(
         self, log_p: Float[Tensor, "B T"], nll: Float[Tensor, "B T"], real: Bool[Tensor, "B T"]
     ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-        """The mean over real targets, and for `after_step` the sum of their log-likelihoods and how many they are.
+        """The sum over choices for each real target, and for `after_step` the sum of log-likelihoods and their number.
 
-        log_p: of what was chosen for each token.
+        log_p: of what was chosen for each token, 0 for none. By "row" tokens without a target count too.
         nll: the loss of each target, which is not differentiated.
         real: where there is a target.
         """
@@ -53,7 +52,9 @@ class Reinforce(nn.Module):
             reward = reward.sum(1, keepdim=True) / real.sum(1, keepdim=True).clamp_min(1)
         # before there is a mean of earlier rewards, nothing is learned rather than much of noise
         better = torch.where(self.steps > 0, reward - self.baseline.to(reward.dtype), 0.0)
-        return mean(-better * log_p, real), {"reward": sums} if self.training else {}
+        if self.per == "token":
+            better = better.where(real, 0.0)
+        return (-better * log_p).sum() / real.sum().clamp_min(1), {"reward": sums} if self.training else {}
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Move the running mean by the rewards of a step."""

@@ -11,8 +11,9 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.reinforce import Per
 from kinformer.mechanisms.sac import SAC, GivenEdges
+from kinformer.mechanisms.sac_published import PublishedSAC
 from kinformer.members.support.wiring import START
-from kinformer.models.reinforced import Reinforced
+from kinformer.models.reinforced import Reinforced, ReinforcedMLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
@@ -61,6 +62,35 @@ def sac(
         vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=START, dropout=dropout, per=reward,
         decay=decay, weight=weight
     )
+
+
+@member
+def sac_encoder(
+    d: int = 128, depth: int = 4, heads: int = 4, edges: int = 2, share: Literal["layer", "head"] = "layer",
+    width: int = 32, clip: int = 16, decay: float = 0.9, weight: float = 1.0, length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
+) -> ReinforcedMLM:
+    """SAC as published (Li et al., 2020, arXiv:2003.09833): an LSTM chooses pairs of the whole row, by reward.
+
+    Choose it to see which connections a text asks for that is there as a whole. In every layer `edges` times as many
+    pairs as tokens are chosen, first a query and then its key. Trained by hiding tokens; a choice is rewarded by what
+    its row's hidden tokens gain.
+
+    share: who has pairs of its own, each "layer" or each "head".
+
+    Others: those of `sac`.
+    """
+    one_of("share", share, ("layer", "head"))
+
+    def mechanism(n: int) -> PublishedSAC:
+        return PublishedSAC(edges, width, clip=clip, by=share, seed=n)
+
+    blocks = [
+        PreNorm(Attention(QKV(d, heads), mechanism(n)), MLP(d), dropout=dropout)
+        for n in range(at_least("depth", depth, 1))
+    ]
+    body, position = Stack(blocks, LayerNorm(d)), Learned(d, length)
+    return ReinforcedMLM(vocab, d, body, position=position, dropout=dropout, decay=decay, weight=weight)
 
 
 EXAMPLES = (

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, within
+from kinformer.core.example import Example
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
 from kinformer.core.numbering import numbered
@@ -69,28 +70,38 @@ class ContrastiveMLM(MLM):
     def parts(
         self, tokens: Int[Tensor, "B T"], segment: Int[Tensor, "B T"], *, fixed: bool, seed: int
     ) -> tuple[Bool[Tensor, "B n"], Bool[Tensor, "B n"]]:
-        """Which parts of a row are wholly hidden, if `hide` chooses their first token, and which there are."""
+        """Which parts of a row are wholly hidden, and which there are.
+
+        Those whose first token `hide` chooses; where it chooses none of these, the part of the first that it chooses.
+        """
         n, last = self.body.n, segment.amax(1, keepdim=True)
         first = segment != F.pad(segment, (1, 0), value=-1)[:, :-1]
         _, chosen = self.hide(tokens, fixed=fixed, seed=seed)
-        marks = torch.where(first & (chosen >= 0) & (segment < n), segment, n)
+        picked = first & (chosen >= 0)
+        earliest = (chosen >= 0) & ((chosen >= 0).cumsum(1) == 1)
+        picked = torch.where(picked.any(1, keepdim=True), picked, earliest)
+        marks = torch.where(picked & (segment < n), segment, n)
         hidden = torch.zeros(len(tokens), n + 1, dtype=torch.bool, device=tokens.device).scatter(1, marks, True)[:, :n]
         number = torch.arange(n, device=tokens.device)
-        return hidden & ((number < n - 1) | (last < n)), number <= last
+        told = ((number < n - 1) | (last < n)) & (last > 0)  # and there is a context that could tell it
+        return hidden & told, number <= last
 
 
 def _example() -> ContrastiveMLM:
-    from functools import partial
-
     from kinformer.attention import Attention
     from kinformer.blocks.post_norm import PostNorm
-    from kinformer.data.segments import segments
     from kinformer.mechanisms.softmax import Softmax
     from kinformer.patterns.full import Full
     from kinformer.projections.qkv import QKV
 
-    body = GlobalTokens(PostNorm(Attention(QKV(16, 2), Softmax(Full()))), 4)
-    return ContrastiveMLM(11, 16, body, segment=partial(segments, unit="line"))
+    body = GlobalTokens(PostNorm(Attention(QKV(16, 2), Softmax(Full()))), 6)
+    return ContrastiveMLM(11, 16, body, segment=_pairs)
 
 
-EXAMPLES = (_example,)
+def _pairs(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+    """Two tokens a part."""
+    real = tokens >= 0
+    return torch.where(real, (real.cumsum(1) - 1) // 2, -1)
+
+
+EXAMPLES = (Example(_example, {"shard": "a part is held against those of the rows that one process has"}),)

@@ -115,11 +115,15 @@ class MLM(Encoder):
         batch = TokenBatch.of(batch)
         seed = int(progress * 2**52) if self.training else 0
         read, wanted = self.hidden(batch, fixed=not self.training or progress < 1, seed=seed)
-        out = self.logits(read, ctx=batch.limited(numbered(read)))
-        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        out, data, parts = self.learned(self.logits(read, ctx=batch.limited(numbered(read))), wanted)
         sums = gathered(out.aux, batch.tokens >= 0)
         count = (wanted >= 0).sum()
-        return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, None, out.stats, count)
+        return Loss(weighed(data, sums, self.penalties), {**parts, **sums}, None, out.stats, count)
+
+    def learned(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+        """A reading, what it costs, and the parts of that."""
+        nll = mean(surprise(out.y, wanted), wanted >= 0)
+        return out, nll, {"nll": nll}
 
     def judge(self, batch: Tokens, state: State | None = None) -> Judged:
         """The bits that each chosen token costs, all around it known; of scored ones also how many are right."""

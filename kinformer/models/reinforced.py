@@ -5,16 +5,36 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.core.checks import within
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.loss import CHOICES, mean, penalties_of, surprise
 from kinformer.losses.reinforce import Per, Reinforce
 from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
 
 
-class Reinforced(LM):
+class Rewarded(nn.Module):
+    """What both models share: loss = NLL + weight * the `Reinforce` of what all parts report as aux "log_p"."""
+
+    def teach(self, body: Layer, per: Per, decay: float, weight: float) -> None:
+        """How the choices within a body are rewarded; ValueError where there are none."""
+        if CHOICES not in penalties_of(body):
+            raise ValueError("no part of the body chooses anything that a reward could teach; give a SAC, or use LM")
+        self.reinforce, self.weight = Reinforce(per, decay), within("weight", weight, 0, math.inf)
+
+    def rewarded(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+        """A reading, its NLL with what its choices learn by, and both apart."""
+        real, each = wanted >= 0, surprise(out.y, wanted)
+        log_p = sum(value for key, value in out.aux.items() if key.rpartition(".")[2] == CHOICES)
+        choices, stats = self.reinforce(log_p, each, real)
+        nll = mean(each, real)
+        told = {**out.stats, **{f"reinforce.{name}": value for name, value in stats.items()}}
+        return out._replace(stats=told), nll + self.weight * choices, {"nll": nll, "choices": choices}
+
+
+class Reinforced(Rewarded, LM):
     """An `LM` over parts that choose by chance, such as `SAC`: loss = NLL + weight * mean of -(R - b) log p.
 
     log p is the sum of what all parts report as aux "log_p" for a token. In eval mode parts choose what is likeliest,
@@ -39,21 +59,28 @@ class Reinforced(LM):
         **others: Any,
     ):
         super().__init__(vocab, d, body, **others)
-        if CHOICES not in penalties_of(body):
-            raise ValueError("no part of the body chooses anything that a reward could teach; give a SAC, or use LM")
-        self.reinforce, self.weight = Reinforce(per, decay), within("weight", weight, 0, math.inf)
+        self.teach(body, per, decay, weight)
 
     def learned(
         self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
-        out, real = call(()), wanted >= 0
-        each = surprise(out.y, wanted)
-        log_p = sum(value for key, value in out.aux.items() if key.rpartition(".")[2] == CHOICES)
-        choices, stats = self.reinforce(log_p, each, real)
-        nll = mean(each, real)
-        told = {**out.stats, **{f"reinforce.{name}": value for name, value in stats.items()}}
-        return out._replace(stats=told), nll + self.weight * choices, {"nll": nll, "choices": choices}
+        return self.rewarded(call(()), wanted)
+
+
+class ReinforcedMLM(Rewarded, MLM):
+    """An `MLM` over parts that choose by chance, such as `PublishedSAC`; the reward is of the row.
+
+    decay, weight: as in `Reinforced`. Others: those of `MLM`. Errors: as there.
+    """
+
+    def __init__(self, vocab: int, d: int, body: Layer, *, decay: float = 0.9, weight: float = 1.0, **others: Any):
+        super().__init__(vocab, d, body, **others)
+        self.teach(body, "row", decay, weight)
+
+    def learned(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
+        """A reading, its NLL with what its choices learn by, and both apart."""
+        return self.rewarded(out, wanted)
 
 
 def _example() -> Reinforced:
@@ -65,4 +92,13 @@ def _example() -> Reinforced:
     return Reinforced(11, 16, PreNorm(Attention(QKV(16, 2), SAC(1, 4))), per="token")
 
 
-EXAMPLES = (_example,)
+def _encoder() -> ReinforcedMLM:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.sac_published import PublishedSAC
+    from kinformer.projections.qkv import QKV
+
+    return ReinforcedMLM(11, 16, PreNorm(Attention(QKV(16, 2), PublishedSAC(1, 4))))
+
+
+EXAMPLES = (_example, _encoder)

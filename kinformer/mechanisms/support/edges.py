@@ -19,7 +19,7 @@ class Walk(NamedTuple):
     c: Float[Tensor, "B P n"]
     last: Float[Tensor, "B P n"]
 
-    def where(self, mask: Bool[Tensor, "B 1 1"], other: "Walk") -> "Walk":
+    def where(self, mask: Bool[Tensor, "B #P 1"], other: "Walk") -> "Walk":
         """This one in the marked rows, the other elsewhere."""
         return Walk(*(torch.where(mask, a, b) for a, b in zip(self, other, strict=True)))
 

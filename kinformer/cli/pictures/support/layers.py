@@ -17,6 +17,7 @@ from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.sac import Chosen
+from kinformer.mechanisms.sac_published import PublishedSAC
 from kinformer.mechanisms.sinkhorn import Sinkhorn
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal
@@ -75,7 +76,7 @@ def tagged(module: nn.Module) -> bool:
 
 def by_content(module: nn.Module) -> bool:
     """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
-    return tagged(module) or isinstance(module, Chosen | Retrieval | Sinkhorn)
+    return tagged(module) or isinstance(module, Chosen | PublishedSAC | Retrieval | Sinkhorn)
 
 
 def place_of(name: str) -> str:

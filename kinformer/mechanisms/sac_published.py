@@ -1,0 +1,134 @@
+"""PublishedSAC: sparse adaptive connection as published, a network that chooses pairs of the whole row."""
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
+from kinformer.core.example import Example
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Context, Out
+from kinformer.core.loss import CHOICES, Penalty
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read, precise
+from kinformer.core.request import Request
+from kinformer.core.scores import mask, scores, softmax, weighted
+from kinformer.mechanisms.sac import By
+from kinformer.mechanisms.support.chance import Chance
+from kinformer.mechanisms.support.edges import EdgePredictor
+from kinformer.mechanisms.support.groups import own_pairs
+from kinformer.patterns.full import Full
+
+
+class PublishedSAC(Keyed):
+    """Softmax attention over its own token and the keys of pairs (query, key) that an LSTM chooses of the whole row.
+
+    Choose it for encoders, to see what connections a task asks for; each token may get many or none. The network goes
+    on as in `SAC`, but its odd steps choose a query, p(i) = softmax_i(h W (x_i + D)) over all tokens, and its even ones
+    a key for it, D being of the distance to the token chosen last: edges * length pairs. It sees the row as a whole, so
+    it has no state; attention itself is made densely under the chosen pairs. aux "log_p" of a token is the log of all
+    choices of it as a query and of its keys, by which a `Reinforced` model trains the network.
+
+    edges: pairs per token, the paper's alpha; of a pair that is chosen twice one counts.
+    width, clip, by, scale, seed: as in `SAC`.
+    pattern: which keys a query may be given at all, `Full()` unless given.
+
+    Errors: NoState from `start`; ValueError with `ctx.also`, and for keys of another sequence. Source: Li et al., 2020,
+    arXiv:2003.09833, section 3; how its steps meet the tokens is a choice made here.
+    """
+
+    mass = Mechanism.mass
+
+    def __init__(
+        self,
+        edges: int,
+        width: int,
+        *,
+        clip: int = 16,
+        by: By = "layer",
+        pattern: Pattern | None = None,
+        scale: float | None = None,
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.edges, self.by = at_least("edges", edges, 1), one_of("by", by, By)
+        self.pattern, self.scale = Full() if pattern is None else a_pattern("pattern", pattern), a_scale(scale)
+        self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
+
+    def penalties(self) -> dict[str, Penalty]:
+        """As in `SAC`."""
+        return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True)}
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        if sizes.cross:
+            raise ValueError("PublishedSAC chooses pairs of one sequence; across use Softmax")
+        return {"node": Side(self.predictor.width)}
+
+    def start(self, room: Room, sizes: Sizes) -> NoReturn:
+        raise NoState("PublishedSAC chooses pairs of the whole row, whatever comes later; use SAC to decode")
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        if keys is None or not keys.own:
+            raise ValueError("PublishedSAC chooses pairs of one sequence and got keys of another; across use Softmax")
+        if ctx.also is not None or ctx.only is not None:
+            raise ValueError("PublishedSAC chooses among the whole row and keeps no ctx.only or ctx.also; drop them")
+        return queries, keys
+
+    def read(self, request: Request) -> Out[Read]:
+        chosen, log_p = self.choose(request)
+        heads = request.queries.q.shape[1]
+        where = chosen.repeat_interleave(heads // chosen.shape[1], 1) | own_pairs(request)
+        may = mask(request, heads)
+        logits = scores(request).masked_fill(~(where if may is None else where & may), -torch.inf)
+        weights, lse = softmax(logits)
+        return Out(Read(weighted(F.dropout(weights, request.dropout), request), lse), aux={CHOICES: log_p})
+
+    def choose(self, request: Request) -> tuple[Bool[Tensor, "B P T T"], Float[Tensor, "B T"]]:
+        """The chosen pairs, and for each token what the choice of it as a query and of its keys was worth, in logs."""
+        nodes = precise(request.keys.sides["node"])
+        nodes = nodes if self.by == "head" else nodes.mean(1, keepdim=True)
+        batch, walkers, length, _ = nodes.shape
+        pos, walk = request.keys.pos.expand(-1, walkers, -1), self.predictor.begin(nodes)
+        real, here = pos >= 0, pos.new_zeros(batch, walkers, 1)
+        tokens = real.sum(-1, keepdim=True)
+        chosen = torch.zeros(batch, walkers, length, length, dtype=torch.bool, device=pos.device)
+        log_p = nodes.new_zeros(batch, walkers, length)
+        for n in range(self.edges * length):
+            goes_on = n < self.edges * tokens  # [B P 1]
+            query, worth, after = self.predictor.choose(walk, nodes, real, (here - pos).abs(), self._noise(pos, 2 * n))
+            asks = pos.gather(2, query)
+            may = real & self.pattern(*_places(batch, walkers, pos.device), asks, pos)
+            noise = self._noise(pos, 2 * n + 1)
+            key, worth_of_key, after = self.predictor.choose(after, nodes, may, (asks - pos).abs(), noise)
+            walk, here = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), here)
+            log_p = log_p.scatter_add(2, query, torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0))
+            pair = (query * length + key).clamp_max(length * length - 1)
+            flat = chosen.flatten(2)
+            chosen = flat.scatter(2, pair, flat.gather(2, pair) | goes_on).view_as(chosen)
+        return chosen, log_p.sum(1)
+
+    def _noise(self, pos: Tensor, step: int) -> Float[Tensor, "B P S"] | None:
+        if not self.training:
+            return None
+        walker = torch.arange(pos.shape[1], device=pos.device)[:, None]
+        return self.chance.gumbel(walker, torch.full_like(pos[:, :, :1], step), pos)
+
+
+def _places(batch: int, walkers: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Row and head, as a pattern is asked."""
+    rows, heads = torch.arange(batch, device=device), torch.arange(walkers, device=device)
+    return rows[:, None, None], heads[:, None]
+
+
+_APART = {"merge": "which pairs are read is chosen among all keys, so halves of them are not read as the whole"}
+
+EXAMPLES = (
+    Example(lambda: PublishedSAC(1, 4, clip=3), _APART),
+    Example(lambda: PublishedSAC(1, 3, by="head", seed=3), _APART),
+)

@@ -1,0 +1,76 @@
+"""PublishedSAC: pairs, what they are worth and what is read by a loop from the equations."""
+
+import math
+
+import pytest
+import torch
+
+from kinformer.core.mechanism import NoState
+from kinformer.mechanisms.sac_published import PublishedSAC
+from kinformer.members.sac import sac_encoder
+from kinformer.models.reinforced import ReinforcedMLM
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.train.after_step import after_step
+from tests.mechanisms.test_sac import PADDED, B, H, K, N, bundles, lstm
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def walked(mechanism, nodes, edges):
+    """The pairs that are chosen, and the log of the probability of each token's choices."""
+    net, size = mechanism.predictor, len(nodes)
+    h, c, last = net.first
+    pairs, worth, here = set(), [0.0] * size, 0
+
+    def chosen(among, place):
+        nonlocal h, c, last
+        h, c = lstm(net.cell, last, h, c)
+        u = net.match.weight @ h
+        logits = torch.stack([u @ (nodes[j] + net.distance[min(abs(place - j), net.clip)]) for j in among])
+        at = int(logits.argmax())
+        last = nodes[among[at]]
+        return among[at], float(logits.log_softmax(0)[at])
+
+    for _ in range(edges * size):
+        query, of_query = chosen(range(size), here)
+        key, of_key = chosen([j for j in range(size) if j <= query or isinstance(mechanism.pattern, Full)], query)
+        pairs.add((query, key))
+        worth[query] += of_query + of_key
+        here = key
+    return pairs, worth
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pattern", [Full(), Causal()], ids=str)
+@pytest.mark.parametrize("by", ["layer", "head"])
+def test_each_token_reads_itself_and_the_keys_of_its_pairs(by: str, pattern: Full | Causal) -> None:
+    mechanism = PublishedSAC(2, N, clip=2, by=by, pattern=pattern).eval()  # type: ignore[arg-type]
+    queries, keys, ctx = bundles()
+    out = mechanism(queries, keys, None, ctx)
+    for b in range(B):
+        real = PADDED[b] >= 0
+        nodes = keys.sides["node"][b][:, real]
+        walks = [walked(mechanism, one, 2) for one in (nodes if by == "head" else [nodes.mean(0)])]
+        total = torch.tensor([sum(worth[t] for _, worth in walks) for t in range(int(real.sum()))])
+        torch.testing.assert_close(out.aux["log_p"][b, real], total)
+        for h in range(H):
+            q, k, v = queries.q[b, h, real], keys.k[b, h, real], keys.v[b, h, real]
+            pairs = walks[h if by == "head" else 0][0]
+            for t in range(int(real.sum())):
+                read = sorted({t} | {j for i, j in pairs if i == t})
+                want = (k[read] @ q[t] / math.sqrt(K)).softmax(0) @ v[read]
+                torch.testing.assert_close(out.y.y[b, h, real][t], want)
+
+
+def test_an_encoder_of_it_learns_by_the_reward_of_its_row() -> None:
+    model = sac_encoder(d=8, depth=2, heads=2, edges=1, width=3, length=8, vocab=11)
+    assert isinstance(model, ReinforcedMLM) and model.reinforce.per == "row"
+    tokens = torch.randint(11, (4, 8))
+    after_step(model, 0.0, model(tokens, progress=0.5).stats)
+    assert int(model.reinforce.steps) == 1
+    model(tokens, progress=0.5).total.backward()
+    network = [p for name, p in model.named_parameters() if "predictor" in name]
+    assert network and all(p.grad is not None and bool(p.grad.any()) for p in network)
+    with pytest.raises(NoState, match="use "):
+        model.start(1, 4)
