@@ -15,11 +15,13 @@ from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.sac import Chosen
 from kinformer.mechanisms.sac_published import PublishedSAC
 from kinformer.mechanisms.sinkhorn import Sinkhorn
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.topk import BestOfRow, TopK
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
@@ -76,7 +78,15 @@ def tagged(module: nn.Module) -> bool:
 
 def by_content(module: nn.Module) -> bool:
     """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
-    return tagged(module) or isinstance(module, Chosen | PublishedSAC | Retrieval | Sinkhorn)
+    chosen = isinstance(module, Chosen | PublishedSAC | Retrieval | Sinkhorn)
+    return chosen or tagged(module) or best_of(module) is not None
+
+
+def best_of(module: nn.Module) -> int | None:
+    """How many keys a query reads of those that score best; None where it reads others too."""
+    if isinstance(module, Explicit) and isinstance(module.before, BestOfRow):
+        return module.before.k
+    return module.k if isinstance(module, TopK) else None
 
 
 def place_of(name: str) -> str:
