@@ -5,7 +5,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, unread
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -64,7 +64,10 @@ def bigbird(
     for name, value, least in (("keys", keys, 0), ("window", window, 0), ("block", block, 1), ("nodes", nodes, 1)):
         at_least(name, value, least)
     itc = form == "itc"
-
+    if itc:
+        unread("form='itc'", nodes=(nodes, 32))
+    if tables is not None:
+        unread("given tables", keys=(keys, 3), draw=(draw, "past"))
     given = None if tables is None else each("tables", tables, depth)
 
     def random(n: int) -> Pattern:

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import one_of
+from kinformer.core.checks import at_least, one_of, unread
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.discover import member
@@ -34,8 +34,9 @@ def image_transformer(
     largest up to 8 that divide the picture unless given. The memory reaches further up in "2d".
 
     `output` "categorical" has a step for each channel of a pixel and 256 probabilities, "logistics" a step for each
-    pixel and a mixture of `mixtures` logistics: three times as few steps in colour. With `upscale` an encoder reads the
-    picture so many times smaller, and the model learns super-resolution: the paper makes 32 x 32 of 8 x 8, upscale=4.
+    pixel and a mixture of `mixtures` logistics: three times as few steps in colour. Channels have embeddings of their
+    own, and no label is read, so there is no model of a class. With `upscale` an encoder reads the picture so many
+    times smaller, and the model learns super-resolution: the paper makes 32 x 32 of 8 x 8, upscale=4.
 
     `position`: half of each vector tells the row, half the column and channel. Blocks are the paper's, post-norm with
     ReLU; norm="pre" is for deeper ones. The paper has d=512, 12 layers and blocks of 256; the small size is this
@@ -45,8 +46,13 @@ def image_transformer(
     made = Wiring(d, heads, head_dim, norm=norm, dropout=dropout)
     values = values_of(output, d, channels, mixtures)
     each, tiles = channels // values.n, (1, 1)
-    pattern: Pattern = Image1D(block, memory)
-    if one_of("form", form, Form) == "2d":
+    if output == "categorical":
+        unread("output='categorical'", mixtures=(mixtures, 10))
+    if one_of("form", form, Form) == "1d":
+        unread("form='1d'", tile=(tile, ()), around=(around, ()))
+        pattern: Pattern = Image1D(block, memory)
+    else:
+        unread("form='2d'", block=(block, 256), memory=(memory, 256))
         tiles, near = blocks(rows, columns, tile, around)
         pattern = Image2D(columns * each, (tiles[0], tiles[1] * each), (near[0], near[1] * each))
 
@@ -61,12 +67,13 @@ def image_transformer(
         return Image(shape, values, made.stack(layer(pattern) for _ in range(depth)), **given)
     body = made.stack(layer(pattern, made.attention(Full(), cross=True)) for _ in range(depth))
     encoder = made.stack(layer(Full()) for _ in range(depth))
-    beside = places(max(1, rows // upscale), max(1, columns // upscale))
+    beside = places(max(1, rows // at_least("upscale", upscale, 2)), max(1, columns // upscale))
     return Image(shape, values, body, encoder=encoder, factor=upscale, beside=beside, **given)
 
 
-TINY: dict[str, Any] = {"shape": (2, 4, 4), "d": 16, "depth": 2, "heads": 2, "block": 5, "memory": 4}
+TINY: dict[str, Any] = {"shape": (2, 4, 4), "d": 16, "depth": 2, "heads": 2}
+IN_ROWS: dict[str, Any] = {**TINY, "block": 5, "memory": 4}
 EXAMPLES = (
     lambda: image_transformer(**TINY, form="2d", tile=(2, 2), around=(1, 2)),
-    lambda: image_transformer(**TINY, output="logistics", mixtures=2, upscale=2, norm="pre"),
+    lambda: image_transformer(**IN_ROWS, output="logistics", mixtures=2, upscale=2, norm="pre"),
 )

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import at_least, one_of, unread
 from kinformer.core.position import Position
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -41,15 +41,21 @@ def sparse_transformer(
     Blocks are pre-norm with x * sigmoid(1.702 x). Weights start at `gain` / sqrt(fan-in), the last of each sublayer
     sqrt(2 depth) times smaller, the head at 0. For long rows train with --checkpointing, and with --precision bf16.
     """
+    if one_of("attention", attention, Sets) == "strided":
+        unread("attention='strided'", summary=(summary, 32), sub_blocks=(sub_blocks, 1))
+    else:
+        unread("attention='fixed'", window=(window, "paper"))
     made = Wiring(d, heads, head_dim, dropout=dropout)
     reads = layers(sets(attention, stride, summary, sub_blocks, factors, window), use, depth)
     body = made.stack(made.block(made.attention(one), MLP(d, hidden, activation="gelu_sigmoid")) for one in reads)
     begin(body, gain, depth)
     added: dict[str, Any] = {"dropout": dropout}
     if one_of("form", form, ("text", "images")) == "images":
+        unread("form='images'", length=(length, 1024), vocab=(vocab, 256))
         channels, rows, columns = a_shape(shape)
         position = places(d, rows, columns, channels, gain)
         return Image(shape, Categorical(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added)
+    unread("form='text'", shape=(shape, (1, 28, 28)))
     position = places(d, -(-at_least("length", length, 1) // stride), stride, 1, gain)
     model = LM(vocab, d, body, position=position, tie=False, std=gain / math.sqrt(d), **added)
     nn.init.zeros_(model.head.weight)
@@ -61,9 +67,10 @@ def places(d: int, rows: int, columns: int, channels: int, gain: float) -> Posit
     return Coordinates(d, rows, columns, channels, std=gain / math.sqrt(d * (2 if channels == 1 else 3)))
 
 
-TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "stride": 4, "summary": 1, "length": 64, "vocab": 11}
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "stride": 4}
+TEXT: dict[str, Any] = {**TINY, "length": 64, "vocab": 11}
 EXAMPLES = (
-    lambda: sparse_transformer(**TINY),
-    lambda: sparse_transformer(**TINY, attention="strided", use="interleaved", window="code"),
+    lambda: sparse_transformer(**TEXT, summary=1),
+    lambda: sparse_transformer(**TEXT, attention="strided", use="interleaved", window="code"),
     lambda: sparse_transformer(**TINY, form="images", attention="strided", use="heads", shape=(3, 4, 2)),
 )

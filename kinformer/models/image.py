@@ -201,7 +201,8 @@ class Image(Predictor):
         )
         _, ctx = self._with(source, self._context(rows, 0, 1, device))
         for step in range(self.steps):
-            x = self.values.embed(drawn[:, step : step + 1]) * bool(step)  # before the first step there is nothing
+            last = drawn[:, step : step + 1]
+            x = self.values.embed(last, step - 1) * bool(step)  # before the first step there is nothing
             out = self._read(x, state, ctx)
             uniform = torch.stack([torch.rand(self.values.draws, generator=one) for one in dice]).to(device)
             drawn[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
@@ -256,7 +257,8 @@ def _example() -> Image:
     from kinformer.projections.qkv import QKV
 
     body = PreNorm(Attention(QKV(16, 2), Softmax(Image2D(6, (2, 3), (1, 2)))))
-    return Image((3, 4, 2), Categorical(16), body, position=Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
+    values = Categorical(16, channels=3)
+    return Image((3, 4, 2), values, body, position=Halves(16, 4, 2, 3, block=(2, 1)), block=(2, 1))
 
 
 def _larger() -> Image:

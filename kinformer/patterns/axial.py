@@ -14,8 +14,10 @@ class Axial(Spelled):
     """i and j, positions of an array of this shape in raster order, are the same along every axis but one.
 
     Of a picture (rows, columns) axis 1 reads the own row, `Block(columns)`, and axis 0 the own column. Layers take
-    them in turn: after both, everything was read, at a cost of rows + columns keys a query. In a decoder
-    `Causal() & Axial(...)`. Both at once: `Axial(shape, 0) | Axial(shape, 1)`.
+    them in turn: after both, everything was read, at a cost of rows + columns keys a query. Both at once:
+    `Axial(shape, 0) | Axial(shape, 1)`. Under `Causal()` no number of such layers reads what stands above and further
+    right: an `AxialDecoder` hands whole rows down instead, and two of `Causal() & (Axial(shape, 0) | Band(columns))`
+    reach it by way of the row above.
 
     shape: how many places there are along each axis, the slowest first.
     axis: along which is read, from 0.

@@ -18,7 +18,7 @@ class Image1D(Spelled):
     block: positions of a query block, the paper's l_q.
     memory: positions before it that all of its queries read, the paper's l_m; public code often has a block.
 
-    Source: Parmar et al., 2018, arXiv:1802.05751, section 4.2.
+    Source: Parmar et al., 2018, arXiv:1802.05751, section 3.3.
     """
 
     block: int

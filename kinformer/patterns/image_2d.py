@@ -19,7 +19,7 @@ class Image2D(Spelled):
     block: rows and columns of a query block, the paper's h_q and w_q.
     memory: rows above it, and columns to its left and right, that are read: the paper's h_m and w_m.
 
-    Errors: ValueError for a width that blocks do not fill. Source: Parmar et al., 2018, arXiv:1802.05751, section 4.2.
+    Errors: ValueError for a width that blocks do not fill. Source: Parmar et al., 2018, arXiv:1802.05751, section 3.3.
     """
 
     width: int

@@ -22,7 +22,7 @@ class Halves(Pictured):
     block: rows and columns, in pixels, of the blocks in which the picture is generated; (1, 1) is row by row.
     kind: "learned" tables, or "sinusoidal" waves; the paper found them equally good.
 
-    Errors: IndexError for a position beyond the picture. Source: Parmar et al., 2018, arXiv:1802.05751, section 4.1.
+    Errors: IndexError for a position beyond the picture. Source: Parmar et al., 2018, arXiv:1802.05751, section 3.1.
     """
 
     def __init__(

@@ -14,7 +14,8 @@ from kinformer.patterns.random import Random
 from kinformer.train.checkpoint import load, save
 from tests.by_hand import attention_by_hand, first_read
 
-SIZES = {"d": 16, "depth": 1, "heads": 1, "block": 2, "keys": 1, "length": 40, "vocab": 11}
+TABLED = {"d": 16, "depth": 1, "heads": 2, "block": 2, "length": 40, "vocab": 11}
+SIZES = {**TABLED, "heads": 1, "keys": 1}
 LENGTH = 21
 
 
@@ -53,7 +54,7 @@ def drawn(h: int, i: int, j: int) -> bool:
 
 
 def test_the_internal_construction_is_the_equation(float64: None) -> None:
-    layer, x, y = first_read(bigbird(**{**SIZES, "heads": 2, "tables": GIVEN}), torch.randint(0, 11, (1, 13)))
+    layer, x, y = first_read(bigbird(**TABLED, tables=GIVEN), torch.randint(0, 11, (1, 13)))
 
     def may(h: int, i: int, j: int) -> bool:  # blocks 0 .. 6, the last of one token
         return abs(i // 2 - j // 2) <= 1 or bool({i // 2, j // 2} & {0, 6}) or drawn(h, i, j)
@@ -62,7 +63,7 @@ def test_the_internal_construction_is_the_equation(float64: None) -> None:
 
 
 def test_the_extended_construction_is_the_equation(float64: None) -> None:
-    given = {**SIZES, "heads": 2, "tables": (GIVEN,), "form": "etc", "nodes": 3}
+    given = {**TABLED, "tables": (GIVEN,), "form": "etc", "nodes": 3}
     layer, x, y = first_read(bigbird(**given), torch.randint(0, 11, (1, 13)))
     assert len(x) == 3 + 13
 
@@ -73,7 +74,7 @@ def test_the_extended_construction_is_the_equation(float64: None) -> None:
 
 
 def test_given_tables_are_those_of_the_checkpoint(tmp_path: Path) -> None:
-    model, tokens = bigbird(**{**SIZES, "heads": 2, "tables": GIVEN}).eval(), torch.randint(0, 11, (2, 13))
+    model, tokens = bigbird(**TABLED, tables=GIVEN).eval(), torch.randint(0, 11, (2, 13))
     save(model, tmp_path)
     assert torch.equal(load(tmp_path).eval().logits(tokens).y, model.logits(tokens).y)
 
@@ -100,3 +101,10 @@ def test_laws_with_nodes_and_the_published_draw(law: ModuleType) -> None:
 def test_arguments_are_checked(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name}=-1: give a whole number of at least"):
         bigbird(**{**SIZES, "form": "etc", name: -1})
+
+
+def test_what_nobody_would_read_is_refused() -> None:
+    with pytest.raises(ValueError, match="nodes=3 is not read with form='itc'"):
+        bigbird(**SIZES, nodes=3)
+    with pytest.raises(ValueError, match="keys=1 is not read with given tables"):
+        bigbird(**SIZES, tables=GIVEN)

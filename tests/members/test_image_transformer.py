@@ -8,7 +8,7 @@ import torch
 from kinformer.attention import Attention
 from kinformer.core.layer import Context
 from kinformer.execute import attend
-from kinformer.members.image_transformer import TINY, image_transformer
+from kinformer.members.image_transformer import IN_ROWS, TINY, image_transformer
 from kinformer.models.support.logistics import Logistics
 from kinformer.patterns.image_1d import Image1D
 from kinformer.patterns.image_2d import Image2D
@@ -74,11 +74,12 @@ def patterns(model: torch.nn.Module) -> list[object]:
 
 
 def test_keywords_choose_the_form_in_pixels() -> None:
-    assert patterns(image_transformer(**TINY)) == [Image1D(5, 4)] * 2
+    assert patterns(image_transformer(**IN_ROWS)) == [Image1D(5, 4)] * 2
     of_values = image_transformer(**TINY, form="2d", tile=(2, 1), around=(1, 3))
     assert patterns(of_values) == [Image2D(8, (2, 2), (1, 6))] * 2  # two channels are two values of a pixel
     of_pixels = image_transformer(**TINY, form="2d", output="logistics", tile=(2, 1), around=(1, 3))
     assert patterns(of_pixels) == [Image2D(4, (2, 1), (1, 3))] * 2
+    assert len(of_values.values.embedding.weight) == 2 * 256
     assert of_values.steps == 32 and of_pixels.steps == 16 and isinstance(of_pixels.values, Logistics)
     unnamed = image_transformer((1, 28, 12), form="2d", d=16, depth=1)
     assert patterns(unnamed) == [Image2D(12, (7, 6), (7, 6))]
@@ -97,3 +98,19 @@ def test_super_resolution_reads_a_smaller_copy_and_nothing_else_of_what_comes() 
     assert not torch.allclose(model.says(values, source=255 - small)[:, 0], before[:, 0])
     with pytest.raises(ValueError, match="rows of a picture=4 does not split into factor=3"):
         image_transformer(**TINY, upscale=3)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "says"),
+    [
+        ({"tile": (2, 2)}, r"tile=\(2, 2\) is not read with form='1d'"),
+        ({"form": "2d", "block": 5}, "block=5 is not read with form='2d'"),
+        ({"mixtures": 3}, "mixtures=3 is not read with output='categorical'"),
+        ({"form": "2d", "tile": (0, 2)}, r"tile\[0\]=0: give a whole number of at least 1"),
+        ({"form": "2d", "tile": (2, 3)}, "columns of a picture=4 does not split into columns of a tile=3"),
+        ({"upscale": 0}, "upscale=0: give a whole number of at least 2"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(keywords: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        image_transformer(**{**TINY, **keywords})

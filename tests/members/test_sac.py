@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.attention import Attention
+from kinformer.cli.pictures.support.every import pictures
 from kinformer.mechanisms.sac import SAC, GivenEdges
 from kinformer.members.sac import sac
+from kinformer.projections.qkv import QKV
 
 
 def made(**keywords: Any) -> Any:
@@ -42,3 +45,10 @@ def test_a_token_at_a_time_is_a_row_at_once(share: str) -> None:
             state = out.state
             found.append(out.y)
         torch.testing.assert_close(torch.cat(found, 1), model.logits(tokens).y)
+
+
+def test_given_edges_alone_are_refused_and_the_page_of_the_member_is_drawn() -> None:
+    """Edges come from the layer beneath, which the pictures of a layer by itself do not have."""
+    with pytest.raises(ValueError, match=r"put SAC\(send=True\) there"):
+        Attention(QKV(8, 2), GivenEdges())(torch.randn(1, 4, 8))
+    assert [one.caption.split(":")[0] for one in pictures(made(), 6)] == ["SAC, layer 0, head 0"]

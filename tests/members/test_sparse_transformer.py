@@ -126,10 +126,15 @@ def test_a_picture_has_tables_of_rows_columns_and_channels() -> None:
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"sub_blocks": 5}, "summary \\+ offset must be at most block"),
+        ({"sub_blocks": 5, "summary": 1}, "summary \\+ offset must be at most block"),
+        ({"summary": 1, "gain": -1.0}, "gain=-1.0: give a number from 0"),
+        ({"attention": "strided", "sub_blocks": 2}, "sub_blocks=2 is not read with attention='strided'"),
+        ({"attention": "fixed", "window": "code"}, "window='code' is not read with attention='fixed'"),
+        ({"attention": "strided", "shape": (1, 2, 2)}, "is not read with form='text'"),
+        ({"form": "images", "attention": "strided", "length": 8}, "length=8 is not read with form='images'"),
         ({"factors": 0}, "factors=0"),
         ({"stride": 0}, "stride=0"),
-        ({"form": "images", "shape": (3, 4)}, "are not three numbers"),
+        ({"form": "images", "summary": 1, "shape": (3, 4)}, "are not three numbers"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(keywords: dict, says: str) -> None:

@@ -87,6 +87,19 @@ def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
         refuse_ahead(model, 24)
 
 
+def test_each_channel_has_vectors_of_its_own() -> None:
+    """As the Image Transformer wants it, whether a picture goes in at once, in blocks, or a step at a time."""
+    model = made(0)
+    assert isinstance(model.values, Categorical)
+    tables = model.values.embedding.weight.view(3, 256, 16)
+    pixels = model.sample(1, 0, 2)[0]
+    values = model.rows(pixels)
+    whole = model.values.embed(values)[0]
+    for t, ((place,), x) in enumerate(zip(steps((3, 4, 2), (2, 1), 1), whole, strict=True)):
+        assert torch.equal(x, tables[place[0], int(pixels[0][place])])
+        assert torch.equal(model.values.embed(values[:, t : t + 1], t)[0, 0], x)
+
+
 def mixture(values: Logistics, y: torch.Tensor, pixel: list[int]) -> float:
     """p(pixel) from the formula, by loops and the logistic function itself."""
     numbers = values.head(y).tolist()

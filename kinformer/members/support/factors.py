@@ -7,7 +7,7 @@ from typing import Literal
 from torch import nn
 
 from kinformer.aggregations.out_projection import OutProjection
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.pattern import Heads, Or, Pattern
 from kinformer.feedforward.mlp import MLP
 from kinformer.patterns.band import Band
@@ -56,6 +56,7 @@ def layers(factors: list[Factor], use: Use, depth: int) -> list[Pattern]:
 
 def begin(body: nn.Module, gain: float, depth: int) -> None:
     """The paper's weights at the start: what each sublayer adds is small, more so the more there are."""
+    within("gain", gain, 0, math.inf, open_end=True)
     for part in body.modules():
         last = part.down if isinstance(part, MLP) else part.linear if isinstance(part, OutProjection) else None
         for linear in (one for one in part.children() if isinstance(one, nn.Linear)):

@@ -15,26 +15,30 @@ LEVELS = 256
 class Categorical(Values):
     """p(value) = softmax(W y): any distribution of intensities, that of each channel after those of the ones before.
 
-    One embedding serves all channels; the position tells them apart. A picture has rows * columns * channels steps.
+    A picture has rows * columns * channels steps. One head serves all channels.
 
     d: the width of the model.
+    channels: how many have vectors of their own going in, 256 each, as in the Image Transformer; with 1 all share them,
+        as in the Sparse Transformer, and the position alone tells channels apart.
     std: of the embedding at the start.
     zero: the head begins at 0, so that every intensity is as likely.
 
-    Source: Parmar et al., 2018, arXiv:1802.05751, section 4.
+    Source: Parmar et al., 2018, arXiv:1802.05751, sections 3.1 and 3.4.
     """
 
-    def __init__(self, d: int, *, std: float = 0.02, zero: bool = False):
+    def __init__(self, d: int, *, channels: int = 1, std: float = 0.02, zero: bool = False):
         super().__init__()
-        self.n, self.draws = 1, 1
-        self.embedding, self.head = nn.Embedding(LEVELS, at_least("d", d, 1)), nn.Linear(d, LEVELS)
+        self.n, self.draws, self.channels = 1, 1, at_least("channels", channels, 1)
+        self.embedding = nn.Embedding(LEVELS * channels, at_least("d", d, 1))
+        self.head = nn.Linear(d, LEVELS)
         nn.init.normal_(self.embedding.weight, std=std)
         if zero:
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
 
-    def embed(self, values: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T D"]:
-        return self.embedding(values[..., 0])
+    def embed(self, values: Int[Tensor, "B T 1"], first: int = 0) -> Float[Tensor, "B T D"]:
+        channel = torch.arange(first, first + values.shape[1], device=values.device) % self.channels
+        return self.embedding(values[..., 0] + LEVELS * channel)
 
     def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T 1"]) -> Float[Tensor, "B T"]:
         return surprise(self.head(y), values[..., 0])

@@ -39,7 +39,7 @@ class Logistics(Values):
     channels: of a pixel.
     mixtures: how many logistics; the papers' 10 unless given.
 
-    Source: Salimans et al., 2017, arXiv:1701.05517, section 2; in Parmar et al., 2018, arXiv:1802.05751, section 4.
+    Source: Salimans et al., 2017, arXiv:1701.05517, section 2; in Parmar et al., 2018, arXiv:1802.05751, section 3.4.
     """
 
     def __init__(self, d: int, channels: int, mixtures: int = 10):
@@ -49,7 +49,7 @@ class Logistics(Values):
         self.pixel = nn.Linear(channels, at_least("d", d, 1))
         self.head = nn.Linear(d, mixtures * (1 + 2 * channels + channels * (channels - 1) // 2))
 
-    def embed(self, values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T D"]:
+    def embed(self, values: Int[Tensor, "B T n"], first: int = 0) -> Float[Tensor, "B T D"]:
         return self.pixel(scaled(values).to(self.pixel.weight.dtype))
 
     def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T"]:

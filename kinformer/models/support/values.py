@@ -17,7 +17,8 @@ class Values(nn.Module, ABC):
     draws: int
 
     @abstractmethod
-    def embed(self, values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T D"]: ...
+    def embed(self, values: Int[Tensor, "B T n"], first: int = 0) -> Float[Tensor, "B T D"]:
+        """A vector for each step; `first` is the number of the first one, which tells of what channel it is."""
 
     @abstractmethod
     def surprise(self, y: Float[Tensor, "B T D"], values: Int[Tensor, "B T n"]) -> Float[Tensor, "B T"]:
