@@ -127,10 +127,11 @@ def _where() -> str:
 def _versions() -> str:
     found = {one.metadata["Name"]: one.version for one in metadata.distributions()}
     named = [f"{name} {found[name]}" for name in ("torch", "transformers", "x-transformers") if name in found]
-    return f"kinformer {found['kinformer']} ({_commit()}), Python {platform.python_version()}, {', '.join(named)}"
+    return f"kinformer {found['kinformer']} ({commit()}), Python {platform.python_version()}, {', '.join(named)}"
 
 
-def _commit() -> str:
+def commit() -> str:
+    """The commit of the checkout that is measured."""
     command = ["git", "-C", str(Path(kinformer.__file__).parent), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

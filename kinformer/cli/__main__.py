@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from kinformer.cli.advise import advise
 from kinformer.cli.check import check
 from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
@@ -28,6 +29,7 @@ app.command("fill")(fill)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("cost")(cost)
+app.command("advise")(advise)
 app.command("check")(check)
 app.command("claim")(claim)
 
@@ -35,7 +37,7 @@ app.command("claim")(claim)
 @app.callback()
 def about() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, evaluate, compare, cost, check, claim.
+    fill, evaluate, compare, cost, advise, check, claim.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """

@@ -108,6 +108,11 @@ def counted(words: list[str], seen: Seen) -> Iterator[str]:
         yield "counted nothing"
 
 
+def advised(words: list[str], seen: Seen) -> Iterator[str]:
+    if "kinformer train" not in seen.out:
+        yield "advised nothing"
+
+
 def drawn(words: list[str], seen: Seen) -> Iterator[str]:
     if (out := value(words, "--out")) and not Path(out).is_file():
         yield "drew nothing"
@@ -120,5 +125,6 @@ MADE = {
     "generate": wrote,
     "read": kept,
     "cost": counted,
+    "advise": advised,
     "show": drawn,
 }

@@ -85,12 +85,12 @@ class Lines:
         self.commands: dict[str, Callable[[], list[str]]] = {
             "list": self.listing, "show": self.show, "train": self.train, "generate": self.generate, "read": self.read,
             "evaluate": self.evaluate, "fill": self.fill, "compare": self.compare, "cost": self.cost,
-            "check": self.check,
+            "check": self.check, "advise": self.advise,
         }  # fmt: skip
 
     def draw(self) -> list[str]:
         """A line that is right or nearly so, and then, more often than not, is spoilt."""
-        name = self.chance.choices(list(self.commands), (1, 2, 5, 6, 4, 5, 3, 2, 3, 1))[0]
+        name = self.chance.choices(list(self.commands), (1, 2, 5, 6, 4, 5, 3, 2, 3, 1, 1))[0]
         words = [name, *self.commands[name]()]
         for _ in range(self.chance.choice((0, 0, 0, 0, 1, 1, 2))):
             words = self.spoilt(words)
@@ -253,6 +253,14 @@ class Lines:
             self.mostly("8", "1000000", *SMALL),
         ]
         return words + self.some({"--json": None})
+
+    def advise(self) -> list[str]:
+        words = ["--task", self.mostly("lm", "mask", "classify", "sing"), "--data", self.data()]
+        more = {
+            "--length": ("8", "100000000", *SMALL), "--batch": ("2", "1000000", *SMALL), "--json": None,
+            "--memory": ("8GB", "1KB", "x", "-1GB", "1e9", *NUMBERS),
+        }  # fmt: skip
+        return words + self.some(more, 0.5)
 
     def check(self) -> list[str]:
         words = [

@@ -1,0 +1,111 @@
+"""What every member takes at its default size: parameters, memory, multiplications, bytes of a decoding state.
+
+    python bench/members.py --out kinformer/cli/support/members.json
+
+`kinformer advise` reads the table. All of it is counted by `kinformer.train.cost`, so it is the same on every machine;
+nothing is timed. Beside it stand what `bench/sparse.py` has timed of reads of a member's kind, and what comparisons
+have found of quality (`--compared FOLDER --called "WHAT IT IS"`, of the folder of a `kinformer compare`).
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from interleave import commit
+
+from kinformer.cli.errors import UserError
+from kinformer.cli.support.members import ROWS, at_length, fixed, model_of
+from kinformer.discover import members
+from kinformer.train.cost import cost
+
+TIMED = Path(__file__).parent / "results" / "sparse.json"
+ON = "Intel Xeon, 2 threads, torch 2.13.0 CPU, float32, batch 1, 4 heads of 64, commit e190eaf, 2026-11-22"
+KIND = {  # by member, the read of its kind that was timed; sizes are those of bench/sparse.py, not the member's
+    "longformer_lm": "window: Causal & Band(256)",
+    "longformer": "longformer: Band(256) | Tokens(4) | Rows(4)",
+    "bigbird": "bigbird: 3 window, 2 global, 3 random blocks of 64",
+    "transformer_xl": "Transformer-XL: its bias, Causal & Segment(128, 128)",
+    "reformer": "LSH, 64 buckets, one round",
+    "routing_transformer": "routing, sqrt(L) clusters",
+    "linear_transformer": "linear, elu",
+    "performer": "linear, FAVOR+ of 256",
+}
+PATIENCE = 20  # seconds of a length, as it would be in proportion to a shorter one
+
+
+def counted(name: str, length: int) -> dict[str, Any]:
+    """One member on rows of a length; what it says where it refuses them."""
+    rows = ROWS[length]
+    try:
+        found = cost(at_length(name, length).build(0), rows, length)
+    except (UserError, ValueError, LookupError) as error:
+        return {"refused": str(error)}
+    return {
+        "row_bytes": round((found.peak - fixed(found.weights)) / rows),
+        "row_flops": found.step_flops // rows,
+        "state_bytes": found.state,
+    }
+
+
+def of_member(name: str) -> dict[str, Any]:
+    """One member at each length that it takes no minutes for."""
+    found, clock = dict[str, Any](), 0.0
+    for length, rows in ROWS.items():
+        if clock * length * rows > PATIENCE:
+            break
+        began = time.process_time()
+        found[str(length)] = counted(name, length)
+        clock = (time.process_time() - began) / (length * rows)
+    return found
+
+
+def timed() -> dict[str, Any]:
+    """Reads of the kind of some members, by length: times as fast as dense attention, with the interval."""
+    ratios = json.loads(TIMED.read_text())
+    return {"on": ON, "members": {name: {"read": kind, "faster": ratios[kind]} for name, kind in KIND.items()}}
+
+
+def quality(folder: Path, called: str) -> dict[str, Any]:
+    """What a comparison has found, each member's mean and interval over seeds."""
+    found = json.loads((folder / "results.json").read_text())
+    settings, first = found["settings"], found["members"][0]
+    metric = next(name for name in first if name.startswith(("bits_per", "accuracy")))
+    members = {
+        row["member"]: {"written": row["name"], "mean": row[metric], "interval": row["interval"]}
+        for row in found["members"]
+    }
+    told = {name: settings[name] for name in ("seeds", "steps", "batch", "length", "measured")}
+    return {"data": called, "metric": metric.replace("_", " "), **told, "members": members}
+
+
+def write(table: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps({**table, "members": dict(sorted(table["members"].items()))}, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", help="these members alone; the others stay as they are")
+    parser.add_argument("--compared", type=Path, help="the folder of a comparison, whose quality is put in")
+    parser.add_argument("--called", help="its data, as it is called in public")
+    given = parser.parse_args()
+    table = json.loads(given.out.read_text()) if given.out.is_file() else {"quality": []}
+    rows = {str(length): count for length, count in ROWS.items()}
+    table["on"] = {"torch": torch.__version__, "commit": commit(), "dtype": "float32", "rows": rows}
+    there = table.setdefault("members", {})
+    table["timed"] = timed()
+    if given.compared is not None:
+        new = quality(given.compared, given.called)
+        table["quality"] = [one for one in table["quality"] if one["data"] != new["data"]] + [new]
+    for name in members() if given.only is None else given.only:
+        there[name] = {"reads": model_of(at_length(name, min(ROWS))).reads, **of_member(name)}
+        print(name, there[name], flush=True)
+        write(table, given.out)
+    write(table, given.out)
+
+
+if __name__ == "__main__":
+    main()

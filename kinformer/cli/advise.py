@@ -1,0 +1,88 @@
+"""`kinformer advise`: which members to try for a task, on rows of a length, within some memory."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from kinformer.cli.options import BATCH, LENGTH, WIDTH, Batch, Data, Json, Length
+
+if TYPE_CHECKING:
+    from kinformer.cli.support.advice import Advice
+
+Asked = Literal["lm", "mask", "classify"]
+
+
+def advise(
+    *,
+    task: Annotated[Asked, typer.Option(help="Write text, fill in what is hidden, or tell kinds of text apart.")],
+    data: Data,
+    length: Length = LENGTH,
+    memory: Annotated[
+        str | None, typer.Option(help="What a training may take, such as 8GB; what is free here unless given.")
+    ] = None,
+    batch: Batch = BATCH,
+    as_json: Json = False,
+) -> None:
+    """Say which members to try, what is not known of them, and the commands to try them.
+
+    Members that fit into --memory, at their own sizes, those that multiply least first. Memory and multiplications are
+    those that `kinformer cost` counts, from a table of two lengths; between and beyond these they are reckoned. Which
+    member learns best is hardly known, so it orders nothing: the first command finds out on the data. Nothing is
+    trained. What is not known is said: quality that nobody measured, times, rows longer than any that were counted.
+    """
+    from kinformer.cli.support.advice import able_to, advised, room
+    from kinformer.cli.support.training import prepare, refuse_kind
+    from kinformer.cli.support.wanted import wanted
+
+    there = room(memory)
+    able = able_to(task)
+    refuse_kind(wanted(able[0], ()), data)
+    found = advised(task, able, prepare(data, 1, None, device="cpu", batch=batch, length=length), data, there)
+    if as_json:
+        print(json.dumps(found.told(), indent=2))
+    else:
+        _print(found)
+
+
+def _print(found: "Advice") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from kinformer.cli.support.advice import reason
+    from kinformer.cli.support.afford import size
+    from kinformer.cli.support.members import quality, timed
+
+    console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
+    console.print(
+        f"{found.task} on rows of {found.length:,} tokens of {found.job.data.name}, batches of {found.batch:,}, "
+        f"within {size(found.room)}: the fewest multiplications first"
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("member", overflow="fold")
+    for heading in ("GFLOP a step", "memory", "parameters", "decoding state", "reads / dense", "bits, measured"):
+        table.add_column(heading, justify="right")
+    for one in found.fits:
+        its = one.taken
+        state = "none" if its.state_bytes is None else size(its.state_bytes)
+        seen = ", ".join(f"{value['mean']:.2f}" for value in quality(one.name).values()) or "never"
+        ratio = timed(one.name, found.length)
+        cells = (
+            f"{found.batch * its.row_flops / 1e9:,.3g}", size(one.process), f"{its.parameters:,}", state,
+            "-" if ratio is None else f"{ratio[1]:.1f} at {ratio[0]:,}", seen,
+        )  # fmt: skip
+        table.add_row(its.one.text, *cells)
+    console.print(table)
+    large = ", ".join(f"{one.taken.one.text} {size(one.process)}" for one in found.large)
+    parts = {
+        "Too large": [f"{large}."] if large else [],
+        "Left out": [f"{name}: {why}" for name, why in found.refused.items()],
+        "When to choose it": [f"{one.name}: {reason(one)}" for one in found.tried if reason(one)],
+        "Not known": found.unknown,
+        "To try": found.commands,
+    }
+    for title, lines in parts.items():
+        if lines:
+            console.print(f"\n{title}:", style="bold")
+        for line in lines:
+            console.print(f"  {line}", soft_wrap=title == "To try")

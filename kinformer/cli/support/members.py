@@ -1,0 +1,130 @@
+"""What members take at their default sizes, from a table that `python bench/members.py` writes."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kinformer.cli.errors import UserError
+from kinformer.cli.support.afford import NUMBERS, without_numbers
+from kinformer.cli.support.wanted import Wanted, wanted
+from kinformer.core.model import Model
+from kinformer.keywords import signature
+
+TABLE = Path(__file__).with_name("members.json")
+ROWS = {256: 4, 2048: 1}  # lengths that were measured, and rows of a batch there
+BYTES = 256  # kinds of tokens that were measured
+KEPT = 12  # bytes that a kind of token more keeps for each token: a logit, its logarithm and a gradient
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a member takes of a training on rows of a length.
+
+    weights: bytes of weights and buffers. row_bytes: what a row keeps at the highest. row_flops: additions and
+    multiplications of a step for a row. state_bytes: of a decoding state of a row, None without one. sure: it lies
+    within the lengths that were counted.
+    """
+
+    one: Wanted
+    parameters: int
+    weights: int
+    row_bytes: float
+    row_flops: float
+    state_bytes: float | None
+    sure: bool
+
+    def peak(self, batch: int) -> float:
+        """The most bytes of tensors that are alive at once in training."""
+        return fixed(self.weights) + batch * self.row_bytes
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """The table as it lies in the package: `on` what it was counted, `members`, `timed` reads, `quality` of some."""
+    return json.loads(TABLE.read_text())
+
+
+def at_length(name: str, length: int) -> Wanted:
+    """A member as it is, but with as many positions as rows are long."""
+    known = signature(wanted(name, ()).function).parameters
+    short = "length" in known and isinstance(least := known["length"].default, int) and least < length
+    return wanted(name, [f"length={length}"] if short else [])
+
+
+def fixed(weights: int) -> int:
+    """The bytes of weights, their gradients and the optimiser's means, whatever the batch."""
+    return NUMBERS * weights
+
+
+def quality(name: str) -> Mapping[str, Any]:
+    """What comparisons have measured of a member, if any has, by what they were on."""
+    return {one["data"]: one["members"][name] for one in table()["quality"] if name in one["members"]}
+
+
+def timed(name: str, length: int) -> tuple[int, float] | None:
+    """How many times as fast as dense attention a read of a member's kind was, at the nearest length; None if never."""
+    if (found := table()["timed"]["members"].get(name)) is None:
+        return None
+    nearest = min(found["faster"], key=lambda at: abs(math.log(int(at) / length)))
+    return int(nearest), found["faster"][nearest][0]
+
+
+def reads(name: str) -> str:
+    """What a member reads: by the table, or as a model that is built says."""
+    if (rows := table()["members"].get(name)) is not None:
+        return rows["reads"]
+    return model_of(wanted(name, ())).reads
+
+
+def model_of(one: Wanted) -> Model:
+    """A member's model, without its numbers where that can be."""
+    return without_numbers(one) or one.build(0)
+
+
+def taken(one: Wanted, length: int) -> Taken:
+    """What a member takes on rows of a length; UserError where that is not known, or it refuses them."""
+    name, model = one.function.__name__, model_of(one)
+    rows = table()["members"].get(name)
+    if rows is None:
+        raise UserError(f"{name} is in no table; kinformer cost {name} tells of it")
+    found = {at: row for at in ROWS if (row := rows.get(str(at))) is not None and "refused" not in row}
+    if not found:
+        raise UserError(f"{name} was not counted: {rows[str(min(ROWS))]['refused']}")
+    weights = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    more = length * max(getattr(model, "vocab", BYTES) - BYTES, 0)
+    states = {at: row["state_bytes"] for at, row in found.items()}
+    return Taken(
+        one,
+        sum(parameter.numel() for parameter in model.parameters()),
+        weights,
+        _drawn(found, "row_bytes", length) + KEPT * more,
+        _drawn(found, "row_flops", length) + 6 * more * getattr(model, "d", 0),
+        None if None in states.values() else max(_line(states, length), 0.0),
+        min(found) <= length <= max(found),
+    )
+
+
+def _drawn(found: Mapping[int, Mapping[str, float]], what: str, length: int) -> float:
+    """A number at a length, as b L + c L**2 through those at the measured ones; in proportion where that falls."""
+    (low, *_), (*_, high) = sorted(found), sorted(found)
+    less, most = found[low][what], found[high][what]
+    if low == high:
+        return most * length / high
+    square = (most / high - less / low) / (high - low)
+    if square >= 0 and (less / low - square * low) >= 0:
+        return (less / low - square * low) * length + square * length**2
+    if low <= length <= high:
+        return _line({low: less, high: most}, length)
+    near = low if length < low else high
+    return found[near][what] * length / near
+
+
+def _line(found: Mapping[int, float], length: int) -> float:
+    """A number at a length, in a line through those at the first and the last."""
+    low, high = min(found), max(found)
+    slope = (found[high] - found[low]) / (high - low) if high > low else 0.0
+    return found[low] + slope * (length - low)

@@ -1,0 +1,177 @@
+"""`kinformer advise`: what fits is ranked by what is counted, what is not known is said, commands run as printed."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.cli.__main__ import run
+from kinformer.cli.support.advice import READS, room
+from kinformer.cli.support.members import ROWS, at_length, fixed, model_of, table, taken
+from kinformer.cli.support.wanted import wanted
+from kinformer.discover import members
+from kinformer.train.cost import cost
+from tests.cli.test_commands import fails
+
+FEW = ("gpt", "llama", "linear_transformer", "transformer_xl", "bert", "bigbird", "bert_classifier")
+QUICK = {"gpt"}  # of every run; the others take long
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Some members, since all of them take seconds to ask."""
+    found = {name: member for name, member in members().items() if name in FEW}
+    monkeypatch.setattr("kinformer.cli.support.advice.members", lambda: found)
+    return found
+
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "my text").write_bytes(b"the cat sat on the mat. " * 800)
+    monkeypatch.chdir(tmp_path)
+    return "text=my text"
+
+
+def advice(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(["advise", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("task", "baseline"), [("lm", "gpt"), ("mask", "bert")])
+def test_what_can_do_it_is_there_by_its_work_and_the_commands_run(
+    task: str, baseline: str, text: str, few: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--task", task, "--data", text, "--length", "16", "--memory", "64GB", "--batch", "2"]
+    found = advice(capsys, *words)
+    able = {name for name in few if model_of(wanted(name, ())).reads == READS[task]}
+    there = [one["member"] for one in found["members"]]
+    assert not found["too_large"] and set(there) | set(found["refused"]) == able and baseline in there
+    work = [one["step_flops_of_a_row"] for one in found["members"]]
+    assert work == sorted(work)
+    compare, train, told = (shlex.split(line) for line in found["commands"])
+    assert compare[:3] == ["kinformer", "compare", baseline] and train[:3] == ["kinformer", "train", there[0]]
+    assert run(told[1:]) == 0 and briefly(train) == 0
+    again = advice(capsys, *words)["commands"]
+    assert again[1] != found["commands"][1] and f"runs/{there[0]}-2" in again[1]  # a folder that is not there
+    assert run(["advise", *words]) == 0
+    out = capsys.readouterr().out
+    assert all(line in out for line in again) and "Not known:" in out and "it was never measured of" in out
+
+
+def briefly(line: list[str]) -> int:
+    """Run a printed command with few minutes."""
+    at = line.index("--minutes") + 1
+    return run([*line[1:at], "0.001", *line[at + 1 :]])
+
+
+@pytest.mark.prove
+def test_the_comparison_runs(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--task", "lm", "--data", text, "--length", "16", "--memory", "64GB", "--batch", "2"]
+    assert briefly(shlex.split(advice(capsys, *words)["commands"][0])) == 0
+
+
+def test_labels_have_their_own_and_what_nobody_reads_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labelled = tmp_path / "labelled.tsv"
+    labelled.write_bytes(b"".join(b"%d\ttext no. %d\n" % (n % 3, n) for n in range(120)))
+    words = ["--task", "classify", "--data", f"labelled={labelled}", "--length", "16", "--memory", "64GB"]
+    found = advice(capsys, *words)
+    assert {one["member"] for one in found["members"]} == {"bert_classifier"} and "classes=3" in found["commands"][0]
+    monkeypatch.setattr("kinformer.cli.support.advice.members", dict)
+    fails(capsys, ["advise", *words], "no member reads labelled data yet, so there is nothing to rank for --task class")
+
+
+def test_what_is_too_large_is_told_and_a_smaller_batch_is_taken(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinformer.cli.support.advice.resident", lambda: 0)
+    words = ["--task", "lm", "--data", text, "--length", "256"]
+    whole = advice(capsys, *words, "--memory", "64GB", "--batch", "4")
+    sizes = {one["member"]: one["process_bytes"] for one in whole["members"]}
+    middle = sorted(sizes.values())[len(sizes) // 2]
+    found = advice(capsys, *words, "--memory", str(middle), "--batch", "4")
+    assert {one["member"] for one in found["members"]} == {name for name, size in sizes.items() if size <= middle}
+    assert {one["member"] for one in found["too_large"]} == {name for name, size in sizes.items() if size > middle}
+    least = min(sizes.values())
+    found = advice(capsys, *words, "--memory", str(least - 1), "--batch", "4")
+    assert found["batch"] == 2 and all(" --batch 2 " in line for line in found["commands"])
+    for one in found["members"]:
+        assert one["process_bytes"] <= least - 1 and one["largest_batch"] >= 2
+    fails(capsys, ["advise", *words, "--memory", "1MB"], "no member fits: a row of 256 tokens is more than 1 MB hold")
+
+
+def test_long_rows_have_positions_and_are_drawn_out(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--task", "lm", "--data", text, "--batch", "1", "--memory", "900GB"]
+    found = advice(capsys, *words, "--length", "900")
+    assert not any("drawn out" in one for one in found["not_known"])
+    with_table = taken(at_length("gpt", 8192), 8192)
+    assert with_table.one.keywords == {"length": 8192} and not with_table.sure
+    fails(capsys, ["advise", *words, "--length", "100000"], "")  # there is too little text
+
+
+def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    good = {"--task": "lm", "--data": text, "--memory": "8GB", "--length": "32"}
+    wrong = {
+        ("--task", "sing"): "'sing' is not one of",
+        ("--memory", "8 apples"): "--memory takes a number of bytes above 0, such as 8GB or 512MB",
+        ("--memory", "-1GB"): "--memory takes a number",
+        ("--memory", "0"): "--memory takes a number",
+        ("--data", "text=/none"): "there is no file or folder /none",
+        ("--data", "pairs=x.tsv"): "reads text, and pairs",
+        ("--length", "0"): "--length",
+        ("--batch", "x"): "--batch",
+    }
+    for (name, value), said in wrong.items():
+        words = [word for pair in {**good, name: value}.items() for word in pair]
+        fails(capsys, ["advise", *words], said)
+
+
+def test_bytes_are_written_as_usual() -> None:
+    assert [room(text) for text in ("8GB", "8gb", "1.5 GB", "512MiB", "100")] == [
+        8 * 10**9, 8 * 10**9, 15 * 10**8, 512 * 2**20, 100
+    ]  # fmt: skip
+
+
+def test_a_member_that_is_in_no_table_is_named(
+    text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer = {**table(), "members": {name: row for name, row in table()["members"].items() if name != "llama"}}
+    for place in ("members", "advice"):
+        monkeypatch.setattr(f"kinformer.cli.support.{place}.table", lambda: fewer)
+    found = advice(capsys, "--task", "lm", "--data", text, "--length", "32", "--memory", "64GB")
+    assert found["refused"]["llama"] == "llama is in no table; kinformer cost llama tells of it"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.prove) for name in sorted(table()["members"])],
+)
+def test_the_table_says_what_cost_says(name: str) -> None:
+    length, row = min(ROWS), table()["members"][name]
+    if "refused" in row[str(length)]:
+        with pytest.raises(ValueError):
+            cost(at_length(name, length).build(0), 1, length)
+        return
+    found = cost(at_length(name, length).build(0), ROWS[length], length)
+    assert row[str(length)]["row_flops"] == pytest.approx(found.step_flops / ROWS[length], rel=0.05)
+    assert row[str(length)]["row_bytes"] == pytest.approx((found.peak - fixed(found.weights)) / ROWS[length], rel=0.15)
+    assert row[str(length)]["state_bytes"] == found.state and row["reads"] == model_of(wanted(name, ())).reads
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt", *(pytest.param(name, marks=pytest.mark.prove) for name in ("bert", "linear_transformer"))]
+)
+def test_between_the_lengths_of_the_table_it_is_nearly_what_is_counted(name: str) -> None:
+    length, batch = 700, 3
+    one = wanted(name, ["vocab=600"])
+    with torch.random.fork_rng(devices=[]):
+        found, told = cost(one.build(0), batch, length), taken(one, length)
+    assert told.parameters == found.parameters and told.weights == found.weights
+    assert told.peak(batch) == pytest.approx(found.peak, rel=0.15)
+    assert batch * told.row_flops == pytest.approx(found.step_flops, rel=0.05)
+    assert told.state_bytes == pytest.approx(found.state, rel=0.05)
