@@ -9,11 +9,12 @@ from kinformer.depth.act import Halting, Last, running, weighted
 from kinformer.depth.recurrent_act import RecurrentACT
 from kinformer.discover import member
 from kinformer.models.lm import LM
+from kinformer.train.recipe import Recipe
 
 Cell = Literal["rnn", "gru", "lstm"]
 
 
-@member
+@member(recipe=Recipe(lr=4e-3))
 def act_rnn(
     d: int = 256, depth: int = 5, cell: Cell = "rnn", mix: Literal["weighted", "running"] = "weighted",
     last: Last = "remainder", strict: bool = False, ponder: float = 0.01, epsilon: float = 0.01, bias: float = 1.0,

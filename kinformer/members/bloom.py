@@ -13,7 +13,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
@@ -45,7 +45,7 @@ def bloom(d: int = 128, depth: int = 5, heads: int = 4, vocab: int = 256, dropou
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     blocks = [block() for _ in range(at_least("depth", depth, 1))]
-    return LM(vocab, d, Stack([Normalised(d), *blocks], LayerNorm(d)), std=START)
+    return LM(vocab, d, Stack([Normalised(d), *blocks], LayerNorm(d)), std=tied_start(d, 0.4))
 
 
 NO_DISTANCE = (

@@ -8,7 +8,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
@@ -45,7 +45,7 @@ def collaborative(
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
+    return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
 EXAMPLES = (lambda: collaborative(d=16, depth=2, heads=2, length=64, vocab=11),)

@@ -15,7 +15,7 @@ from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.mechanisms.support.update import Update
-from kinformer.members.support.wiring import START, Wiring
+from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
@@ -60,7 +60,7 @@ def linear_transformer(
     if form == "encoder":
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
     made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout, lanes=lanes)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (

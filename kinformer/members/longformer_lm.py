@@ -10,7 +10,7 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.windows import by_layer, growing, near
-from kinformer.members.support.wiring import Wiring
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
@@ -50,7 +50,7 @@ def longformer_lm(
         return PreNorm(attention, MLP(d), dropout=dropout)
 
     body = Stack([block(size, gap) for size, gap in zip(sizes, gaps, strict=True)], LayerNorm(d))
-    return LM(vocab, d, body, std=Wiring(d, heads).start, dropout=dropout)
+    return LM(vocab, d, body, std=tied_start(d), dropout=dropout)
 
 
 EXAMPLES = (lambda: longformer_lm(d=16, depth=2, heads=2, window=3, top=None, dilation=2, dilated=1, vocab=11),)

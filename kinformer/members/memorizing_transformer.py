@@ -11,6 +11,7 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import tied_start
 from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
@@ -60,7 +61,7 @@ def memorizing_transformer(
         return Attention(QKV(d, heads), mechanism, memory=Hidden(segment, segment))
 
     blocks = [PreNorm(attention(n), MLP(d), dropout=dropout) for n in range(1, depth + 1)]
-    return LM(vocab, d, Stack(blocks, LayerNorm(d)), std=0.02, dropout=dropout, lanes=True)
+    return LM(vocab, d, Stack(blocks, LayerNorm(d)), std=tied_start(d), dropout=dropout, lanes=True)
 
 
 EXAMPLES = (lambda: memorizing_transformer(d=16, depth=2, heads=2, segment=5, memory=7, k=2, vocab=11),)

@@ -6,7 +6,7 @@ from kinformer.core.checks import at_least
 from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.members.support.wiring import START, Wiring
+from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 
 
@@ -42,7 +42,7 @@ def multi_query(
         return made.block(made.attention(pattern, dropout=dropout), MLP(d, units, activation="gelu_tanh"))
 
     body = made.stack(block() for _ in range(at_least("depth", depth, 1)))
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
 
 
 EXAMPLES = (

@@ -11,7 +11,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
@@ -55,7 +55,7 @@ def realformer(
 
     if form == "decoder":
         body = Stack([block(n, Causal(), 1e-5) for n in range(at_least("depth", depth, 1))])
-        return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
+        return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d, 0.5), dropout=dropout)
     body = Stack([block(n, Full(), EPS) for n in range(at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 

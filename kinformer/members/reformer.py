@@ -14,7 +14,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.lsh import LSH
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.block import Block
@@ -90,7 +90,7 @@ def reformer(
 
     blocks, width = [block(n) for n in range(at_least("depth", depth, 1))], 2 * d if halves == "own" else d
     body = Reversible(blocks, LayerNorm(width)) if halves == "own" else Doubled(Reversible(blocks), LayerNorm(width))
-    return LM(vocab, width, body, position=Learned(width, length), tie=tie, std=START, dropout=dropout)
+    return LM(vocab, width, body, position=Learned(width, length), tie=tie, std=tied_start(width, 0.5), dropout=dropout)
 
 
 GRAPH = {"compiles": "its reversible layers are computed again in the backward, which is no one graph"}

@@ -8,7 +8,7 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.random_fourier import RandomFourier
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
-from kinformer.members.support.wiring import START, Wiring
+from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.projections.qkv import QKV
@@ -46,7 +46,7 @@ def rfa(
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
     made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=START, dropout=dropout, lanes=lanes)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
 
 
 EXAMPLES = (

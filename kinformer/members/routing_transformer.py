@@ -13,7 +13,7 @@ from kinformer.mechanisms.routing import Norm, Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.mechanisms.support.centroids import Update
-from kinformer.members.support.wiring import START, Positions, Wiring
+from kinformer.members.support.wiring import Positions, Wiring, tied_start
 from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -96,7 +96,7 @@ def routing_transformer(
     body = made.stack(made.block(attention(n), MLP(d, dropout=dropout)) for n in range(at_least("depth", depth, 1)))
     penalties = {"commitment": within("commitment", commitment, 0, math.inf)} if commitment else {}
     added, scale = made.added(), made.scale
-    return LM(vocab, d, body, position=added, scale=scale, std=START, dropout=dropout, penalties=penalties)
+    return LM(vocab, d, body, position=added, scale=scale, std=tied_start(d, 0.5), dropout=dropout, penalties=penalties)
 
 
 EXAMPLES = (

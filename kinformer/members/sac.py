@@ -12,7 +12,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.losses.reinforce import Per
 from kinformer.mechanisms.sac import SAC, GivenEdges
 from kinformer.mechanisms.sac_published import PublishedSAC
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.reinforced import Reinforced, ReinforcedMLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
@@ -59,7 +59,7 @@ def sac(
         for n in range(at_least("depth", depth, 1))
     ]
     return Reinforced(
-        vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=START, dropout=dropout, per=reward,
+        vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout, per=reward,
         decay=decay, weight=weight
     )
 

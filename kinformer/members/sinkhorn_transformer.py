@@ -10,7 +10,7 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn
 from kinformer.mechanisms.support.sorting import BlockNet, PairNet, SortNet
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
@@ -55,7 +55,7 @@ def sinkhorn_transformer(
         )
 
     blocks = [_block(d, heads, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
-    return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=START, dropout=dropout)
+    return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
 @member

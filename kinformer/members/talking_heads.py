@@ -10,7 +10,7 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.talking_heads import MixHeads
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
@@ -50,7 +50,7 @@ def talking_heads(
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
+    return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
 EXAMPLES = (

@@ -11,7 +11,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.topk import BestOfRow, TopK
 from kinformer.members.support.windows import by_layer
-from kinformer.members.support.wiring import START
+from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
@@ -56,7 +56,7 @@ def topk_transformer(
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     body = Stack([block(most) for most in by_layer("k", k, depth, 1)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), std=START, dropout=dropout)
+    return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
 EXAMPLES = (

@@ -11,7 +11,7 @@ from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.rules import Drawn, Rule
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.encoder_decoder import both, start
-from kinformer.members.support.wiring import START, Wiring
+from kinformer.members.support.wiring import Wiring
 from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 from kinformer.models.support.exits import Outputs
@@ -52,7 +52,7 @@ def early_exit(
             for _ in range(at_least("depth", depth, 1))
         )
         body, given = exits(layers), {"position": made.added(), "dropout": made.dropout, **training}
-        return MultiExit(vocab, made.d, body, scale=made.scale, std=START, **given)
+        return MultiExit(vocab, made.d, body, scale=made.scale, std=made.start, **given)
     sides = "Full()" if parse(pattern) == Causal() else pattern
     encoder, decoder = both(made, depth, None, sides)
     given = {"position": made.added(), "dropout": made.dropout, **training}

@@ -29,7 +29,16 @@ from kinformer.projections.qkv import QKV
 Positions = Literal["learned", "sinusoidal", "tensor2tensor", "rotary", "alibi", "relative", "none"]
 SINUSOIDS = ("sinusoidal", "tensor2tensor")
 Norms = Literal["pre", "post"]
-START = 0.02  # embeddings' standard deviation at the start where norms hide their size, as in bloom
+START = 0.02  # embeddings' standard deviation at the start where a head must not repeat what it reads, as in BERT
+
+
+def tied_start(d: int, share: float = 0.75) -> float:
+    """The standard deviation at which embeddings start that are the head too: the first loss is near ln(vocab).
+
+    Smaller ones learn more slowly, as positions and what is added stand beside them; larger ones let the head repeat
+    what it has read, sooner where norms hand the embedded token on.
+    """
+    return share * d**-0.5
 
 
 @dataclass(frozen=True)
@@ -99,12 +108,8 @@ class Wiring:
 
     @property
     def start(self) -> float:
-        """Embeddings' standard deviation at the start: the first loss is then near ln(vocab).
-
-        Smaller ones learn more slowly; larger ones let the tied head repeat what it has read, sooner where norms hand
-        the embedded token on.
-        """
-        return self.d**-0.5 * (0.75 if self.norm == "pre" and self.position not in SINUSOIDS else 0.5)
+        """Embeddings' standard deviation at the start: the first loss is then near ln(vocab)."""
+        return tied_start(self.d, 0.75 if self.norm == "pre" and self.position not in SINUSOIDS else 0.5)
 
     def attention(self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0) -> Attention:
         """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing."""
