@@ -59,8 +59,8 @@ def sac(
         for n in range(at_least("depth", depth, 1))
     ]
     return Reinforced(
-        vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout, per=reward,
-        decay=decay, weight=weight
+        vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout,
+        per=reward, decay=decay, weight=weight
     )
 
 
