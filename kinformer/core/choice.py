@@ -69,7 +69,8 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
             found = next(read)
             break
     else:
-        found = make()
+        with torch.no_grad():  # or what it keeps for a backward would be missing where nothing is chosen again
+            found = make()
     for write in writing:
         write(found)
     return found
