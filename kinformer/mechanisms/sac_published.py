@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
+from kinformer.core.checks import a_flag, a_pattern, a_scale, at_least, one_of
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Context, Out
+from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES, Penalty
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
@@ -26,7 +26,37 @@ from kinformer.mechanisms.support.groups import own_pairs
 from kinformer.patterns.full import Full
 
 
-class PublishedSAC(Keyed):
+class ChosenPairs(Keyed):
+    """What all layers of published SAC share: dense attention under chosen pairs, a token's own always among them."""
+
+    mass = Mechanism.mass  # what is read is no set that a pattern names
+
+    def __init__(self, pattern: Pattern | None, scale: float | None):
+        super().__init__()
+        self.pattern, self.scale = Full() if pattern is None else a_pattern("pattern", pattern), a_scale(scale)
+
+    def start(self, room: Room, sizes: Sizes) -> NoReturn:
+        raise NoState(f"{type(self).__name__} has pairs of the whole row, whatever comes later; use SAC to decode")
+
+    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        name = type(self).__name__
+        if keys is None or not keys.own:
+            raise ValueError(f"{name} has pairs of one sequence and got keys of another; across use Softmax")
+        if ctx.also is not None or ctx.only is not None:
+            raise ValueError(f"{name} has pairs of the whole row and keeps no ctx.only or ctx.also; drop them")
+        return queries, keys
+
+    def under(self, request: Request, chosen: Bool[Tensor, "B P T T"]) -> Read:
+        """What queries read of the keys of their pairs and of their own."""
+        heads = request.queries.q.shape[1]
+        where = chosen.repeat_interleave(heads // chosen.shape[1], 1) | own_pairs(request)
+        may = mask(request, heads)
+        logits = scores(request).masked_fill(~(where if may is None else where & may), -torch.inf)
+        weights, lse = softmax(logits)
+        return Read(weighted(F.dropout(weights, request.dropout), request), lse)
+
+
+class PublishedSAC(ChosenPairs):
     """Softmax attention over its own token and the keys of pairs (query, key) that an LSTM chooses of the whole row.
 
     Choose it for encoders, to see what connections a task asks for; each token may get many or none. The network goes
@@ -38,12 +68,11 @@ class PublishedSAC(Keyed):
     edges: pairs per token, the paper's alpha; of a pair that is chosen twice one counts.
     width, clip, by, scale, seed: as in `SAC`.
     pattern: which keys a query may be given at all, `Full()` unless given.
+    send: hand the pairs up, to layers that read by `GivenPairs`. Of a layer's one set alone.
 
     Errors: NoState from `start`; ValueError with `ctx.also`, and for keys of another sequence. Source: Li et al., 2020,
     arXiv:2003.09833, section 3; how its steps meet the tokens is a choice made here.
     """
-
-    mass = Mechanism.mass
 
     def __init__(
         self,
@@ -53,13 +82,16 @@ class PublishedSAC(Keyed):
         clip: int = 16,
         by: By = "layer",
         pattern: Pattern | None = None,
+        send: bool = False,
         scale: float | None = None,
         seed: int = 0,
     ):
-        super().__init__()
+        super().__init__(pattern, scale)
         self.edges, self.by = at_least("edges", edges, 1), one_of("by", by, By)
-        self.pattern, self.scale = Full() if pattern is None else a_pattern("pattern", pattern), a_scale(scale)
         self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
+        if a_flag("send", send) and by == "head":
+            raise ValueError("send=True hands up one set of pairs; give by='layer' beside it")
+        self.sends = frozenset({"pairs"} if send else ())
 
     def penalties(self) -> dict[str, Penalty]:
         """As in `SAC`."""
@@ -70,24 +102,13 @@ class PublishedSAC(Keyed):
             raise ValueError("PublishedSAC chooses pairs of one sequence; across use Softmax")
         return {"node": Side(self.predictor.width)}
 
-    def start(self, room: Room, sizes: Sizes) -> NoReturn:
-        raise NoState("PublishedSAC chooses pairs of the whole row, whatever comes later; use SAC to decode")
-
-    def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        if keys is None or not keys.own:
-            raise ValueError("PublishedSAC chooses pairs of one sequence and got keys of another; across use Softmax")
-        if ctx.also is not None or ctx.only is not None:
-            raise ValueError("PublishedSAC chooses among the whole row and keeps no ctx.only or ctx.also; drop them")
-        return queries, keys
-
     def read(self, request: Request) -> Out[Read]:
         chosen, log_p = self.choose(request)
-        heads = request.queries.q.shape[1]
-        where = chosen.repeat_interleave(heads // chosen.shape[1], 1) | own_pairs(request)
-        may = mask(request, heads)
-        logits = scores(request).masked_fill(~(where if may is None else where & may), -torch.inf)
-        weights, lse = softmax(logits)
-        return Out(Read(weighted(F.dropout(weights, request.dropout), request), lse), aux={CHOICES: log_p})
+        up = {}
+        if self.sends:
+            shut = torch.zeros_like(chosen, dtype=log_p.dtype).masked_fill(~chosen, -torch.inf)
+            up = {"pairs": PerPair(shut, request.queries.pos, request.keys.pos)}
+        return Out(self.under(request, chosen), aux={CHOICES: log_p}, up=up)
 
     def choose(self, request: Request) -> tuple[Bool[Tensor, "B P T T"], Float[Tensor, "B T"]]:
         """The chosen pairs, and for each token what the choice of it as a query and of its keys was worth, in logs."""
@@ -118,6 +139,29 @@ class PublishedSAC(Keyed):
             return None
         walker = torch.arange(pos.shape[1], device=pos.device)[:, None]
         return self.chance.gumbel(walker, torch.full_like(pos[:, :, :1], step), pos)
+
+
+class GivenPairs(ChosenPairs):
+    """Softmax attention over its own token and the keys of pairs that a `PublishedSAC(send=True)` beneath has chosen.
+
+    pattern, scale: as there.
+
+    Errors: ValueError where nothing beneath has sent pairs of this row, and those of `PublishedSAC`.
+    """
+
+    wants = (Want("pairs"),)
+
+    def __init__(self, *, pattern: Pattern | None = None, scale: float | None = None):
+        super().__init__(pattern, scale)
+
+    def read(self, request: Request) -> Out[Read]:
+        pairs, length = request.below.get("pairs"), request.keys.k.shape[2]
+        if not isinstance(pairs, PerPair) or pairs.scores.shape[2:] != (length, length):
+            raise ValueError(
+                "GivenPairs reads what a layer beneath chose of this row, and none sent it; put "
+                "PublishedSAC(send=True) there"
+            )
+        return Out(self.under(request, pairs.scores > -torch.inf))
 
 
 def _places(batch: int, walkers: int, device: torch.device) -> tuple[Tensor, Tensor]:

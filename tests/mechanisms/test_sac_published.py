@@ -5,12 +5,17 @@ import math
 import pytest
 import torch
 
+from kinformer.attention import Attention
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context, PerPair
 from kinformer.core.mechanism import NoState
-from kinformer.mechanisms.sac_published import PublishedSAC
+from kinformer.mechanisms.sac_published import GivenPairs, PublishedSAC
 from kinformer.members.sac import sac_encoder
 from kinformer.models.reinforced import ReinforcedMLM
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.document import Document
 from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
 from kinformer.train.after_step import after_step
 from tests.mechanisms.test_sac import PADDED, B, H, K, N, bundles, lstm
 
@@ -74,3 +79,48 @@ def test_an_encoder_of_it_learns_by_the_reward_of_its_row() -> None:
     assert network and all(p.grad is not None and bool(p.grad.any()) for p in network)
     with pytest.raises(NoState, match="use "):
         model.start(1, 4)
+
+
+@torch.no_grad()
+def test_pairs_that_are_handed_up_are_read_above() -> None:
+    """The lowest layer's pairs by a loop, and what other queries and keys read under them."""
+    first = PublishedSAC(1, N, clip=2, send=True).eval()
+    queries, keys, ctx = bundles()
+    up = first(queries, keys, None, ctx).up
+    q, k, v = (torch.randn(B, H, T, K) for T in (queries.q.shape[2],) * 3)
+    found = GivenPairs()(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx.but(below=up)).y.y
+    for b in range(B):
+        real = PADDED[b] >= 0
+        pairs, _ = walked(first, keys.sides["node"][b][:, real].mean(0), 1)
+        for t in range(int(real.sum())):
+            read = sorted({t} | {j for i, j in pairs if i == t})
+            for h in range(H):
+                told = [x[b, h, real][read] for x in (k, v)]
+                want = (told[0] @ q[b, h, real][t] / math.sqrt(K)).softmax(0) @ told[1]
+                torch.testing.assert_close(found[b, h, real][t], want)
+
+
+def test_who_has_pairs_of_its_own() -> None:
+    small = {"d": 8, "depth": 2, "heads": 2, "edges": 1, "width": 3, "length": 8, "vocab": 11}
+    kinds = {}
+    for share in ("model", "layer", "head"):
+        parts = [
+            one for one in sac_encoder(**small, share=share).modules() if isinstance(one, PublishedSAC | GivenPairs)
+        ]
+        kinds[share] = [(type(one).__name__, getattr(one, "by", "")) for one in parts]
+    assert kinds["model"] == [("PublishedSAC", "layer"), ("GivenPairs", "")]
+    assert kinds["layer"] == [("PublishedSAC", "layer")] * 2 and kinds["head"] == [("PublishedSAC", "head")] * 2
+
+
+def test_refusals() -> None:
+    x, pos = torch.randn(1, 4, 8), torch.arange(4)[None]
+    layer = Attention(QKV(8, 2), GivenPairs())
+    with pytest.raises(ValueError, match=r"put PublishedSAC\(send=True\) there"):
+        layer(x)
+    other = PerPair(torch.zeros(1, 1, 3, 3), pos[:, None, :3], pos[:, None, :3])
+    with pytest.raises(ValueError, match="chose of this row"):
+        layer(x, None, Context(pos, run=True, below={"pairs": other}))
+    with pytest.raises(ValueError, match=r"GivenPairs has pairs of the whole row and keeps no ctx\.only"):
+        layer(x, None, Context(pos, run=True, only=Document(pos)))
+    with pytest.raises(ValueError, match="by='layer'"):
+        PublishedSAC(1, N, by="head", send=True)

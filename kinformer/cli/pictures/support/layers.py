@@ -18,7 +18,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.sac import Chosen
-from kinformer.mechanisms.sac_published import PublishedSAC
+from kinformer.mechanisms.sac_published import ChosenPairs
 from kinformer.mechanisms.sinkhorn import Sinkhorn
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.topk import BestOfRow, TopK
@@ -78,7 +78,7 @@ def tagged(module: nn.Module) -> bool:
 
 def by_content(module: nn.Module) -> bool:
     """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
-    chosen = isinstance(module, Chosen | PublishedSAC | Retrieval | Sinkhorn)
+    chosen = isinstance(module, Chosen | ChosenPairs | Retrieval | Sinkhorn)
     return chosen or tagged(module) or best_of(module) is not None
 
 
