@@ -10,7 +10,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, PerPair
 from kinformer.core.mechanism import NoState
 from kinformer.mechanisms.sac_published import GivenPairs, PublishedSAC
-from kinformer.members.sac import sac_encoder
+from kinformer.members.sac_encoder import sac_encoder
 from kinformer.models.reinforced import ReinforcedMLM
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document

@@ -6,7 +6,8 @@ import torch
 from kinformer.core.mechanism import NoState
 from kinformer.mechanisms.sinkhorn import Sinkhorn
 from kinformer.mechanisms.support.sorting import BlockNet, PairNet
-from kinformer.members.sinkhorn_transformer import sinkhorn_encoder, sinkhorn_transformer
+from kinformer.members.sinkhorn_encoder import sinkhorn_encoder
+from kinformer.members.sinkhorn_transformer import sinkhorn_transformer
 
 SMALL = {"d": 8, "heads": 2, "depth": 2, "vocab": 11, "length": 10, "block": 4}
 

@@ -1,0 +1,35 @@
+"""SAC as published: an encoder that learns which pairs of tokens read each other."""
+
+from functools import partial
+
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.mechanisms.sac_published import GivenPairs, PublishedSAC
+from kinformer.members.support.connections import Share, block, sharing
+from kinformer.models.reinforced import ReinforcedMLM
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+
+
+@member
+def sac_encoder(
+    d: int = 128, depth: int = 4, heads: int = 4, edges: int = 2, share: Share = "model", width: int = 32,
+    clip: int = 16, decay: float = 0.9, weight: float = 1.0, length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
+) -> ReinforcedMLM:
+    """SAC as published (Li et al., 2020, arXiv:2003.09833): an LSTM chooses pairs of the whole row, by reward.
+
+    Choose it to see which connections a text asks for that is there as a whole. `edges` times as many pairs as tokens
+    are chosen, first a query and then its key. Trained by hiding tokens; a choice is rewarded by what its row's hidden
+    tokens gain.
+
+    edges: pairs per token, the paper's alpha. A token may get many or none; it always reads itself.
+
+    Others: those of `sac`.
+    """
+    choose = partial(PublishedSAC, edges, width, clip=clip)
+    body = Stack([block(d, heads, one, dropout) for one in sharing(share, depth, choose, GivenPairs)], LayerNorm(d))
+    return ReinforcedMLM(vocab, d, body, position=Learned(d, length), dropout=dropout, decay=decay, weight=weight)
+
+
+EXAMPLES = (lambda: sac_encoder(d=16, depth=2, heads=2, edges=1, width=4, clip=3, length=32, vocab=11),)

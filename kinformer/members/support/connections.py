@@ -1,0 +1,28 @@
+"""What both forms of SAC are made of: who chooses edges for whom."""
+
+from collections.abc import Callable
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import at_least, one_of
+from kinformer.core.mechanism import Mechanism
+from kinformer.feedforward.mlp import MLP
+from kinformer.projections.qkv import QKV
+
+Share = Literal["model", "layer", "head"]
+
+
+def sharing(
+    share: Share, depth: int, choose: Callable[..., Mechanism], given: Callable[[], Mechanism]
+) -> list[Mechanism]:
+    """The mechanism of each layer: the lowest one chooses for all, or each for itself or its heads."""
+    at_least("depth", depth, 1)
+    if one_of("share", share, Share) == "model":
+        return [choose(send=True), *(given() for _ in range(depth - 1))]
+    return [choose(by=share, seed=n) for n in range(depth)]
+
+
+def block(d: int, heads: int, mechanism: Mechanism, dropout: float) -> PreNorm:
+    """A pre-norm block of it."""
+    return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
