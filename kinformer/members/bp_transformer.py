@@ -2,10 +2,11 @@
 
 from typing import Literal
 
+from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.biases.tree_edges import TreeEdges
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import at_least, head_width, unread
 from kinformer.core.example import Example
 from kinformer.depth.span_nodes import SpanNodes
 from kinformer.depth.stack import Stack
@@ -48,11 +49,14 @@ def bp_transformer(
     dropout: the share of numbers dropped in training.
     """
     causal, width = form == "decoder", head_width(d, heads, head_dim)
+    if position != "edges":
+        unread(f"position={position!r}", clip=(clip, 6))
 
     def block() -> PostNorm:
         bias = TreeEdges(width, k, clip) if position == "edges" else None
         mechanism = TreeSoftmax(k, bias, causal=causal, dropout=dropout, lse=False)
-        attention = Attention(QKV(d, heads, head_dim=width, bias=False), mechanism)
+        last = OutProjection(heads, width, d, bias=False)
+        attention = Attention(QKV(d, heads, head_dim=width, bias=False), mechanism, aggregation=last)
         return PostNorm(attention, MLP(d, hidden, activation="relu", dropout=dropout), dropout=dropout)
 
     stack = Stack([block() for _ in range(at_least("depth", depth, 1))])

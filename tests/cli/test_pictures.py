@@ -9,8 +9,10 @@ import torch
 from matplotlib import image
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.errors import UserError
 from kinformer.cli.pictures import around
-from kinformer.cli.support.gallery import save
+from kinformer.cli.support.gallery import save, write
+from kinformer.members.image_transformer import image_transformer
 from kinformer.patterns.axial import Axial
 from kinformer.patterns.band import Band
 from kinformer.patterns.image_2d import Image2D
@@ -55,6 +57,11 @@ def test_members_are_compared_on_pictures(tmp_path: Path, data: str, capsys: pyt
     found = json.loads((out / "results.json").read_text())["members"]
     assert all(one["bits_per_dimension"] > 7 for one in found) and (out / "report.html").is_file()
     assert all(one["lengths"] == [] for one in found)
+
+
+def test_a_model_that_enlarges_nothing_says_so_before_pictures_are_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="this model enlarges none; leave out --enlarge"):
+        write(image_transformer((1, 4, 4), d=16, depth=1, heads=2), tmp_path / "a.png", 1, "images=nowhere", None, 0)
 
 
 def test_pictures_stand_side_by_side(tmp_path: Path) -> None:

@@ -118,3 +118,11 @@ def test_what_it_cannot_read_is_refused() -> None:
         body(x, None, Context(whole.pos))
     with pytest.raises(ValueError, match="k=0: give a whole number of at least 1"):
         bp_transformer(k=0, **SMALL)
+    with pytest.raises(ValueError, match="clip=2 is not read with position='none'"):
+        bp_transformer(position="none", clip=2, **SMALL)
+
+
+def test_its_attention_has_no_biases_as_in_the_authors_code() -> None:
+    names = [name for name, _ in bp_transformer(depth=1, **SMALL).named_parameters()]
+    assert any("aggregation" in name for name in names)
+    assert not any(name.endswith("bias") and ("qkv" in name or "aggregation" in name) for name in names)

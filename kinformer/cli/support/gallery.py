@@ -27,10 +27,10 @@ def write(model: Any, out: Path | None, count: int, enlarge: str | None, tempera
         raise UserError("this model generates pictures; give --out FILE.png")
     if out.suffix != ".png":
         raise UserError(f"--out {out} is no PNG; give a name that ends in .png")
-    true = None if enlarge is None else _true(model, enlarge, count)
-    if (true is None) is not (model.encoder is None):
-        wanted = "enlarges none; leave out --enlarge" if true is not None else "enlarges pictures; give --enlarge WHERE"
+    if (enlarge is None) is not (model.encoder is None):
+        wanted = "enlarges pictures; give --enlarge WHERE" if enlarge is None else "enlarges none; leave out --enlarge"
         raise UserError(f"this model {wanted}")
+    true = None if enlarge is None else _true(model, enlarge, count)
     small = None if true is None else model.smaller(true)
     with progress("drawing", model.steps, f"steps of {count} pictures") as hear, from_user(ValueError):
         given: dict[str, Any] = {"source": small, "hear": hear, "seed": seed}
