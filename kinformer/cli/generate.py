@@ -44,6 +44,9 @@ def generate(
     out: Annotated[Path | None, typer.Option(help="Of a member that generates pictures: the PNG.")] = None,
     pictures: Annotated[int, typer.Option(help="Of such a member: how many.", min=1, max=PICTURES)] = 16,
     enlarge: Annotated[str | None, typer.Option(help="What a super-resolution begins with: images=FOLDER.")] = None,
+    label: Annotated[
+        int | None, typer.Option(help="Of one trained with classes=: of which; in turn unless given.", min=0)
+    ] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -71,7 +74,7 @@ def generate(
 
         if (prompt, prompts, source, sources, state) != (None,) * 5:
             raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
-        return gallery.write(model, out, pictures, enlarge, temperature, seed)
+        return gallery.write(model, out, pictures, enlarge, temperature, seed, label)
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)

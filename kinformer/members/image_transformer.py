@@ -23,8 +23,9 @@ Form = Literal["1d", "2d"]
 def image_transformer(
     shape: tuple[int, ...] = (1, 28, 28), form: Form = "1d", block: int = 256, memory: int = 256,
     tile: tuple[int, ...] = (), around: tuple[int, ...] = (), output: Output = "categorical", mixtures: int = 10,
-    upscale: int | None = None, d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
-    hidden: int | None = None, position: Kind = "learned", norm: Norms = "post", dropout: float = 0.0
+    upscale: int | None = None, classes: int = 0, d: int = 128, depth: int = 4, heads: int = 4,
+    head_dim: int | None = None, hidden: int | None = None, position: Kind = "learned", norm: Norms = "post",
+    dropout: float = 0.0
 ) -> Image:
     """The Image Transformer (Parmar et al., 2018, arXiv:1802.05751): pictures value by value, from a memory nearby.
 
@@ -35,8 +36,9 @@ def image_transformer(
 
     `output` "categorical" has a step for each channel of a pixel and 256 probabilities, "logistics" a step for each
     pixel and a mixture of `mixtures` logistics: three times as few steps in colour. Channels have embeddings of their
-    own, and no label is read, so there is no model of a class. With `upscale` an encoder reads the picture so many
-    times smaller, and the model learns super-resolution: the paper makes 32 x 32 of 8 x 8, upscale=4.
+    own. With `classes` the label of a picture, below that number, adds a vector to every step. With `upscale` an
+    encoder reads the picture so many times smaller, and the model learns super-resolution: the paper makes 32 x 32 of
+    8 x 8, upscale=4.
 
     `position`: half of each vector tells the row, half the column and channel. Blocks are the paper's, post-norm with
     ReLU; norm="pre" is for deeper ones. The paper has d=512, 12 layers and blocks of 256; the small size is this
@@ -62,7 +64,8 @@ def image_transformer(
     def places(down: int, across: int, tiles: tuple[int, int] = (1, 1)) -> Halves:
         return Halves(d, down, across, each, block=tiles, kind=position)
 
-    given: dict[str, Any] = {"position": places(rows, columns, tiles), "block": tiles, "dropout": dropout}
+    given: dict[str, Any] = {"block": tiles, "classes": classes, "dropout": dropout}
+    given["position"] = places(rows, columns, tiles)
     if upscale is None:
         return Image(shape, values, made.stack(layer(pattern) for _ in range(depth)), **given)
     body = made.stack(layer(pattern, made.attention(Full(), cross=True)) for _ in range(depth))
@@ -74,6 +77,6 @@ def image_transformer(
 TINY: dict[str, Any] = {"shape": (2, 4, 4), "d": 16, "depth": 2, "heads": 2}
 IN_ROWS: dict[str, Any] = {**TINY, "block": 5, "memory": 4}
 EXAMPLES = (
-    lambda: image_transformer(**TINY, form="2d", tile=(2, 2), around=(1, 2)),
+    lambda: image_transformer(**TINY, form="2d", tile=(2, 2), around=(1, 2), classes=2),
     lambda: image_transformer(**IN_ROWS, output="logistics", mixtures=2, upscale=2, norm="pre"),
 )

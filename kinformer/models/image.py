@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int, UInt8
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, multiple, whole_numbers, within
@@ -28,7 +28,7 @@ class Image(Predictor):
 
     A step is one channel of a pixel, or a whole pixel: `values` says which. Steps go row by row, or block by block.
     Step t reads the embedded step t - 1 at position t, nothing at the first one, so position is the order of
-    generation and an `Image2D` in the body means what the paper means. Labels are not read.
+    generation and an `Image2D` in the body means what the paper means.
 
     shape: channels, rows and columns of every picture.
     values: how intensities go in and come out, `Categorical(d)` or `Logistics(d, channels)`.
@@ -40,11 +40,12 @@ class Image(Predictor):
     encoder: layers that read a smaller copy of the picture, row by row, and make the model one of super-resolution.
     factor: how many times smaller that copy is along each side; its pixels are means, rounded.
     beside: what is added to the embedded steps of the copy.
+    classes: how many labels have a vector, which is added to every step; 0 reads no label.
     dropout: the share of embedded numbers that training drops.
     penalties: weights of the body's auxiliary losses, by the last part of their names.
 
-    Errors: ValueError for shapes that blocks or the factor do not divide, and for pictures of another shape. Source:
-    Parmar et al., 2018, arXiv:1802.05751; Child et al., 2019, arXiv:1904.10509.
+    Errors: ValueError for shapes that blocks or the factor do not divide, for pictures of another shape, and labels
+    beyond the classes. Source: Parmar et al., 2018, arXiv:1802.05751; Child et al., 2019, arXiv:1904.10509.
     """
 
     reads: ClassVar[str] = "images"
@@ -63,6 +64,7 @@ class Image(Predictor):
         encoder: Layer | None = None,
         factor: int = 4,
         beside: Position | None = None,
+        classes: int = 0,
         dropout: float = 0.0,
         penalties: Mapping[str, float] | None = None,
     ):
@@ -76,6 +78,9 @@ class Image(Predictor):
         )
         self.encoder = None if encoder is None else a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.dropout = a_probability("dropout", dropout)
+        self.classes = nn.Embedding(classes, body.d) if at_least("classes", classes, 0) else None
+        if self.classes is not None:
+            nn.init.normal_(self.classes.weight, std=0.02)
         channels, rows, columns = self.shape
         if a_flag("planes", planes):
             if values.n > 1:
@@ -124,17 +129,23 @@ class Image(Predictor):
         return F.avg_pool2d(pixels.float(), self.factor).round().to(torch.uint8)
 
     def inputs(self, batch: Batch) -> tuple[Int[Tensor, "B T n"], dict[str, Any]]:
-        """The values of each step, and the smaller copies where an encoder reads them."""
+        """The values of each step, the smaller copies where an encoder reads them, and labels where they are read."""
         small = self.smaller(batch[0])
-        return self.rows(batch[0]), {} if small is None else {"source": small}
+        given: dict[str, Any] = {} if small is None else {"source": small}
+        return self.rows(batch[0]), given if self.classes is None else {**given, "label": batch[1]}
 
     def says(self, steps: Int[Tensor, "B T n"], **given: Any) -> Float[Tensor, "B T D"]:
         """What the body says of each step, given those before it: of that `values` makes distributions."""
         return self._said(steps, **given).y
 
-    def _said(self, values: Int[Tensor, "B T n"], source: UInt8[Tensor, "B C h w"] | None = None) -> Out:
+    def _said(
+        self,
+        values: Int[Tensor, "B T n"],
+        source: UInt8[Tensor, "B C h w"] | None = None,
+        label: Int[Tensor, " B"] | None = None,
+    ) -> Out:
         ctx = self._context(len(values), 0, values.shape[1], values.device)
-        x = F.pad(self.values.embed(values[:, :-1]), (0, 0, 1, 0))
+        x = F.pad(self.values.embed(values[:, :-1]), (0, 0, 1, 0)) + self._labelled(label)
         encoded, ctx = self._with(source, ctx)
         out = self._read(x, None, ctx)
         if encoded is None:
@@ -169,6 +180,7 @@ class Image(Predictor):
         temperature: float = 1.0,
         seed: int = 0,
         source: UInt8[Tensor, "B C h w"] | None = None,
+        label: Int[Tensor, " B"] | None = None,
         hear: Callable[[int], None] = lambda step: None,
     ) -> Pixels:
         """Pictures from the model, a step at a time with a state; it runs in eval mode and is left as it was.
@@ -177,20 +189,22 @@ class Image(Predictor):
         temperature: 0 takes the likeliest value each time, 1 draws as it is.
         seed: of the first row; the next has the next number, so that each is drawn as it would be alone.
         source: the smaller copies of which they are made, where there is an encoder.
+        label: the class of each picture, where classes are known.
         hear: told the number of each step.
 
-        Errors: ValueError for a source without an encoder, and for none with one.
+        Errors: ValueError for a source without an encoder or a label without classes, and for none with one.
         """
         at_least("rows", rows, 1), within("temperature", temperature, 0, math.inf, open_end=True)
         dice = [torch.Generator().manual_seed(seed + row) for row in range(rows)]
         with evaluating(self):
-            return self.pictures(self._drawn(dice, temperature, source, hear))
+            return self.pictures(self._drawn(dice, temperature, source, label, hear))
 
     def _drawn(
         self,
         dice: Sequence[torch.Generator],
         temperature: float,
         source: UInt8[Tensor, "B C h w"] | None,
+        label: Int[Tensor, " B"] | None,
         hear: Callable[[int], None],
     ) -> Int[Tensor, "B T n"]:
         """The values of each step, drawn one after the other, each row by its own dice."""
@@ -200,15 +214,31 @@ class Image(Predictor):
             torch.zeros(rows, self.steps + 1, self.values.n, device=device).long(),
         )
         _, ctx = self._with(source, self._context(rows, 0, 1, device))
+        told = self._labelled(label)
         for step in range(self.steps):
             last = drawn[:, step : step + 1]
-            x = self.values.embed(last, step - 1) * bool(step)  # before the first step there is nothing
+            x = self.values.embed(last, step - 1) * bool(step) + told  # before the first step there is nothing
             out = self._read(x, state, ctx)
             uniform = torch.stack([torch.rand(self.values.draws, generator=one) for one in dice]).to(device)
             drawn[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
             state, ctx = out.state, self._context(rows, step + 1, step + 2, device)
             hear(step)
         return drawn[:, 1:]
+
+    def _labelled(self, label: Int[Tensor, " B"] | None) -> Float[Tensor, "B 1 D"] | float:
+        """What is added to every step of each picture."""
+        if (label is None) is not (self.classes is None):
+            wanted = "knows no classes and reads none" if self.classes is None else "wants the class of each picture"
+            raise ValueError(f"label is {'missing' if label is None else 'given'}, and this model {wanted}")
+        if label is None or self.classes is None:
+            return 0.0
+        known = len(self.classes.weight)
+        if not torch.compiler.is_compiling() and bool((label >= known).any()):
+            raise ValueError(
+                f"a label is {int(label.max())}, and classes={known} are 0 to {known - 1}; make classes more than the "
+                "highest label"
+            )
+        return self.classes(label)[:, None]
 
     def _context(self, rows: int, first: int, end: int, device: torch.device) -> Context:
         return Context(torch.arange(first, end, device=device).expand(rows, -1), run=True, full=True)

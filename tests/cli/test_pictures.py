@@ -64,6 +64,20 @@ def test_a_model_that_enlarges_nothing_says_so_before_pictures_are_read(tmp_path
         write(image_transformer((1, 4, 4), d=16, depth=1, heads=2), tmp_path / "a.png", 1, "images=nowhere", None, 0)
 
 
+def test_a_member_that_knows_classes_draws_one_of_them(
+    tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, png = str(tmp_path / "run"), tmp_path / "drawn.png"
+    told = ["--data", data, "--steps", "1", "--batch", "2", "--out", out]
+    fails(
+        capsys, ["train", "image_transformer", *SMALL, "classes=2", *told], "make classes more than the highest label"
+    )
+    assert run(["train", "image_transformer", *SMALL, "output=logistics", "classes=10", *told, "--overwrite"]) == 0
+    assert run(["generate", out, "--label", "9", "--pictures", "1", "--out", str(png)]) == 0
+    assert run(["generate", out, "--pictures", "2", "--out", str(png)]) == 0
+    fails(capsys, ["generate", out, "--label", "10", "--out", str(png)], "knows the classes 0 to 9; give one of these")
+
+
 def test_pictures_stand_side_by_side(tmp_path: Path) -> None:
     pixels = torch.arange(5, dtype=torch.uint8)[:, None, None, None].expand(5, 3, 2, 2) * 50
     save(pixels, tmp_path / "a.png", 3)

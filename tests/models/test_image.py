@@ -161,6 +161,31 @@ def test_what_is_drawn_is_as_frequent_as_it_is_likely(make) -> None:
         assert abs(there - share) < 5 * (share * (1 - share) / count) ** 0.5 + 1e-9
 
 
+def test_a_label_adds_its_vector_to_every_step() -> None:
+    """Read at once, and a step at a time at temperature 0, where the likeliest of each step is drawn."""
+    plain = made(0)
+    model = Image((3, 4, 2), plain.values, plain.body, position=plain.position, block=(2, 1), classes=3).double().eval()
+    assert model.classes is not None
+    torch.nn.init.normal_(model.classes.weight)
+    pixels, label = model.sample(2, 0, 4)[0], torch.tensor([2, 0])
+    values, given = model.inputs((pixels, label))
+    read: list[torch.Tensor] = []
+    handle = model.body.register_forward_pre_hook(lambda body, told: read.append(told[0]))
+    model.says(values, **given), plain.says(values)
+    handle.remove()
+    torch.testing.assert_close(read[0], read[1] + model.classes.weight[label][:, None])
+    drawn = model.draw(2, temperature=0.0, label=label)
+    y = model.says(model.rows(drawn), label=label)
+    said = [model.values.draw(y[:, t], torch.full((2, 1), 0.5), 0.0) for t in range(model.steps)]
+    assert torch.equal(model.pictures(torch.stack(said, 1)), drawn)
+    with pytest.raises(ValueError, match="a label is 3, and classes=3 are 0 to 2; make classes more"):
+        model((pixels, label + 1))
+    with pytest.raises(ValueError, match="label is missing, and this model wants the class of each picture"):
+        model.draw(1)
+    with pytest.raises(ValueError, match="label is given, and this model knows no classes and reads none"):
+        plain.draw(1, label=label[:1])
+
+
 def test_wrong_pictures_are_one_line() -> None:
     model = made(0)
     with pytest.raises(ValueError, match=r"pictures \[C H W\] are \[1, 4, 2\], and \[3, 4, 2\] are wanted"):

@@ -18,7 +18,15 @@ LEAST = 640  # places of the PNG along a side; pictures are enlarged up to there
 GAP = 1  # places between two pictures
 
 
-def write(model: Any, out: Path | None, count: int, enlarge: str | None, temperature: float | None, seed: int) -> None:
+def write(
+    model: Any,
+    out: Path | None,
+    count: int,
+    enlarge: str | None,
+    temperature: float | None,
+    seed: int,
+    label: int | None = None,
+) -> None:
     """Draw pictures and write them; UserError where something is missing or makes no sense.
 
     Of a model of super-resolution each row has the small picture, what is made of it and the true one.
@@ -30,10 +38,19 @@ def write(model: Any, out: Path | None, count: int, enlarge: str | None, tempera
     if (enlarge is None) is not (model.encoder is None):
         wanted = "enlarges pictures; give --enlarge WHERE" if enlarge is None else "enlarges none; leave out --enlarge"
         raise UserError(f"this model {wanted}")
+    classes = 0 if model.classes is None else len(model.classes.weight)
+    if label is not None and not label < classes:
+        knows = f"knows the classes 0 to {classes - 1}" if classes else "knows no classes"
+        raise UserError(
+            f"--label {label} came, and this model {knows}; {'give one of these' if classes else 'leave it out'}"
+        )
     true = None if enlarge is None else _true(model, enlarge, count)
     small = None if true is None else model.smaller(true)
     with progress("drawing", model.steps, f"steps of {count} pictures") as hear, from_user(ValueError):
         given: dict[str, Any] = {"source": small, "hear": hear, "seed": seed}
+        if classes:
+            every = torch.arange(count) % classes if label is None else torch.full((count,), label)
+            given["label"] = every.to(device_of(model))
         drawn = model.draw(count, temperature=1.0 if temperature is None else temperature, **given)
     with from_user(ValueError, OSError):
         if small is not None and true is not None:
