@@ -16,6 +16,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -224,12 +225,20 @@ def own_module(path: str) -> types.ModuleType:
         return _import(path, functools.partial(importlib.import_module, full))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     full = f"kinformer_own_{digest[:16]}_{file.stem}"
-    spec = importlib.util.spec_from_file_location(full, file)
-    if spec is None or spec.loader is None:
+    if file.suffix != ".py":
         raise LookupError(f"{path} is not a Python file")
+    spec = importlib.util.spec_from_loader(full, _Fresh(full, str(file)))
+    assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[full] = module
     return _import(path, lambda: spec.loader.exec_module(module) or module)  # type: ignore[union-attr]
+
+
+class _Fresh(SourceFileLoader):
+    """Compiles a file as it is: a cache beside it is not left behind, nor believed, which knows whole seconds only."""
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _own_member(path: str, name: str) -> Callable[..., Any]:

@@ -32,13 +32,13 @@ hypothesis.settings.load_profile("kinformer")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+def token_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tokens are kept where the tests end, in what tests start too."""
     os.environ["KINFORMER_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(scope="session", autouse=True)
-def without_checks(cache: None) -> Iterator[None]:
+def without_checks(token_cache: None) -> Iterator[None]:
     """The process without checks ends with the tests."""
     yield
     unhooked.close()

@@ -300,8 +300,14 @@ def test_it_runs_in_eval_mode_and_restores_every_modules_mode() -> None:
     one, two = (generate(model, torch.tensor([[1, 2]]), 8, temperature=0) for _ in range(2))
     assert torch.equal(one, two)
     assert [module.training for module in model.modules()] == modes
-    with pytest.raises(IndexError):
+    with pytest.raises(ValueError, match=f"holds token {VOCAB}, and the model knows {VOCAB}"):
         generate(model, torch.tensor([[1, VOCAB]]), 8)
+
+    def breaks(*_: object) -> None:
+        raise ArithmeticError("on the way")
+
+    with model.head.register_forward_hook(breaks), pytest.raises(ArithmeticError, match="on the way"):
+        generate(model, torch.tensor([[1, 2]]), 8)
     assert [module.training for module in model.modules()] == modes
 
 

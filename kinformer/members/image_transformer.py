@@ -45,6 +45,7 @@ def image_transformer(
     library's.
     """
     channels, rows, columns = a_shape(shape)
+    depth = at_least("depth", depth, 1)
     made = Wiring(d, heads, head_dim, norm=norm, dropout=dropout)
     values = values_of(output, d, channels, mixtures)
     each, tiles = channels // values.n, (1, 1)

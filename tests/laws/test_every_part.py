@@ -46,7 +46,8 @@ def asked(law: str, name: str) -> Verdict:
 def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
     """Each example that is asked, and the laws that it is asked about: of each part the first, in the long run all.
 
-    Of a file the first is compiled, and trained. Of patterns all are asked what they say of themselves, which is cheap.
+    Of a file the first is compiled, and trained; a member is compiled in the long run, as what it is made of is here.
+    Of patterns all are asked what they say of themselves, which is cheap.
     """
     parts: set[tuple[str, str]] = set()
     files: set[str] = set()
@@ -55,7 +56,9 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
         part = (file, type(one.part).__name__)
         if PROVE or part not in parts:
             spoken = speaking(words(one))
-            yield one, spoken if PROVE or file not in files else spoken.difference(UNHOOKED)
+            if not PROVE and (file in files or one.kind == "member"):
+                spoken = spoken.difference(UNHOOKED if file in files else ("compiles",))
+            yield one, spoken
         elif one.kind == "pattern":
             yield one, speaking({"pattern"})
         parts.add(part)

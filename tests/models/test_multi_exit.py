@@ -129,7 +129,7 @@ def test_judged_are_the_bits_of_who_left_and_the_layers_that_were_taken(float64:
 def test_beyond_its_learned_positions_it_is_judged_in_windows(float64: None) -> None:
     """Each time the table is full its last half is read again from position 0; the layers of both are counted."""
     model = calm(d=16, depth=3, heads=2, threshold=0.9, temperature=None, length=4, vocab=7).eval()
-    model.embedding.weight.mul_(20)
+    model.embedding.weight.mul_(0.4 / model.embedding.weight.std())
     batch = torch.randint(0, 7, (2, 8))
     with pytest.warns(UserWarning, match="more than the 4 positions"):
         judged = model.judge(batch).totals

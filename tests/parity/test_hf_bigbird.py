@@ -69,8 +69,8 @@ def their_draws(monkeypatch: pytest.MonkeyPatch) -> dict[int, str]:
 
 
 def ours_like(theirs: BigBirdForMaskedLM, **random: Any) -> MLM:
-    random = random or {"draw": "published"}
-    made: Any = bigbird(d=D, depth=DEPTH, heads=HEADS, block=BLOCK, keys=KEYS, length=LENGTH, vocab=VOCAB, **random)
+    random = random or {"draw": "published", "keys": KEYS}
+    made: Any = bigbird(d=D, depth=DEPTH, heads=HEADS, block=BLOCK, length=LENGTH, vocab=VOCAB, **random)
     made = made.to(theirs.dtype).eval()
     their, head = theirs.bert, theirs.cls.predictions
     made.body.layers = made.body.layer.layers  # where the helper looks for blocks
