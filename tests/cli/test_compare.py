@@ -48,6 +48,7 @@ def steps_of(folder: Path) -> int:
 # turns --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.prove
 def test_turns_are_a_training_in_one_go(tmp_path: Path, text: str) -> None:
     """Also with dropout, which draws, and with a state that is carried from step to step."""
     out, more = tmp_path / "all", ["--data", text, "--steps", "40", *QUICK]
@@ -224,6 +225,7 @@ def test_rates_need_something_to_be_reported_on(tmp_path: Path, capsys: pytest.C
 # size, memory, the page ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.prove
 def test_members_are_brought_to_the_parameters_of_the_first() -> None:
     small = spelled("gpt(d=32, depth=2, heads=2)")
     wanted = parameters(small)

@@ -49,6 +49,7 @@ def test_a_member_is_trained_on_pictures_measured_and_draws(
     fails(capsys, ["generate", out, *more, "--prompt", "a"], "this model generates pictures and reads no prompt")
 
 
+@pytest.mark.prove
 def test_members_are_compared_on_pictures(tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]) -> None:
     small = ", ".join(SMALL)
     members = [f"image_transformer({small})", f"image_transformer({small}, form=2d)"]

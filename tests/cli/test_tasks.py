@@ -37,6 +37,7 @@ def test_it_writes_and_is_evaluated(learned: Path, capsys: pytest.CaptureFixture
     assert told["metric"]["name"] == "accuracy" and told["value"] > 0.9 and told["split"] == "test"
 
 
+@pytest.mark.prove
 def test_members_are_compared_on_a_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     members = ["gpt(d=16, depth=1, heads=2)", "transformer(d=16, depth=1, heads=2, hidden=16)"]
     members.append("bert(d=16, depth=1, heads=2)")
