@@ -1,31 +1,27 @@
 """SAC: sparse adaptive connection, a network that chooses which keys each query reads and learns it from the reward."""
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.cache import KV
-from kinformer.core.checks import a_flag, a_scale, at_least, one_of
+from kinformer.core.checks import a_scale
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, PerToken, Want, in_order
-from kinformer.core.loss import CHOICES, Penalty
+from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memo import Memo
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.execute import read
-from kinformer.mechanisms.support.chance import Chance
-from kinformer.mechanisms.support.edges import EdgePredictor, Walk
+from kinformer.mechanisms.support.edges import By, Choosing, Walk
 from kinformer.mechanisms.support.groups import folded, no_additions, own_column, picked
 from kinformer.mechanisms.support.token_blocks import TokenBlocks
 from kinformer.patterns.causal import Causal
-
-By = Literal["layer", "head"]
 
 
 class Walking(NamedTuple):
@@ -94,7 +90,7 @@ class Chosen(Keyed):
         return Read(y, lse[..., 0])
 
 
-class SAC(Chosen):
+class SAC(Choosing, Chosen):
     """Softmax attention over its own token and `edges` earlier ones, which an LSTM chooses one after the other.
 
     Choose it to see what connections a task asks for, not for speed: choices are made one by one. For each token, in
@@ -128,18 +124,8 @@ class SAC(Chosen):
         seed: int = 0,
     ):
         super().__init__(scale)
-        self.edges, self.by = at_least("edges", edges, 1), one_of("by", by, By)
-        self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
-        if a_flag("send", send) and by == "head":
-            raise ValueError("send=True hands up one set of edges; give by='layer' beside it")
-        self.sends = frozenset({"edges"} if send else ())
-
-    def penalties(self) -> dict[str, Penalty]:
-        """What was chosen trains the network and, through what it sees, the layer's input."""
-        return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True)}
-
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return {"node": Side(self.predictor.width)}
+        self.choose_by(edges, width, clip, by, seed)
+        self.sends = self.sent("edges", send)
 
     def start(self, room: Room, sizes: Sizes) -> Walking:  # type: ignore[override]
         keys = super().start(room, sizes)
@@ -168,16 +154,15 @@ class SAC(Chosen):
         self, request: Request, state: Walking | None
     ) -> tuple[Int[Tensor, "B P T E"], Float[Tensor, "B T"], Walk]:
         """The positions of the keys that each query reads, -1 at padding, and what the walk was worth."""
-        nodes = precise(request.keys.sides["node"])
-        nodes = nodes if self.by == "head" else nodes.mean(1, keepdim=True)
-        k_pos, walk = request.keys.pos, self.predictor.begin(nodes)
+        nodes, k_pos = self.nodes(request), request.keys.pos
+        walk = self.predictor.begin(nodes)
         if state is not None:
             walk = state.walk.to(nodes.dtype).where((state.keys.now > 0)[:, None, None], walk)
         position, log_p = [], []
         for here in (request.queries.pos[:, :, t, None] for t in range(request.queries.pos.shape[2])):  # [B 1 1]
             may = (k_pos >= 0) & (k_pos <= here)
             for turn in range(self.edges):
-                noise = self._noise(nodes, here, k_pos, turn)
+                noise = self.noise(nodes, here * self.edges + turn, k_pos)
                 at, worth, after = self.predictor.choose(walk, nodes, may, here - k_pos, noise)
                 walk = after.where(here >= 0, walk)
                 position.append(torch.where(here >= 0, k_pos.expand(-1, at.shape[1], -1).gather(2, at), -1))
@@ -191,12 +176,6 @@ class SAC(Chosen):
             torch.stack(log_p, 1).unflatten(1, (-1, self.edges)).sum(2),
             walk,
         )
-
-    def _noise(self, nodes: Tensor, here: Tensor, k_pos: Tensor, turn: int) -> Float[Tensor, "B P S"] | None:
-        if not self.training:
-            return None
-        walker = torch.arange(nodes.shape[1], device=nodes.device)[:, None]
-        return self.chance.gumbel(walker, here * self.edges + turn, k_pos).to(nodes.dtype)
 
 
 class GivenEdges(Chosen):

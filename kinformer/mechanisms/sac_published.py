@@ -8,20 +8,18 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_pattern, a_scale, at_least, one_of
+from kinformer.core.checks import a_pattern, a_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, PerPair, Want
-from kinformer.core.loss import CHOICES, Penalty
+from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import mask, scores, softmax, weighted
-from kinformer.mechanisms.sac import By
-from kinformer.mechanisms.support.chance import Chance
-from kinformer.mechanisms.support.edges import EdgePredictor
+from kinformer.mechanisms.support.edges import By, Choosing
 from kinformer.mechanisms.support.groups import own_pairs
 from kinformer.patterns.full import Full
 
@@ -56,7 +54,7 @@ class ChosenPairs(Keyed):
         return Read(weighted(F.dropout(weights, request.dropout), request), lse)
 
 
-class PublishedSAC(ChosenPairs):
+class PublishedSAC(Choosing, ChosenPairs):
     """Softmax attention over its own token and the keys of pairs (query, key) that an LSTM chooses of the whole row.
 
     Choose it for encoders, to see what connections a task asks for; each token may get many or none. The network goes
@@ -87,20 +85,13 @@ class PublishedSAC(ChosenPairs):
         seed: int = 0,
     ):
         super().__init__(pattern, scale)
-        self.edges, self.by = at_least("edges", edges, 1), one_of("by", by, By)
-        self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
-        if a_flag("send", send) and by == "head":
-            raise ValueError("send=True hands up one set of pairs; give by='layer' beside it")
-        self.sends = frozenset({"pairs"} if send else ())
-
-    def penalties(self) -> dict[str, Penalty]:
-        """As in `SAC`."""
-        return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True)}
+        self.choose_by(edges, width, clip, by, seed)
+        self.sends = self.sent("pairs", send)
 
     def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
         if sizes.cross:
             raise ValueError("PublishedSAC chooses pairs of one sequence; across use Softmax")
-        return {"node": Side(self.predictor.width)}
+        return super().key_sides(sizes)
 
     def read(self, request: Request) -> Out[Read]:
         chosen, log_p = self.choose(request)
@@ -112,33 +103,27 @@ class PublishedSAC(ChosenPairs):
 
     def choose(self, request: Request) -> tuple[Bool[Tensor, "B P T T"], Float[Tensor, "B T"]]:
         """The chosen pairs, and for each token what the choice of it as a query and of its keys was worth, in logs."""
-        nodes = precise(request.keys.sides["node"])
-        nodes = nodes if self.by == "head" else nodes.mean(1, keepdim=True)
+        nodes = self.nodes(request)
         batch, walkers, length, _ = nodes.shape
         pos, walk = request.keys.pos.expand(-1, walkers, -1), self.predictor.begin(nodes)
         real, here = pos >= 0, pos.new_zeros(batch, walkers, 1)
         tokens = real.sum(-1, keepdim=True)
-        chosen = torch.zeros(batch, walkers, length, length, dtype=torch.bool, device=pos.device)
+        chosen = torch.zeros(batch, walkers, length * length, dtype=torch.bool, device=pos.device)
         log_p = nodes.new_zeros(batch, walkers, length)
         for n in range(self.edges * length):
             goes_on = n < self.edges * tokens  # [B P 1]
-            query, worth, after = self.predictor.choose(walk, nodes, real, (here - pos).abs(), self._noise(pos, 2 * n))
+            turn = torch.full_like(here, 2 * n)
+            noise = self.noise(nodes, turn, pos)
+            query, worth, after = self.predictor.choose(walk, nodes, real, (here - pos).abs(), noise)
             asks = pos.gather(2, query)
             may = real & self.pattern(*_places(batch, walkers, pos.device), asks, pos)
-            noise = self._noise(pos, 2 * n + 1)
+            noise = self.noise(nodes, turn + 1, pos)
             key, worth_of_key, after = self.predictor.choose(after, nodes, may, (asks - pos).abs(), noise)
             walk, here = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), here)
             log_p = log_p.scatter_add(2, query, torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0))
             pair = (query * length + key).clamp_max(length * length - 1)
-            flat = chosen.flatten(2)
-            chosen = flat.scatter(2, pair, flat.gather(2, pair) | goes_on).view_as(chosen)
-        return chosen, log_p.sum(1)
-
-    def _noise(self, pos: Tensor, step: int) -> Float[Tensor, "B P S"] | None:
-        if not self.training:
-            return None
-        walker = torch.arange(pos.shape[1], device=pos.device)[:, None]
-        return self.chance.gumbel(walker, torch.full_like(pos[:, :, :1], step), pos)
+            chosen.scatter_(2, pair, chosen.gather(2, pair) | goes_on)
+        return chosen.unflatten(2, (length, length)), log_p.sum(1)
 
 
 class GivenPairs(ChosenPairs):

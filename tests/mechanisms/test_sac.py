@@ -82,7 +82,7 @@ def test_training_draws_from_the_softmax_and_eval_takes_the_likeliest() -> None:
     mechanism, count = SAC(1, N), 4_000
     net, nodes = mechanism.predictor, torch.randn(1, 1, 5, N).expand(1, count, -1, -1)
     may, distance = torch.tensor([[[True, True, True, True, False]]]), torch.arange(4, -1, -1).expand(1, 1, -1)
-    noise = mechanism._noise(nodes, torch.tensor([[[4]]]), torch.arange(5)[None, None], 0)
+    noise = mechanism.noise(nodes, torch.tensor([[[4]]]), torch.arange(5)[None, None])
     at, log_p, _ = net.choose(net.begin(nodes), nodes, may, distance, noise)
     p = torch.stack([log_p[at[..., 0] == n].mean().exp() for n in range(4)])
     torch.testing.assert_close(p.sum(), torch.tensor(1.0))
@@ -90,7 +90,7 @@ def test_training_draws_from_the_softmax_and_eval_takes_the_likeliest() -> None:
     # within 5 standard deviations of a share of 4,000
     assert bool(((drawn[:4] - p).abs() < 5 * (p * (1 - p) / count).sqrt()).all()) and drawn[4] == 0
     likeliest, _, _ = net.choose(net.begin(nodes), nodes, may, distance, None)
-    assert mechanism.eval()._noise(nodes, may, may, 0) is None and bool((likeliest == p.argmax()).all())
+    assert mechanism.eval().noise(nodes, at[:1], distance) is None and bool((likeliest == p.argmax()).all())
 
 
 def test_edges_that_are_handed_up_are_those_of_the_layer_beneath() -> None:

@@ -1,13 +1,21 @@
 """Edges: a network that goes from token to token and says which pairs are read."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import a_flag, at_least, one_of
 from kinformer.core.choice import choice
+from kinformer.core.heads import Side, Sizes
+from kinformer.core.loss import CHOICES, Penalty
+from kinformer.core.read import precise
+from kinformer.core.request import Request
+from kinformer.mechanisms.support.chance import Chance
+
+By = Literal["layer", "head"]
 
 NEVER = -1e30  # the logit of a token that may not be chosen; finite, so that rows without any give no NaN
 
@@ -78,3 +86,37 @@ class EdgePredictor(nn.Module):
         at = choice(best)
         log_p = (logits.gather(2, at) - logits.logsumexp(-1, keepdim=True))[..., 0]
         return at, log_p, walk._replace(last=nodes.take_along_dim(at[..., None], 2)[:, :, 0])
+
+
+class Choosing(nn.Module):
+    """What both forms of SAC share: the network that chooses, what it sees of tokens, its chance and what trains it."""
+
+    def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:
+        """How many are chosen for a token, by which network, and for whom."""
+        self.edges, self.by = at_least("edges", edges, 1), one_of("by", by, By)
+        self.predictor, self.chance = EdgePredictor(width, clip), Chance(seed)
+
+    def sent(self, what: str, send: bool) -> frozenset[str]:
+        """What is handed up; ValueError where there are several sets of it."""
+        if a_flag("send", send) and self.by == "head":
+            raise ValueError(f"send=True hands up one set of {what}; give by='layer' beside it")
+        return frozenset({what} if send else ())
+
+    def penalties(self) -> dict[str, Penalty]:
+        """What was chosen trains the network and, through what it sees, the layer's input."""
+        return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True)}
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return {"node": Side(self.predictor.width)}
+
+    def nodes(self, request: Request) -> Float[Tensor, "B P S n"]:
+        """Tokens as the network sees them: for each head of the keys, or once for the layer."""
+        nodes = precise(request.keys.sides["node"])
+        return nodes if self.by == "head" else nodes.mean(1, keepdim=True)
+
+    def noise(self, nodes: Tensor, turn: Int[Tensor, "B #P 1"], k_pos: Int[Tensor, "B #P S"]) -> Tensor | None:
+        """What makes a choice among nodes [B P S n] a draw [B P S], by the turn that it is; None in eval mode."""
+        if not self.training:
+            return None
+        walker = torch.arange(nodes.shape[1], device=nodes.device)[:, None]
+        return self.chance.gumbel(walker, turn, k_pos).to(nodes.dtype)
