@@ -123,3 +123,8 @@ def a_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> 
         what = f"the class {value.__name__}" if isinstance(value, type) else one
         raise ValueError(f"{name} is {what}; give {example}")
     return value
+
+
+def if_given(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
+    """The same of what may be left out: None is none."""
+    return value if value is None else a_part(name, value, kind, example)

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.checks import a_part, at_least, if_given
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order, prefixed, room
 from kinformer.core.position import Position
 
@@ -62,7 +62,7 @@ class AxialDecoder(Layer):
         super().__init__()
         example = "layers, such as Stack([...])"
         self.outer, self.inner = a_part("outer", outer, Layer, example), a_part("inner", inner, Layer, example)
-        self.encoder = None if encoder is None else a_part("encoder", encoder, Layer, example)
+        self.encoder = if_given("encoder", encoder, Layer, example)
         self.columns, self.position, self.beside = at_least("columns", columns, 1), position, beside
         self.plane = None if planes is None else at_least("planes", planes, 1) * columns
         if (self.plane is None) is not (encoder is None):

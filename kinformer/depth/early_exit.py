@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_part
+from kinformer.core.checks import a_part, if_given
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected, flow, summed
 from kinformer.core.example import Example
@@ -73,7 +73,7 @@ class EarlyExit(Layer):
             raise ValueError(f"the layers of an EarlyExit have widths {widths}; give all the same d")
         self.d, self.layers, self.heads = widths[0], nn.ModuleList(layers), nn.ModuleList(each)
         self.rule = a_part("rule", rule, Rule, "a rule, such as Confident(Saturation(), 0.9)")
-        self.chance = None if chance is None else a_part("chance", chance, Rule, "a rule, such as Drawn(depth)")
+        self.chance = if_given("chance", chance, Rule, "a rule, such as Drawn(depth)")
         for one in (rule, *([] if chance is None else [chance])):
             one.agree(self.d, len(layers))
         if gamma is not None and (chance is not None or not 0 < gamma < math.inf):

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale
+from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed, wants_of
@@ -61,12 +61,10 @@ class Explicit(Keyed):
     ):
         super().__init__()
         self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.bias = None if bias is None else a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
         self.score = a_part("score", score, Score, "a score, such as ResidualScores()") if score else Product()
-        self.before = (
-            None if before is None else a_part("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
-        )
-        self.after = None if after is None else a_part("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.before = if_given("before", before, PairMap, "a PairMap, such as MixHeads(heads)")
+        self.after = if_given("after", after, PairMap, "a PairMap, such as MixHeads(heads)")
         self.up, self.scale, self.lse = up, a_scale(scale), after is None
         self.wants, self.sends = wants_of(bias, score), frozenset({"scores"} if up else ())
 

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, one_of, within
+from kinformer.core.checks import a_flag, a_pattern, at_least, if_given, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Side, Sizes
@@ -102,7 +102,7 @@ class Retrieval(Keyed):
             )
         self.cache, self.apart = int(back), a_flag("apart", apart) or combine == "joint"
         self.memory, self.k = at_least("memory", memory, 0), at_least("k", k, 1)
-        self.bias = None if bias is None else a_part("bias", bias, Bias, "a bias, such as T5(heads)")
+        self.bias = if_given("bias", bias, Bias, "a bias, such as T5(heads)")
         self.combine, self.eps, self.impl = one_of("combine", combine, ("gate", "joint")), eps, impl_of(impl)
         within("eps", eps, 0, torch.inf)
         self.wants = wants_of(bias)

@@ -1,7 +1,7 @@
 """Softmax: attention under a pattern and a bias."""
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale
+from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, if_given
 from kinformer.core.keyed import Keyed, wants_of
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Heads, Pattern
@@ -48,7 +48,7 @@ class Softmax(Keyed):
     ):
         super().__init__()
         self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
-        self.bias = None if bias is None else a_part("bias", bias, Bias, "a bias, such as ALiBi(heads)")
+        self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
         self.score = a_part("score", score, Score, "a score, such as Product()") if score else Product()
         self.scale, self.lse, self.impl = a_scale(scale), lse, impl_of(impl)
         self.wants = wants_of(bias, score)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.cache import survivors
-from kinformer.core.checks import a_part, at_least, multiple
+from kinformer.core.checks import a_part, at_least, if_given, multiple
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
 from kinformer.core.heads import Room, cut
@@ -99,9 +99,7 @@ class Compressive(Memory):
         self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
         self.compression = compression
-        self.loss = (
-            None if loss is None else a_part("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
-        )
+        self.loss = if_given("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
 
     @property
     def hears(self) -> Segment:

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least, multiple, whole_numbers, within
+from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
 from kinformer.core.loss import Loss, gathered, known, weighed
 from kinformer.core.model import Judged, Metric, Predictor
@@ -76,7 +76,7 @@ class Image(Predictor):
         self.position, self.beside = (
             one if one is None else a_part("position", one, Position, example) for one in (position, beside)
         )
-        self.encoder = None if encoder is None else a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
+        self.encoder = if_given("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.dropout = a_probability("dropout", dropout)
         self.classes = nn.Embedding(classes, body.d) if at_least("classes", classes, 0) else None
         if self.classes is not None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part, a_probability, at_least, within
+from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
 from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
 from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
@@ -69,9 +69,7 @@ class LM(Writer):
         self.dropout, self.lanes = a_probability("dropout", dropout), lanes
         self.embedding = nn.Embedding(vocab, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else within("std", std, 0, math.inf))
-        self.position = (
-            None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
-        )
+        self.position = if_given("position", position, Position, "a position, such as Learned(d)")
         self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.head = nn.Linear(d, vocab, bias=False)
         if tie:

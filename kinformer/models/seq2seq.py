@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_part, a_probability, at_least, within
+from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
 from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
 from kinformer.core.memo import Memo
@@ -74,9 +74,7 @@ class Seq2Seq(Writer):
         self.smoothing, self.dropout = a_probability("smoothing", smoothing), a_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 2, d)
         nn.init.normal_(self.embedding.weight, std=d**-0.5 if std is None else within("std", std, 0, math.inf))
-        self.position = (
-            None if position is None else a_part("position", position, Position, "a position, such as Sinusoidal(d)")
-        )
+        self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
         self.encoder = a_part("encoder", encoder, Layer, "a layer, such as Stack([...])")
         self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
         self.head = Written(d, vocab + 2, bias=False)

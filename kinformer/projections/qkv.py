@@ -4,7 +4,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_flag, a_part, at_least, head_width, multiple, one_of
+from kinformer.core.checks import a_flag, at_least, head_width, if_given, multiple, one_of
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.position import Rotation
 from kinformer.core.projection import Projection, by_head
@@ -48,9 +48,7 @@ class QKV(Projection):
         self.k_dim = head_width(d, heads, head_dim)
         self.v_dim = self.k_dim if v_dim is None else at_least("v_dim", v_dim, 1)
         self.bias = a_flag("bias", bias)
-        self.rotation = (
-            None if rotation is None else a_part("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
-        )
+        self.rotation = if_given("rotation", rotation, Rotation, "one, such as Rotary(d // heads)")
         self.widths = [self.heads * self.k_dim, self.key_heads * self.k_dim, self.values * self.v_dim]
         self.qkv = nn.Linear(d, sum(self.widths), bias=bias)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import a_part, within
+from kinformer.core.checks import if_given, within
 from kinformer.core.layer import PerPair, Want
 from kinformer.core.pair_map import PairMap
 from kinformer.core.request import Request
@@ -34,9 +34,7 @@ class ResidualScores(Score):
 
     def __init__(self, own: float = 1.0, below: float = 1.0, change: PairMap | None = None):
         super().__init__()
-        self.change = (
-            None if change is None else a_part("change", change, PairMap, "a PairMap, such as MixHeads(heads)")
-        )
+        self.change = if_given("change", change, PairMap, "a PairMap, such as MixHeads(heads)")
         self.own, self.below = (within(n, w, -math.inf, math.inf) for n, w in (("own", own), ("below", below)))
         self.product = Product()
 

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, a_probability, at_least
+from kinformer.core.checks import a_part, a_probability, at_least, if_given
 from kinformer.core.layer import Context, Layer
 from kinformer.core.loss import known
 from kinformer.core.model import Model
@@ -51,9 +51,7 @@ class Encoder(Model):
         self.dropout = a_probability("dropout", dropout)
         self.embedding = nn.Embedding(vocab + 1, d)
         nn.init.normal_(self.embedding.weight, std=START)
-        self.position = (
-            None if position is None else a_part("position", position, Position, "a position, such as Learned(d)")
-        )
+        self.position = if_given("position", position, Position, "a position, such as Learned(d)")
         self.body = a_part("body", body, Layer, "a layer, such as Stack([...])")
         self.kind = nn.Embedding(kinds, d) if at_least("kinds", kinds, 0) else None
         if self.kind is not None:
