@@ -1,19 +1,17 @@
 """Classifier: says of a text which of several kinds it is."""
 
-from collections.abc import Mapping
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.checks import a_part, a_probability, at_least
+from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, gathered, weighed
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY, Judged, random_tokens, total
 from kinformer.core.numbering import numbered
-from kinformer.core.position import Position
 from kinformer.models.support.encoder import Encoder
 from kinformer.models.support.pooling import Mean, Pooling
 
@@ -27,10 +25,10 @@ class Classifier(Encoder):
     number of each row's class; the loss is the mean over rows, and it is judged by the share of rows that it says
     right. `scores(tokens)` asks a trained one, whose `labels` are the names of its classes.
 
-    vocab, d, body, position, scale, kinds, eps, penalties: as those of an `MLM`.
     classes: how many there are.
     pooling: how a row becomes one vector, the mean over its tokens unless given.
-    dropout: the share of embedded and of pooled numbers that training drops.
+
+    vocab, d, body, others: as those of an `Encoder`; dropout drops of pooled numbers too.
 
     Errors: NoState from `start`; ValueError for fewer than two classes and for a penalty that no part reports. Source:
     Devlin et al., 2018, arXiv:1810.04805, sections 3.2 and 4.1.
@@ -41,25 +39,9 @@ class Classifier(Encoder):
     tops: ClassVar[tuple[str, ...]] = ("pooling", "head")
 
     def __init__(
-        self,
-        vocab: int,
-        d: int,
-        body: Layer,
-        *,
-        classes: int = 2,
-        pooling: Pooling | None = None,
-        position: Position | None = None,
-        scale: float = 1.0,
-        kinds: int = 0,
-        eps: float = 1e-12,
-        dropout: float = 0.0,
-        penalties: Mapping[str, float] | None = None,
+        self, vocab: int, d: int, body: Layer, *, classes: int = 2, pooling: Pooling | None = None, **others: Any
     ):
-        super().__init__(
-            vocab, d, body,
-            position=position, scale=scale, kinds=kinds, eps=eps, dropout=a_probability("dropout", dropout),
-            penalties=penalties,
-        )  # fmt: skip
+        super().__init__(vocab, d, body, **others)
         self.classes = at_least("classes", classes, 2)
         self.pooling = Mean() if pooling is None else a_part("pooling", pooling, Pooling, "a pooling, such as Mean()")
         self.own = self.pooling.own

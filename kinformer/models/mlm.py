@@ -1,8 +1,8 @@
 """MLM: a masked language model, which fills in tokens that were hidden from it."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import ClassVar, NoReturn
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from jaxtyping import Float, Int
@@ -14,7 +14,6 @@ from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Judged, Metric, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
-from kinformer.core.position import Position
 from kinformer.models.support.encoder import Encoder
 from kinformer.models.support.sliding import fitted, in_windows
 from kinformer.norms.layer import LayerNorm
@@ -34,16 +33,9 @@ class MLM(Encoder):
     In eval mode, and in `judge`, the row's tokens decide alone, so that the choice is always the same. Of a
     `TokenBatch` it hides exactly the scored tokens, each behind `mask`. -1 is padding, at the ends of a row only.
 
-    vocab: how many tokens there are; a byte model has 256.
-    d: the width of the body.
-    body: layers that read both ways.
-    position: what is added to embedded tokens; None where the body knows positions itself.
-    scale: the factor of embedded tokens.
-    kinds: how many vectors there are to add, picked by the label "segment" [B T], 0 without it (BERT's two sentences).
-    segment: makes that label of the tokens, for a body that reads it, where the ctx has none.
-    eps: of the norms of embeddings and head.
-    dropout: the share of embedded numbers that training drops.
-    penalties: weights of the body's auxiliary losses, by the last part of their names.
+    segment: makes the label "segment" of the tokens, for a body that reads it or `kinds`, where the ctx has none.
+
+    vocab, d, body, others: as those of an `Encoder`; eps is that of the head's norm too.
 
     Errors: NoState from `start`; ValueError for a penalty that no part reports. Source: Devlin et al., 2018,
     arXiv:1810.04805, section 3.1.
@@ -54,25 +46,11 @@ class MLM(Encoder):
     tops: ClassVar[tuple[str, ...]] = ("transform", "head")
 
     def __init__(
-        self,
-        vocab: int,
-        d: int,
-        body: Layer,
-        *,
-        position: Position | None = None,
-        scale: float = 1.0,
-        kinds: int = 0,
-        segment: Callable[[Tensor], Tensor] | None = None,
-        eps: float = 1e-12,
-        dropout: float = 0.0,
-        penalties: Mapping[str, float] | None = None,
+        self, vocab: int, d: int, body: Layer, *, segment: Callable[[Tensor], Tensor] | None = None, **others: Any
     ):
-        super().__init__(
-            vocab, d, body,
-            position=position, scale=scale, kinds=kinds, eps=eps, dropout=dropout, penalties=penalties,
-        )  # fmt: skip
+        super().__init__(vocab, d, body, **others)
         self.segment, self.mask = segment, vocab
-        self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=eps))
+        self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=self.norm.eps))
         self.head = nn.Linear(d, vocab + 1)
         nn.init.zeros_(self.head.bias)
         self.head.weight = self.embedding.weight
