@@ -86,14 +86,19 @@ def _judged(model: Any, data: Any, split: str, limit: int | None, reading: dict[
     perplexity = {"perplexity": 2 ** (score.value * width)} if score.metric.unit == "bits" else {}
     numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
     seconds = round(monotonic() - began, 3)
-    return {"metric": score.metric._asdict(), **numbers, "others": dict(score.others), "seconds": seconds}
+    # lanes of some bytes are of the first, and levels of those from all over the split
+    same = limit is None or reading["lanes"] is None
+    levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
+    others = {"others": dict(score.others), "levels": dict(levels)}
+    return {"metric": score.metric._asdict(), **numbers, **others, "seconds": seconds}
 
 
 def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
     named = {name: its[name] for name in ("perplexity",) if name in its} | its["others"]
     more = "".join(f", {name} {value:.3f}" for name, value in named.items())
     there = f"{its['count']:,} judged of {split} of {data.name}{_share(data, split)}"
-    print(f"{folder}: {its['value']:.4f} {its['metric']['name']}{more}; {there}")
+    beside = "; ".join(f"{name} {value:.4f}" for name, value in its["levels"].items())
+    print(f"{folder}: {its['value']:.4f} {its['metric']['name']}{more}; {there}{beside and f' ({beside})'}")
 
 
 def _share(data: Any, split: str) -> str:

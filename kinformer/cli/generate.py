@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LENGTH_PENALTY = 0.6
 MOST = 10_000_000  # tokens
-PICTURES = 400
+PICTURES, SOME = 400, 16
 
 
 def generate(
@@ -42,7 +42,9 @@ def generate(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the samples; each line has the next one.", min=0, max=LAST_SEED)] = SEED,
     out: Annotated[Path | None, typer.Option(help="Of a member that generates pictures: the PNG.")] = None,
-    pictures: Annotated[int, typer.Option(help="Of such a member: how many.", min=1, max=PICTURES)] = 16,
+    pictures: Annotated[
+        int | None, typer.Option(help="Of such a member: how many; 16 unless given.", min=1, max=PICTURES)
+    ] = None,
     enlarge: Annotated[str | None, typer.Option(help="What a super-resolution begins with: images=FOLDER.")] = None,
     label: Annotated[
         int | None, typer.Option(help="Of one trained with classes=: of which; in turn unless given.", min=0)
@@ -74,7 +76,9 @@ def generate(
 
         if (prompt, prompts, source, sources, state) != (None,) * 5:
             raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
-        return gallery.write(model, out, pictures, enlarge, temperature, seed, label)
+        _refuse_given("a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None)
+        return gallery.write(model, out, SOME if pictures is None else pictures, enlarge, temperature, seed, label)
+    _refuse_given("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
@@ -106,6 +110,13 @@ def _refuse_empty(**texts: str | None) -> None:
     for name, given in texts.items():
         if given == "":
             raise UserError(f"the {name} is empty; give --{name} at least one character")
+
+
+def _refuse_given(whose: str, **options: object) -> None:
+    """UserError for options that only another kind of model reads."""
+    for name, given in options.items():
+        if given is not None:
+            raise UserError(f"--{name.replace('_', '-')} is of {whose}, and this one does not; leave it out")
 
 
 def _refuse_both(**pairs: tuple[str | None, Path | None]) -> None:

@@ -19,6 +19,7 @@ from kinformer.data.batches import Batches
 from kinformer.data.files import found
 from kinformer.data.kind import Data
 from kinformer.data.support import unpacked
+from kinformer.data.support.compressors import compressed
 
 FORM, SERVES = "images=FOLDER", ("images",)
 PIXELS, NUMBERS = b"\x00\x00\x08\x03", b"\x00\x00\x08\x01"  # how idx files of images and of labels begin
@@ -45,6 +46,11 @@ class Images(Data):
     def longest(self, length: int) -> None:
         return None
 
+    def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
+        if model.metric.name != "bits per dimension":
+            return {}
+        return compressed(getattr(self, split)[0][: self._count(limit, split)].numpy().tobytes())
+
     def measured(self, length: int, limit: int) -> str:
         return f"{self._count(limit):,} images of valid"
 
@@ -67,8 +73,9 @@ class Images(Data):
         lots = (tensor[: self._count(limit)].split(MEASURED) for tensor in self.valid)
         return Batches(at, zip(*lots, strict=True))
 
-    def _count(self, limit: int) -> int:
-        return max(1, min(len(self.valid[0]), limit // self.valid[0][0].numel()))
+    def _count(self, limit: int, split: str = "valid") -> int:
+        pixels = getattr(self, split)[0]
+        return max(1, min(len(pixels), limit // pixels[0].numel()))
 
 
 def read(where: str) -> Images:

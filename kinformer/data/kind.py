@@ -5,6 +5,7 @@ that can learn from it) is a kind of data, and needs no other file edited.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
 from kinformer.core.model import Metric, Model
@@ -71,6 +72,13 @@ class Data(ABC):
     def left_out(self, length: int) -> str | None:
         """What such a training does not see, as a warning; None where it sees all."""
         return None
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
+        """What the measure of such a model is read beside: what compressors, guesses and the like reach on that split.
+
+        `split` is train, valid or test, and of it what is measured in at most `limit` bytes.
+        """
+        return {}
 
     @abstractmethod
     def measured(self, length: int, limit: int) -> str:

@@ -99,6 +99,9 @@ class Tasks(Data):
         """How many rows of at most so many bytes in all are measured."""
         return max(1, min(MOST, limit // self.task.width))
 
+    def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
+        return {"guessing": self.task.guessing}
+
     def measured(self, length: int, limit: int) -> str:
         return f"{self.count(limit):,} rows of {self.valid.split} (guessing scores {self.task.guessing:.3f})"
 

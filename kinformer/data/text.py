@@ -15,6 +15,7 @@ from torch import Tensor
 from kinformer.core.model import Model
 from kinformer.data.kind import Data
 from kinformer.data.lanes import DocumentLanes, Lanes
+from kinformer.data.support.compressors import compressed
 from kinformer.data.support.packs import packs
 from kinformer.data.support.part import Part
 from kinformer.data.support.sources import source_of
@@ -71,6 +72,12 @@ class Text(Data):
             return DocumentLanes(train, batch, length)
         packed = train.begins is None or packs(model, length)
         return Windows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
+        if model.metric.name != "bits per byte":
+            return {}
+        tokens = self.part(split).spread(limit).tokens.tolist()
+        return compressed(bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(tokens))
 
     def measured(self, length: int, limit: int) -> str:
         valid = self.part("valid")

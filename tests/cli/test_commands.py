@@ -368,16 +368,16 @@ def test_compare_trains_each_and_shows_one_table(tmp_path: Path, text: str, caps
 
 
 def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
-    from kinformer.cli.support.results import compressed
     from kinformer.cli.support.training import prepare
 
     data = base64.b64encode(os.urandom(375)) * 40
     (tmp_path / "text").write_bytes(data * 20)
     job = prepare(f"text={tmp_path}/text", 1, None, batch=2, length=8)
     valid = bytes(job.text.valid[: job.valid_bytes].tolist())
+    levels = job.data.levels(find_member("gpt")(d=8, depth=1, heads=1), "valid", 8, job.valid_bytes)
     for name, command in (("gzip -9", ["gzip", "-9"]), ("xz -9e", ["xz", "-9e"])):
         size = len(subprocess.run(command, input=valid, capture_output=True, check=True).stdout)
-        assert compressed(job)[name] == pytest.approx(8 * size / len(valid), rel=0.02)
+        assert levels[name] == pytest.approx(8 * size / len(valid), rel=0.02)
 
 
 @pytest.mark.parametrize(

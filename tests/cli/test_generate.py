@@ -122,6 +122,7 @@ def test_what_is_wrong_is_said_in_one_line(
     tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, pairs, masked = (folder(tmp_path / name, name) for name in ("gpt", "transformer", "bert"))
+    drawer = folder(tmp_path / "drawer", "image_transformer", shape=(1, 4, 4))
     (tmp_path / "empty").touch()
     (tmp_path / "blank").write_text("a\n\nb\n")
     state = str(tmp_path / "state")
@@ -139,6 +140,11 @@ def test_what_is_wrong_is_said_in_one_line(
         ([out, "--prompt", "a", "--beam", "2", "--top-k", "5"], "--beam 2 draws nothing; leave out"),
         ([out, "--prompt", "a", "--length-penalty", "1"], "--length-penalty is of --beam"),
         ([out, "--prompt", "a", "--beam", "0"], "--beam"),
+        ([out, "--prompt", "a", "--pictures", "4"], "--pictures is of a model that generates pictures"),
+        ([out, "--prompt", "a", "--label", "0"], "--label is of a model that generates pictures"),
+        ([out, "--prompt", "a", "--out", str(tmp_path / "x.png")], "--out is of a model that generates pictures"),
+        ([drawer, "--prompt", "a"], "this model generates pictures and reads no prompt"),
+        ([drawer, "--top-k", "4"], "--top-k is of a model that writes text"),
         ([out, "--prompt", "a", "--tokens", str(10**12)], "--tokens"),
         ([out, "--prompt", "a", "--device", "cuda:99"], "there is no device 'cuda:99' here"),
         ([out, "--prompt", "a", "--device", "meta"], "there is no device 'meta' here"),

@@ -1,6 +1,7 @@
 """Images and series: what their files hold, what is split, and one line for what is wrong."""
 
 import gzip
+import lzma
 from pathlib import Path
 
 import numpy
@@ -13,6 +14,7 @@ from kinformer.data import images, series
 from kinformer.data.images import Images
 from kinformer.data.series import Series
 from kinformer.data.spec import read_spec
+from kinformer.members.image_transformer import image_transformer
 from kinformer.train.begun import fingerprint
 from kinformer.train.fit import fit
 from tests.train import tiny
@@ -42,6 +44,8 @@ def test_idx_files_and_arrays_are_the_same_images(tmp_path: Path) -> None:
     some, their = stream.at(3)
     assert some.shape == (5, 3, 4, 3) and their.shape == (5,) and torch.equal(some, stream.at(3)[0])
     assert sum(len(lot[0]) for lot in stream.measured) == 3
+    beside = data.levels(image_transformer(d=8, depth=1, heads=1, shape=(1, 4, 3)), "test", 1, 5 * 12)
+    assert beside["xz -9e"] == 8 * len(lzma.compress(pixels[:5].tobytes(), preset=9 | lzma.PRESET_EXTREME)) / 60
     with pytest.raises(ValueError, match="a Classifier reads labelled, and images came; give labelled=FILE.tsv"):
         fit(tiny.classifier(), f"images={tmp_path}", steps=1)
 

@@ -10,13 +10,14 @@ from kinformer.cli.errors import UserError
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.match import matched
 from kinformer.cli.support.measured import row_of
-from kinformer.cli.support.results import Results, levels, settled
+from kinformer.cli.support.results import Results, settled
 from kinformer.cli.support.training import Job, fitting, make_folder, readable, spare, tell_split
 from kinformer.cli.support.trials import PLAN, Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
 from kinformer.train.budget import Budget
 from kinformer.train.cost import resident
+from kinformer.train.evaluate import MOST
 from kinformer.train.history import History
 
 
@@ -104,15 +105,20 @@ def compared(it: Comparison, taken: Mapping[str, Taken], every: Sequence[Trial])
     """Train all, and measure what came of each; results.json is there from the first member on."""
     tell_split(it.job)
     done, failed = in_turns(every)
-    metric = next(iter(done.values())).metric
     settings = settled(it.job, it.spent, it.split, it.seeds, list(it.changed))
-    results = Results(settings, levels(it.job, metric, it.split), [])
+    results = Results(settings, _levels(it), [])
     for title in it.members:
         its, means = _best(title, every, done, failed)
         print(f"{title}: asking it to write or to answer, and timing that ...", file=sys.stderr)
         results.members.append(row_of(its, done, it.split, it.out, means, taken[title]))
         results.save(it.out / "results.json")
     return results
+
+
+def _levels(it: Comparison) -> dict[str, float]:
+    """What their measure is read beside: all of them have one and the same."""
+    model, settings = next(iter(it.members.values())).build(it.job.settings.seed), it.job.settings
+    return dict(it.job.data.levels(model, it.split, settings.length, settings.valid_bytes or MOST))
 
 
 def _best(

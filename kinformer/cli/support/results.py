@@ -1,8 +1,6 @@
 """What a comparison found: numbers, a table of them, and a file that holds the same."""
 
-import gzip
 import json
-import lzma
 import os
 import platform
 from collections.abc import Mapping
@@ -21,11 +19,7 @@ from kinformer.cli.support.asked import TEMPERATURE
 from kinformer.cli.support.interval import SURE, Interval, unresolved
 from kinformer.cli.support.training import Job
 from kinformer.cli.support.trials import Spent
-from kinformer.core.model import Metric
-from kinformer.data.task import Tasks
 from kinformer.data.text import Text
-from kinformer.decoding.spelling import spelling
-from kinformer.models.lm import LM
 from kinformer.train.evaluate import MOST
 from kinformer.train.files import write as write_file
 
@@ -221,21 +215,3 @@ def measured(job: Job, split: str) -> str:
     """What is measured of a split, in words."""
     there = job.data if split == "valid" else replace(job.data, valid=getattr(job.data, split))  # type: ignore[type-var]
     return there.measured(job.settings.length, job.settings.valid_bytes or MOST).replace("valid", split)
-
-
-def levels(job: Job, metric: Metric, split: str) -> dict[str, float]:
-    """What a member's measure is compared with: compressors on the bytes of a text, guessing on a task."""
-    if isinstance(job.data, Tasks):
-        return {"guessing": job.data.task.guessing}
-    return compressed(job, split) if metric == LM.metric else {}
-
-
-def compressed(job: Job, split: str = "valid") -> dict[str, float]:
-    """The bits per byte that plain gzip -9 and xz -9e reach on the same bytes, file headers included."""
-    part = job.text.part(split).spread(job.settings.valid_bytes or MOST)
-    data = spelling(job.text).decode(part.tokens.tolist())
-    found = {
-        "gzip -9": len(gzip.compress(data, 9, mtime=0)),
-        "xz -9e": len(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)),
-    }
-    return {name: 8 * count / len(data) for name, count in found.items()}
