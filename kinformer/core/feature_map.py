@@ -14,12 +14,15 @@ class FeatureMap(nn.Module, ABC):
     keep it apart, so that no feature need be large, and a read's lse adds it back.
 
     `signed` says that a product of features may be negative: then a sum of products is only an estimate of something
-    positive and has no logarithm, constants must be 0, and `denominator` makes the sum over all keys fit to divide by.
+    positive and has no logarithm, and `denominator` makes the sum over all keys fit to divide by. `levels`
+    says that sums are kept over the largest weight among the keys, so that none overflows, and that `denominator` is
+    handed that; without it, it is handed the sum itself, and constants must be 0.
     `by_vector` promises that what a vector is mapped to depends on nothing but itself: long rows are then mapped and
     read in chunks.
     """
 
     signed: bool = False
+    levels: bool = True
     by_vector: bool = False
 
     @abstractmethod

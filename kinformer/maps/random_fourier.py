@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, at_least, one_of
-from kinformer.maps.support.drawn import Drawn
+from kinformer.core.checks import a_flag, one_of
+from kinformer.maps.support.drawn import HeadDirections
 
 
-class RandomFourier(Drawn):
+class RandomFourier(HeadDirections):
     """Random feature attention's map: sines and cosines that estimate a Gaussian kernel of unit vectors.
 
     phi(x) = [sin(W x^), cos(W x^)] / sqrt(D), x^ = x / |x|, W = sigma W~ with W~ drawn, normal
@@ -39,8 +39,7 @@ class RandomFourier(Drawn):
     2021, arXiv:2103.02143, section 3.1.
     """
 
-    signed, by_vector = True, True
-    directions: Float[Tensor, "H D K"]
+    signed, levels, by_vector = True, False, True
 
     def __init__(
         self,
@@ -57,31 +56,22 @@ class RandomFourier(Drawn):
         redraw: int | None = None,
         seed: int = 0,
     ):
-        super().__init__(redraw, seed)
-        at_least("heads", heads, 1), at_least("k_dim", k_dim, 1), at_least("directions", directions, 1)
+        super().__init__(heads, k_dim, directions, redraw, seed)
         if floor <= 0:
             raise ValueError(f"floor={floor} lets a read divide by nothing; make it positive")
         self.scale = directions**-0.5 if scale is None else scale
         self.eps, self.tau, self.floor = eps, tau, floor
         self.clamp = one_of("clamp", clamp, ("value", "magnitude"))
         self.sigma = nn.Parameter(torch.ones(heads, k_dim))
-        self.unit, self.shape = a_flag("unit", unit), (heads, directions, k_dim)
-        self.begin()
-
-    def draw(self, seed: int) -> Float[Tensor, "H D K"]:
-        return torch.randn(self.shape, generator=torch.Generator().manual_seed(seed))
+        self.unit = a_flag("unit", unit)
 
     def features(self, k_dim: int) -> int:
-        return 2 * self.directions.shape[1]
+        return 2 * super().features(k_dim)
 
     def forward(
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
-        if (x.shape[1], x.shape[3]) != tuple(self.sigma.shape):
-            raise ValueError(
-                f"RandomFourier was made for {self.sigma.shape[0]} key heads of width {self.sigma.shape[1]} and got "
-                f"{x.shape[1]} of width {x.shape[3]}; make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
-            )
+        self.check(x)
         x = x / (x.norm(dim=-1, keepdim=True) + self.eps) if self.unit else x
         w = self.sigma[:, None].to(x.dtype) * self.directions.to(x.dtype) / self.tau
         angle = torch.einsum("bhtk,hdk->bhtd", x, w)  # [B H T D]

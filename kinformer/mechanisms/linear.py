@@ -154,7 +154,7 @@ class LinearAttention(Mechanism):
         reads, levels = [], []
         for one, of_keys in zip(pieces, new.pieces(sizes, self.piece), strict=True):
             asking = None if one is None else one.transpose(3, 4).contiguous()  # [B G N R P F]
-            read, level, sums = self.update(sums, asking, of_keys, not self.map.signed)
+            read, level, sums = self.update(sums, asking, of_keys, self.map.levels)
             reads += [] if read is None else [read.transpose(2, 3).flatten(3, 4)]  # [B G R T W]
             levels += [] if level is None else [level.flatten(2)]
         if q is None or constant is None:

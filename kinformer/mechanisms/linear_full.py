@@ -77,7 +77,7 @@ class FullLinearAttention(Mechanism):
 def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
     """All keys at once."""
     new = entering(map, keys, keys.pos[:, :1] >= 0, dtype)
-    if map.signed or not new.k.shape[2]:
+    if not map.levels or not new.k.shape[2]:
         level = new.weight.new_zeros(new.weight.shape[:2])
     else:
         level = new.weight.detach().amax(-1)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import at_least, head_width, unread
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
@@ -13,6 +13,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.maps.favor import FAVOR, Stabiliser
 from kinformer.maps.generalised import GeneralisedKernel
 from kinformer.maps.support.drawn import Lengths
+from kinformer.maps.trigonometric import Trigonometric
 from kinformer.mechanisms.linear import LinearAttention
 from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.members.support.wiring import Wiring
@@ -23,7 +24,7 @@ from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 
 Form = Literal["decoder", "encoder"]
-Kernel = Literal["softmax", "hyperbolic", "relu", "sigmoid", "abs", "softplus", "exp"]
+Kernel = Literal["softmax", "hyperbolic", "trigonometric", "relu", "sigmoid", "abs", "softplus", "exp"]
 
 
 @member
@@ -49,7 +50,8 @@ def performer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     kernel: "softmax" and "hyperbolic", each direction read both ways, estimate softmax's kernel; the others are
-        generalised attention with a kernel of that function ("relu" is the paper's Performer-ReLU).
+        generalised attention with a kernel of that function ("relu" is the paper's Performer-ReLU). "trigonometric"
+        estimates softmax's by sines and cosines, which the paper finds unstable; it has no eps.
     orthogonal: directions at right angles; False draws each by itself.
     lengths: of directions at right angles: as long as normal vectors, or all sqrt(d / heads) ("equal").
     eps: added to features; 1e-6 for estimates of softmax and 1e-3 for other kernels unless given, as in authors' code.
@@ -59,6 +61,8 @@ def performer(
     """
     if stabiliser != "token" and kernel not in ("softmax", "hyperbolic"):
         raise ValueError(f"kernel={kernel!r} needs no stabiliser; leave out stabiliser={stabiliser!r}")
+    if kernel == "trigonometric":
+        unread("kernel='trigonometric'", eps=(eps, None))
     width = head_width(d, heads)
     anew = None if lanes else redraw
 
@@ -69,6 +73,8 @@ def performer(
                 orthogonal=orthogonal, lengths=lengths, redraw=anew, seed=n,
                 stabiliser=stabiliser,
             )
+        if kernel == "trigonometric":
+            return Trigonometric(width, features, orthogonal=orthogonal, lengths=lengths, redraw=anew, seed=n)
         return GeneralisedKernel(
             width, features, f=kernel, eps=1e-3 if eps is None else eps, orthogonal=orthogonal, lengths=lengths,
             redraw=anew, seed=n,

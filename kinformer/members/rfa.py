@@ -1,11 +1,15 @@
-"""RFA: attention by random sines and cosines, whose past fades through a learned gate."""
+"""RFA: attention by random features, whose past fades through a learned gate."""
+
+from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import at_least, head_width, one_of, unread
+from kinformer.core.feature_map import FeatureMap
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.maps.arc_cosine import ArcCosine
 from kinformer.maps.random_fourier import RandomFourier
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.members.support.wiring import Wiring
@@ -17,7 +21,8 @@ from kinformer.projections.qkv import QKV
 @member
 def rfa(
     d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, gate: bool = True, length: int = 1024,
-    lanes: bool = False, vocab: int = 256, dropout: float = 0.0, redraw: int | None = 1, tau: float = 1.0
+    lanes: bool = False, vocab: int = 256, dropout: float = 0.0, redraw: int | None = 1, tau: float = 1.0,
+    kernel: Literal["gaussian", "arc-cosine"] = "gaussian"
 ) -> LM:
     """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
 
@@ -26,7 +31,7 @@ def rfa(
     d: the width of the model.
     depth: blocks; each draws directions of its own.
     heads: heads of attention.
-    features: directions a head, whose sines and cosines estimate softmax's kernel of queries and keys at length 1.
+    features: directions a head; the more, the nearer to the kernel.
     gate: each head learns what to forget at each token, the paper's RFA-Gate; False adds up all tokens, its RFA.
     length: the longest row it can read.
     lanes: train on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
@@ -34,14 +39,22 @@ def rfa(
     dropout: the share of numbers dropped in training.
     redraw: other directions every so many steps of training; 1 is the paper's, None for never. With `lanes` they stay,
         because the sums that are carried on are of theirs.
-    tau: divides the directions: the temperature at the start, which each head then learns.
+    tau: divides the directions: the temperature at the start, which each head then learns. The arc-cosine kernel has
+        none.
+    kernel: "gaussian", softmax's of unit vectors by sines and cosines; or "arc-cosine", a flatter one by rectified
+        directions, each one feature: the paper gives it twice as many. With it a head learns no temperature.
     """
+    if one_of("kernel", kernel, ("gaussian", "arc-cosine")) == "arc-cosine":
+        unread("kernel='arc-cosine'", tau=(tau, 1.0))
+    width, anew = head_width(d, heads), None if lanes else redraw
 
-    width = head_width(d, heads)
+    def features_of(seed: int) -> FeatureMap:
+        if kernel == "arc-cosine":
+            return ArcCosine(heads, width, features, redraw=anew, seed=seed)
+        return RandomFourier(heads, width, features, tau=tau, redraw=anew, seed=seed)
 
     def block(seed: int) -> PreNorm:
-        map = RandomFourier(heads, width, features, tau=tau, redraw=None if lanes else redraw, seed=seed)
-        mechanism = LinearAttention(map, GatedSum() if gate else Sum())
+        mechanism = LinearAttention(features_of(seed), GatedSum() if gate else Sum())
         return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
@@ -52,4 +65,5 @@ def rfa(
 EXAMPLES = (
     lambda: rfa(d=16, depth=2, heads=2, features=48, length=64, vocab=11),
     lambda: rfa(d=16, depth=1, heads=2, features=48, gate=False, redraw=None, length=64, vocab=11),
+    lambda: rfa(d=16, depth=1, heads=2, features=16, kernel="arc-cosine", length=64, vocab=11),
 )

@@ -5,12 +5,16 @@ import torch
 
 from kinformer.core.state import leaves
 from kinformer.discover import find_member
+from kinformer.maps.arc_cosine import ArcCosine
 from kinformer.maps.elu import ELU
 from kinformer.maps.favor import FAVOR
+from kinformer.maps.random_fourier import RandomFourier
 from kinformer.maps.relu import ReLU
+from kinformer.maps.trigonometric import Trigonometric
 from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, Sum
 from kinformer.members.performer import performer
+from kinformer.members.rfa import rfa
 from kinformer.models.mlm import MLM
 from kinformer.train.after_step import after_step
 
@@ -77,6 +81,26 @@ def test_a_performers_published_choices_reach_its_map(kernel: str) -> None:
     apart = performer(**sizes, kernel=kernel, orthogonal=False).body.layers[0].layers[0].mechanism.map
     gram = apart.directions[:8] @ apart.directions[:8].T
     assert (gram - gram.diagonal().diag()).abs().max() > 0.1
+
+
+def test_a_performer_of_sines_and_cosines() -> None:
+    sizes = {"d": 16, "depth": 1, "heads": 2, "features": 12, "kernel": "trigonometric", "vocab": 11}
+    for form in ("decoder", "encoder"):
+        map = performer(**sizes, form=form, lengths="equal", redraw=3).body.layers[0].layers[0].mechanism.map
+        assert isinstance(map, Trigonometric) and map.features(8) == 24 and map.redraw == 3
+        assert torch.allclose(map.directions.norm(dim=1), torch.full((12,), 8**0.5))
+    with pytest.raises(ValueError, match=r"^eps=0.1 is not read with kernel='trigonometric'; leave it out$"):
+        performer(**sizes, eps=0.1)
+
+
+def test_both_kernels_of_random_feature_attention() -> None:
+    sizes = {"d": 16, "depth": 1, "heads": 2, "features": 12, "length": 16, "vocab": 11}
+    for kernel, kind, features in (("gaussian", RandomFourier, 24), ("arc-cosine", ArcCosine, 12)):
+        for lanes in (False, True):
+            map = rfa(**sizes, kernel=kernel, redraw=5, lanes=lanes).body.layers[0].layers[0].mechanism.map
+            assert type(map) is kind and map.features(8) == features and map.redraw == (None if lanes else 5)
+    with pytest.raises(ValueError, match=r"^tau=2\.0 is not read with kernel='arc-cosine'"):
+        rfa(**sizes, kernel="arc-cosine", tau=2.0)
 
 
 def test_the_performer_as_an_encoder_reads_both_ways() -> None:

@@ -89,6 +89,40 @@ class Directions(Drawn):
         return x, x @ self.directions.to(x.dtype).mT
 
 
+class HeadDirections(Drawn):
+    """Features of random directions of which each key head has its own, drawn normal.
+
+    heads, k_dim: those of the keys.
+    directions: how many a head, D.
+    redraw, seed: as in `Drawn`.
+
+    Errors: ValueError for other heads than it was made for.
+    """
+
+    directions: Float[Tensor, "H D K"]
+
+    def __init__(self, heads: int, k_dim: int, directions: int, redraw: int | None, seed: int):
+        super().__init__(redraw, seed)
+        at_least("heads", heads, 1), at_least("k_dim", k_dim, 1), at_least("directions", directions, 1)
+        self.shape = (heads, directions, k_dim)
+        self.begin()
+
+    def draw(self, seed: int) -> Float[Tensor, "H D K"]:
+        return torch.randn(self.shape, generator=torch.Generator().manual_seed(seed))
+
+    def features(self, k_dim: int) -> int:
+        return self.shape[1]
+
+    def check(self, x: Float[Tensor, "B H T K"]) -> None:
+        """ValueError for other heads than it was made for."""
+        heads, _, k_dim = self.shape
+        if (x.shape[1], x.shape[3]) != (heads, k_dim):
+            raise ValueError(
+                f"{type(self).__name__} was made for {heads} key heads of width {k_dim} and got "
+                f"{x.shape[1]} of width {x.shape[3]}; make it with heads={x.shape[1]}, k_dim={x.shape[3]}"
+            )
+
+
 def redrawn(steps: Int[Tensor, ""], every: int | None, seed: int) -> int | None:
     """Count a step of training in `steps`; the seed of another draw, where one is made every so many, else None."""
     steps += 1
