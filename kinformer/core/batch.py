@@ -7,6 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context
+from kinformer.core.vocabulary import rows
 from kinformer.patterns.document import Document
 
 
@@ -29,7 +30,7 @@ class TokenBatch(NamedTuple):
     @classmethod
     def of(cls, batch: "Tensor | TokenBatch") -> "TokenBatch":
         """A batch, bare tokens or not."""
-        return batch if isinstance(batch, TokenBatch) else cls(batch)
+        return batch if isinstance(batch, TokenBatch) else cls(rows(batch))
 
     @property
     def wanted(self) -> Int[Tensor, "B T"]:

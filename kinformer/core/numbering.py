@@ -8,6 +8,7 @@ from torch import Tensor
 
 from kinformer.core.layer import Context, State
 from kinformer.core.memo import Memo
+from kinformer.core.vocabulary import rows
 
 GAP = "a row has padding (-1) between its tokens; padding may stand before or after them only"
 
@@ -22,9 +23,11 @@ class Numbered(NamedTuple):
 def numbered(tokens: Int[Tensor, "B T"], state: Numbered | None = None) -> Context:
     """The context of tokens, -1 at padding, that are numbered from 0 or on from a state.
 
-    Errors: ValueError for padding between tokens: at once without a state, at the forward's one look with one.
+    Errors: TypeError for other than whole numbers, ValueError for other than rows; and for padding between tokens, at
+    once without a state, at the forward's one look with one.
     """
     memo = Memo()
+    tokens = rows(tokens)
     if state is not None:
         return Context(number(tokens, state.now, memo), run=True, memo=memo)
     ((pos, full),) = fresh(memo, tokens)

@@ -17,6 +17,7 @@ from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
+from kinformer.core.vocabulary import spelt
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.sliding import fitted, in_windows
 
@@ -103,7 +104,7 @@ class LM(Writer):
         Without a ctx the model numbers tokens on from its state.
         """
         ctx = (numbered(tokens, state) if ctx is None else ctx).but(head=self.head)
-        x = self.embedding(tokens.clamp_min(0))
+        x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0))
         x = x if self.scale == 1 else self.scale * x
         if self.position is not None:
             x = x + self.position(ctx.places)
@@ -123,7 +124,7 @@ class LM(Writer):
         The state stands before the last token, which the next chunk repeats.
         """
         batch = TokenBatch.of(batch)
-        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
+        read, wanted = spelt(batch.tokens, self.vocab)[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
         out, data, parts = self.learned(lambda taps: self.logits(read, state, ctx.but(taps=taps)), wanted, ctx)
         # of tokens that have one after them, scored or not: the last of a row is not read

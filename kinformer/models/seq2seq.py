@@ -18,6 +18,7 @@ from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens
 from kinformer.core.numbering import Numbered, after, fresh, number, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
+from kinformer.core.vocabulary import spelt
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.sliding import fitted, in_windows
 
@@ -195,7 +196,7 @@ class Seq2Seq(Writer):
         return self.head(out.y[:, -1:] if last else out.y)
 
     def _embedded(self, tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        x = self.embedding(tokens.clamp_min(0)) * self.scale
+        x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(pos)
         return F.dropout(x, self.dropout, self.training)

@@ -12,6 +12,7 @@ from kinformer.core.layer import Context, Layer
 from kinformer.core.loss import known
 from kinformer.core.model import Model
 from kinformer.core.position import Position
+from kinformer.core.vocabulary import spelt
 from kinformer.norms.layer import LayerNorm
 
 START = 0.02  # the standard deviation of embeddings at the start, BERT's
@@ -62,7 +63,7 @@ class Encoder(Model):
 
     def embedded(self, tokens: Int[Tensor, "B T"], ctx: Context) -> Float[Tensor, "B T D"]:
         """What the body reads of tokens: their vectors, those of their positions and of their kinds, normed."""
-        x = self.embedding(tokens.clamp_min(0)) * self.scale
+        x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0)) * self.scale
         if self.position is not None:
             x = x + self.position(ctx.places)
         if self.kind is not None:

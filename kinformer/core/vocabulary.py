@@ -1,0 +1,22 @@
+"""Vocabulary: tokens are rows of whole numbers, below how many there are."""
+
+import torch
+from torch import Tensor
+
+
+def rows(tokens: Tensor) -> Tensor:
+    """The tokens; TypeError for other than whole numbers, ValueError for other than rows [B T]."""
+    if tokens.is_floating_point() or tokens.is_complex() or tokens.dtype == torch.bool:
+        raise TypeError(f"tokens are whole numbers, and {tokens.dtype} came; give them .long()")
+    if tokens.dim() != 2:
+        raise ValueError(f"tokens are rows [B T], and {list(tokens.shape)} came; give one row as tokens[None]")
+    return tokens
+
+
+def spelt(tokens: Tensor, vocab: int) -> Tensor:
+    """The tokens; IndexError for one that there is not, where looking costs no wait: on a CPU, outside a compiler."""
+    if tokens.device.type != "cpu" or torch.compiler.is_compiling() or not tokens.numel():
+        return tokens
+    if (most := int(tokens.max())) >= vocab:
+        raise IndexError(f"token {most} is none of the {vocab} that there are, 0 to {vocab - 1}; make vocab larger")
+    return tokens
