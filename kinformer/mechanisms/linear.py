@@ -102,7 +102,8 @@ class LinearAttention(Mechanism):
             raise NoState(CROSS)
         return Exact(nothing(room, sizes, self.map.features(sizes.k_dim)))
 
-    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+    def checked(self, queries: Queries, keys: Keys | None, ctx: Context) -> Keys:
+        """The keys, if each token has one beside its query; ValueError for others, and for limits of a batch."""
         if keys is None or not keys.own:
             raise ValueError(CROSS)
         if keys.k.shape[2] != queries.q.shape[2]:
@@ -111,6 +112,10 @@ class LinearAttention(Mechanism):
             )
         check_limits(ctx)
         in_order(ctx, "LinearAttention", ", or use FullLinearAttention")
+        return keys
+
+    def forward(self, queries: Queries, keys: Keys | None, state: Exact | None, ctx: Context) -> Out[Read]:
+        keys = self.checked(queries, keys, ctx)
         with exact(keys.k):
             old = None if state is None else state.inside
             dtype = precision(keys.k, old)

@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from kinformer.core.checks import a_part
-from kinformer.core.collected import flow
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
-from kinformer.core.layer import Context, Out, State, prefixed, under
-from kinformer.core.mechanism import Mechanism
+from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.layer import Context, Out, State, under
 from kinformer.core.read import Read
+from kinformer.mechanisms.support.of_parts import OfParts
 
 
-class SplitHeads(Mechanism):
+class SplitHeads(OfParts):
     """Each mechanism gets an equal run of the heads, in order: of 8 heads, `SplitHeads(a, b)` gives 0..3 to a.
 
     Choose it for "half of the heads local": `SplitHeads(Softmax(Causal() & Band(64)), Routing(4, 32, 16))`, where each
@@ -27,24 +25,6 @@ class SplitHeads(Mechanism):
     part has no state. Source: Roy et al., 2020, arXiv:2003.05997, section 5 (half of the heads local).
     """
 
-    def __init__(self, *parts: Mechanism):
-        super().__init__()
-        if not parts:
-            raise ValueError("SplitHeads got no mechanism; give it one for each run of heads")
-        for part in parts:
-            a_part("a part of SplitHeads", part, Mechanism, "a mechanism, such as Softmax(Causal())")
-        self.parts = nn.ModuleList(parts)
-        self.wants, self.sends = flow(self.parts, rising=False)
-
-    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return self._by_part([part.sides(self._share(sizes)) for part in self.parts])
-
-    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
-        return self._by_part([part.key_sides(self._share(sizes)) for part in self.parts])
-
-    def start(self, room: Room, sizes: Sizes) -> State:
-        return tuple(part.start(room, self._share(sizes)) for part in self.parts)
-
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out[Read]:
         outs = [
             part(
@@ -57,11 +37,7 @@ class SplitHeads(Mechanism):
         ]
         lses = [out.y.lse for out in outs]
         lse = None if any(one is None for one in lses) else torch.cat(lses, 1)
-        aux, up, stats, taps = (
-            self._by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps")
-        )
-        kept = None if state is None else tuple(out.state for out in outs)
-        return Out(Read(torch.cat([out.y.y for out in outs], 1), lse), kept, aux, up, stats, taps)
+        return self.together(outs, Read(torch.cat([out.y.y for out in outs], 1), lse), state)
 
     def _asked(self, queries: Queries, n: int) -> Queries:
         first = self._run_of(queries.q.shape[1]) * n
@@ -99,7 +75,7 @@ class SplitHeads(Mechanism):
             )
         return heads // len(self.parts)
 
-    def _share(self, sizes: Sizes) -> Sizes:
+    def share(self, sizes: Sizes) -> Sizes:
         """The heads of one part; a single head of keys or of values is shared by all."""
         heads = self._run_of(sizes.heads)
         keys, values = (
@@ -107,9 +83,6 @@ class SplitHeads(Mechanism):
             for n, what in ((sizes.key_heads, "keys"), (sizes.value_heads, "values"))
         )
         return sizes._replace(heads=heads, key_heads=keys, value_heads=values)
-
-    def _by_part(self, found: list[Mapping]) -> dict:
-        return {name: value for n, entries in enumerate(found) for name, value in prefixed(n, entries).items()}
 
 
 def _softmaxes() -> SplitHeads:

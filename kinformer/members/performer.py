@@ -14,12 +14,17 @@ from kinformer.maps.favor import FAVOR, Stabiliser
 from kinformer.maps.generalised import GeneralisedKernel
 from kinformer.maps.support.drawn import Lengths
 from kinformer.maps.trigonometric import Trigonometric
+from kinformer.mechanisms.delayed import Delayed
 from kinformer.mechanisms.linear import LinearAttention
 from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.mechanisms.merged import Merged
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 
@@ -32,7 +37,7 @@ def performer(
     d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, redraw: int | None = 1000, length: int = 1024,
     lanes: bool = False, vocab: int = 256, dropout: float = 0.0, kernel: Kernel = "softmax", orthogonal: bool = True,
     lengths: Lengths = "normal", eps: float | None = None, form: Form = "decoder",
-    stabiliser: Stabiliser = "token"
+    stabiliser: Stabiliser = "token", window: int | None = None
 ) -> LM | MLM:
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
@@ -58,11 +63,15 @@ def performer(
     form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper has both.
     stabiliser: what keeps exp(...) of keys small: their "token"'s own largest, or the "sequence"'s as in the authors'
         code, with which a decoder's eps knows of later tokens.
+    window: read so many of the last tokens exactly, as softmax does, and estimate what lies before them alone; None,
+        the paper's, estimates all. For a decoder whose kernel is softmax's ("softmax", "hyperbolic").
     """
     if stabiliser != "token" and kernel not in ("softmax", "hyperbolic"):
         raise ValueError(f"kernel={kernel!r} needs no stabiliser; leave out stabiliser={stabiliser!r}")
     if kernel == "trigonometric":
         unread("kernel='trigonometric'", eps=(eps, None))
+    if window is not None and (form == "encoder" or kernel not in ("softmax", "hyperbolic")):
+        raise ValueError(f"window={window} goes with a decoder whose kernel is softmax's; leave it out")
     width = head_width(d, heads)
     anew = None if lanes else redraw
 
@@ -80,10 +89,16 @@ def performer(
             redraw=anew, seed=n,
         )
 
+    def mechanism(map: FeatureMap) -> Mechanism:
+        if form == "encoder":
+            return FullLinearAttention(map)
+        if window is None:
+            return LinearAttention(map)
+        near = Softmax(Causal() & Band(at_least("window", window, 1) - 1))
+        return Merged(near, Delayed(LinearAttention(map), window))
+
     def block(n: int) -> PreNorm:
-        map = features_of(n)
-        mechanism: Mechanism = LinearAttention(map) if form == "decoder" else FullLinearAttention(map)
-        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads), mechanism(features_of(n))), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":
@@ -96,4 +111,5 @@ EXAMPLES = (
     lambda: performer(d=16, depth=2, heads=2, features=12, redraw=2, length=64, vocab=11),
     lambda: performer(d=16, depth=1, heads=2, features=12, kernel="relu", lengths="equal", length=64, vocab=11),
     lambda: performer(d=16, depth=1, heads=2, features=6, kernel="hyperbolic", form="encoder", length=64, vocab=11),
+    lambda: performer(d=16, depth=1, heads=2, features=12, window=3, length=64, vocab=11),
 )

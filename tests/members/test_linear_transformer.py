@@ -93,6 +93,19 @@ def test_a_performer_of_sines_and_cosines() -> None:
         performer(**sizes, eps=0.1)
 
 
+def test_a_performers_window_is_read_exactly() -> None:
+    sizes = {"d": 16, "depth": 1, "heads": 2, "features": 12, "vocab": 11, "window": 4}
+    for kernel in ("softmax", "hyperbolic"):
+        near, far = performer(**sizes, kernel=kernel).body.layers[0].layers[0].mechanism.parts
+        assert str(near.pattern) == "(Causal() & Band(left=3, right=None))" and far.by == 4
+        assert far.linear.map.hyperbolic is (kernel == "hyperbolic")
+    for wrong in ({"kernel": "relu"}, {"form": "encoder"}):
+        with pytest.raises(ValueError, match="^window=4 goes with a decoder whose kernel is softmax's; leave it out$"):
+            performer(**sizes, **wrong)
+    with pytest.raises(ValueError, match="^window=0"):
+        performer(**{**sizes, "window": 0})
+
+
 def test_both_kernels_of_random_feature_attention() -> None:
     sizes = {"d": 16, "depth": 1, "heads": 2, "features": 12, "length": 16, "vocab": 11}
     for kernel, kind, features in (("gaussian", RandomFourier, 24), ("arc-cosine", ArcCosine, 12)):

@@ -15,6 +15,7 @@ from kinformer.core.parts import parts
 from kinformer.core.pattern import Heads, Pattern, pairs
 from kinformer.depth.global_ends import GlobalEnds
 from kinformer.depth.global_nodes import GlobalNodes
+from kinformer.mechanisms.merged import Merged
 
 HEADS, PANELS = 4, 6  # the most that are drawn
 FULL, EMPTIER = 0.7, 0.9
@@ -40,11 +41,14 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         set()
         if not isinstance(example, nn.Module)
         else {
-            inside for one in example.modules() if isinstance(one, GlobalNodes | GlobalEnds) for inside in one.modules()
+            inside
+            for one in example.modules()
+            if isinstance(one, GlobalNodes | GlobalEnds | Merged)
+            for inside in one.modules()
         }
     )
     for places, found in reading(example, others):
-        known = [one for one in found if one.itself and not by_content(one.mechanism)]
+        known = [one for one in found if one.itself and one.mechanism not in others and not by_content(one.mechanism)]
         by_heads: dict[range, list[Call]] = {}
         for one in known:
             by_heads.setdefault(one.heads, []).append(one)

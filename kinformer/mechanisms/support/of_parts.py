@@ -1,0 +1,53 @@
+"""OfParts: a mechanism made of several, each at a place of its own."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import nn
+
+from kinformer.core.checks import a_part
+from kinformer.core.collected import flow
+from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.layer import Out, State, prefixed
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.read import Read
+
+
+class OfParts(Mechanism):
+    """What mechanisms made of others share: the parts' sides, states and reports, each under the number of its part.
+
+    Each part gets all heads unless `share` says which. A subclass writes `forward`.
+    """
+
+    def __init__(self, *parts: Mechanism):
+        super().__init__()
+        name = type(self).__name__
+        if not parts:
+            raise ValueError(f"{name} got no mechanism; give it one or more")
+        for part in parts:
+            a_part(f"a part of {name}", part, Mechanism, "a mechanism, such as Softmax(Causal())")
+        self.parts = nn.ModuleList(parts)
+        self.wants, self.sends = flow(self.parts, rising=False)
+
+    def share(self, sizes: Sizes) -> Sizes:
+        """The heads of one part."""
+        return sizes
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return by_part([part.sides(self.share(sizes)) for part in self.parts])
+
+    def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        return by_part([part.key_sides(self.share(sizes)) for part in self.parts])
+
+    def start(self, room: Room, sizes: Sizes) -> State:
+        return tuple(part.start(room, self.share(sizes)) for part in self.parts)
+
+    def together(self, outs: Sequence[Out[Read]], read: Read, state: State | None) -> Out[Read]:
+        """What the whole returns: a read made of the parts', and what each of them reports."""
+        kept = None if state is None else tuple(out.state for out in outs)
+        reports = (by_part([getattr(out, kind) for out in outs]) for kind in ("aux", "up", "stats", "taps"))
+        return Out(read, kept, *reports)
+
+
+def by_part(found: Sequence[Mapping]) -> dict:
+    """Entries of every part under its number."""
+    return {name: value for n, entries in enumerate(found) for name, value in prefixed(n, entries).items()}

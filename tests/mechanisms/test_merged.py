@@ -1,0 +1,130 @@
+"""Merged and Delayed: near keys exactly and far ones by an estimate, against loops; padding, steps and refusals."""
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.heads import Keys, Queries, Room, Sizes
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import NoState
+from kinformer.maps.elu import ELU
+from kinformer.maps.favor import FAVOR
+from kinformer.maps.random_fourier import RandomFourier
+from kinformer.mechanisms.delayed import Delayed
+from kinformer.mechanisms.delta import Delta
+from kinformer.mechanisms.linear import GatedSum, LinearAttention
+from kinformer.mechanisms.merged import Merged
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+
+pytestmark = pytest.mark.usefixtures("float64")
+B, H, T, K = 2, 2, 11, 8
+
+
+def near_far(by, map, **linear):
+    return Merged(Softmax(Causal() & Band(by - 1)), Delayed(LinearAttention(map, **linear), by))
+
+
+def call(mechanism, q, k, v, pos=None, state=None):
+    pos = torch.arange(q.shape[2]).expand(len(q), -1) if pos is None else pos
+    ctx = Context(pos, run=True, full=bool((pos >= 0).all()))
+    return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), state, ctx)
+
+
+@pytest.mark.parametrize("by", [1, 3, T, T + 4])
+def test_a_window_exactly_and_features_behind_it(by):
+    """Every pair by itself: exp(q.k / sqrt(K)) within the window, phi(q).phi(k) beyond it, one sum to divide by."""
+    q, k, v = torch.randn(3, B, H, T, K).unbind(0)
+    map = FAVOR(K, 16, eps=0.0)
+    phi = [x * left.exp()[..., None] for x, left in (map(q, True), map(k, False))]
+    wanted, total = torch.zeros(B, H, T, K), torch.zeros(B, H, T)
+    for b, h, i in torch.cartesian_prod(*map_of(B, H, T)).tolist():
+        for j in range(i + 1):
+            exact = (q[b, h, i] @ k[b, h, j] / K**0.5).exp()
+            weight = exact if i - j < by else phi[0][b, h, i] @ phi[1][b, h, j]
+            wanted[b, h, i] += weight * v[b, h, j]
+            total[b, h, i] += weight
+    read = call(near_far(by, map, piece=4), q, k, v).y
+    torch.testing.assert_close(read.y, wanted / total[..., None], rtol=0, atol=1e-12)
+    torch.testing.assert_close(read.lse, total.log(), rtol=0, atol=1e-12)
+
+
+def map_of(*sizes):
+    return [torch.arange(size) for size in sizes]
+
+
+def test_two_windows_are_one_softmax():
+    q, k, v = torch.randn(3, B, H, T, K).unbind(0)
+    both = Merged(Softmax(Causal() & Band(3)), Softmax(Causal() & ~Band(3)))
+    whole = call(Softmax(Causal()), q, k, v).y
+    for found, wanted in zip(call(both, q, k, v).y, whole, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("update", [None, GatedSum(), Delta()], ids=["sum", "gated", "delta"])
+@pytest.mark.parametrize("sizes", [[4, 1, 1, 5], [1] * T, [2, 9]], ids=str)
+def test_what_comes_late_is_what_linear_attention_reads_of_moved_keys(update, sizes):
+    """Keys moved by hand, in a row that is padded before its tokens and in one that is padded behind; and in chunks."""
+    by, linear = 3, LinearAttention(ELU(), update, piece=4)
+    layer = Attention(QKV(16, 4, key_heads=2), Delayed(linear, by))
+    pos = torch.stack([(torch.arange(T) - 2).clamp_min(-1), torch.where(torch.arange(T) < T - 3, torch.arange(T), -1)])
+    x, heard = torch.randn(B, T, 16), []
+    linear.register_forward_pre_hook(lambda _, given: heard.append(given))
+    whole = layer(x, None, Context(pos, run=True)).y
+    queries, late, *_ = heard.pop()
+    plain, of_row = Attention(QKV(16, 4, key_heads=2), LinearAttention(ELU(), update)), []
+    plain.load_state_dict({n.replace("mechanism.linear.", "mechanism."): p for n, p in layer.state_dict().items()})
+    plain.mechanism.register_forward_pre_hook(lambda _, given: of_row.append(given[1]))
+    plain(x, None, Context(pos, run=True))
+    for b, t in torch.cartesian_prod(torch.arange(B), torch.arange(T)).tolist():
+        enters = pos[b, t] >= by
+        assert late.pos[b, 0, t] == (pos[b, t] - by if enters else -1)
+        if enters:
+            assert torch.equal(late.k[b, :, t], of_row[0].k[b, :, t - by])
+            assert torch.equal(late.v[b, :, t], of_row[0].v[b, :, t - by])
+            for name, side in late.sides.items():
+                assert torch.equal(side[b, :, t], of_row[0].sides[name][b, :, t - by])
+    state, done = layer.start(B, T), []
+    for at in torch.arange(T).split(sizes):
+        out = layer(x[:, at], state, Context(pos[:, at], run=True))
+        state = out.state
+        done.append(out.y)
+    torch.testing.assert_close(torch.cat(done, 1), whole, rtol=0, atol=1e-12)
+
+
+def test_the_state_does_not_grow_with_the_row():
+    def size(length):
+        state = near_far(4, FAVOR(K, 16)).start(
+            Room(B, length, torch.float64, torch.device("cpu")), Sizes(H, H, H, K, K)
+        )
+        return sum(leaf.numel() for leaf in (state[0].k, state[1].k, state[1].body.inside.s))
+
+    assert size(100) == size(10_000)
+
+
+def test_the_window_lowers_the_error_of_the_estimate_and_the_estimate_that_of_the_window():
+    q, k, v = torch.randn(3, 1, H, 200, K).unbind(0)
+    k = k + 0.1 * q.roll(-1, 2)
+    wanted = call(Softmax(Causal()), q, k, v).y.y
+    near, far = Softmax(Causal() & Band(31)), LinearAttention(FAVOR(K, 64))
+    error = [(call(one, q, k, v).y.y - wanted).norm() for one in (near_far(32, FAVOR(K, 64)), near, far)]
+    assert error[0] < error[1] and error[0] < error[2]
+
+
+def test_refusals():
+    q = torch.randn(B, H, T, K)
+    with pytest.raises(ValueError, match="read 1 has no lse, so it cannot be merged"):
+        call(near_far(3, RandomFourier(H, K)), q, q, q)
+    with pytest.raises(NoState):
+        Merged(Softmax(Full())).start(Room(B, T, q.dtype, q.device), Sizes(H, H, H, K, K))
+    with pytest.raises(ValueError, match="^Merged got no mechanism; give it one or more"):
+        Merged()
+    with pytest.raises(ValueError, match="^by=0"):
+        Delayed(LinearAttention(ELU()), 0)
+    with pytest.raises(ValueError, match="^linear is of the kind Softmax; give linear attention"):
+        Delayed.__init__.__wrapped__(Delayed.__new__(Delayed), Softmax(Causal()), 2)  # annotations are checked in tests
+    with pytest.raises(ValueError, match="use FullLinearAttention"):
+        Attention(QKV(16, 2), Delayed(LinearAttention(ELU()), 2), cross=True)
