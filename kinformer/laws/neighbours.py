@@ -63,7 +63,9 @@ def _others(subject: Subject, module: nn.Module) -> Iterator[Layer]:
     less = Segment(kept.length, kept.memory - 1)  # cut as its own memory is, and forgets sooner
     yield _attention(subject.width, Causal() & less, memory=Hidden(less.length, less.memory))
     for form in forms(subject.part, partial(copy.deepcopy, subject.part)) if subject.part is not None else ():
-        if isinstance(form, Subject) and not form.source and not form.vocab and form.place != subject.place:
+        if not isinstance(form, Subject) or form.source or form.vocab or form.place == subject.place:
+            continue
+        if not form.refusal:
             yield form.build()
 
 

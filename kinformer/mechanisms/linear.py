@@ -27,7 +27,7 @@ from kinformer.mechanisms.support.features import (
     nothing,
     precision,
 )
-from kinformer.mechanisms.support.update import Fading, Sums, Update, in_pieces
+from kinformer.mechanisms.support.update import Fading, Sums, Update, through
 
 CROSS = (
     "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
@@ -151,24 +151,13 @@ class LinearAttention(Mechanism):
 
     def _chunk(self, queries: Queries, keys: Keys, sums: Sums, remember: bool) -> tuple[Read, Sums]:
         """What the queries of a chunk read, and the sums after it."""
-        dtype, length = sums.s.dtype, keys.k.shape[2]
+        dtype = sums.s.dtype
         new = entering(self.map, keys, queries.pos[:, :1] >= 0, dtype)
         q, constant = (None, None) if remember else asked(self.map, queries, keys.k.shape[1], dtype)
-        sizes = [n for n in (length - length % self.piece, length % self.piece) if n]
-        pieces = [None] * len(sizes) if q is None else in_pieces(q.transpose(2, 3), sizes, self.piece)
-        reads, levels = [], []
-        for one, of_keys in zip(pieces, new.pieces(sizes, self.piece), strict=True):
-            asking = None if one is None else one.transpose(3, 4).contiguous()  # [B G N R P F]
-            read, level, sums = self.update(sums, asking, of_keys, self.map.levels)
-            reads += [] if read is None else [read.transpose(2, 3).flatten(3, 4)]  # [B G R T W]
-            levels += [] if level is None else [level.flatten(2)]
-        if q is None or constant is None:
+        read, level, sums = through(self.update, sums, q, new, self.piece, self.map.levels)
+        if read is None or constant is None:
             return Read(queries.q[..., :0], None), sums
-        read = _together(reads, -2, new.v.new_zeros(*constant.shape, new.v.shape[3]))
-        if reads and not levels:
-            return divided(self.map, read, None, queries), sums
-        level = _together(levels, -1, new.weight)[:, :, None] + constant
-        return divided(self.map, read, level, queries), sums
+        return divided(self.map, read, None if level is None else level[:, :, None] + constant, queries), sums
 
 
 def _plain(chunk: Callable[..., tuple[Read, Sums]], *inputs: Any) -> tuple[Read, Sums]:
@@ -191,11 +180,6 @@ def _fresh(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
 
 def _cast(sums: Sums, dtype: torch.dtype) -> Sums:
     return Sums(sums.s.to(dtype), sums.level.to(dtype))
-
-
-def _together(pieces: list[Tensor], dim: int, none: Tensor) -> Tensor:
-    """Pieces of a row put together; one piece is not copied, no piece is `none`."""
-    return torch.cat(pieces, dim) if len(pieces) > 1 else pieces[0] if pieces else none
 
 
 def _elu() -> LinearAttention:

@@ -10,7 +10,7 @@ from torch import nn
 
 from kinformer.core.block import ResidualBlock
 from kinformer.core.choice import recomputed
-from kinformer.core.layer import Layer
+from kinformer.depth.luna import LunaBlock
 from kinformer.depth.reversible import Reversible
 
 
@@ -26,7 +26,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     if not found and not any(isinstance(part, Reversible) for part in model.modules()):
         warnings.warn(f"this {type(model).__name__} has no blocks to compute again: it keeps all", stacklevel=3)
     for block in found:
-        block.forward = _again(block.forward)  # type: ignore[method-assign]  # names of weights stay as they are
+        block.forward = _again(block.forward)  # names of weights stay as they are
     try:
         yield
     finally:
@@ -34,11 +34,11 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
             del block.forward
 
 
-def blocks(module: nn.Module) -> list[Layer]:
+def blocks(module: nn.Module) -> list[nn.Module]:
     """The outermost blocks of a model; none within a reversible depth, which keeps nothing by itself."""
     if isinstance(module, Reversible):
         return []
-    if isinstance(module, ResidualBlock):
+    if isinstance(module, ResidualBlock | LunaBlock):
         return [module]
     found = (block for child in module.children() for block in blocks(child))
     return list(dict.fromkeys(found))

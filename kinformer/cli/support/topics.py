@@ -33,8 +33,8 @@ TOPICS = {
     ),
     "linear attention": Told(
         "Attention whose weights are products of features, so that the past fits into a state of fixed size.",
-        ("members/linear_transformer", "members/performer", "members/rfa", "mechanisms/linear", "maps/elu",
-         "maps/favor", "maps/random_fourier"),
+        ("members/linear_transformer", "members/performer", "members/rfa", "members/luna", "mechanisms/linear",
+         "mechanisms/luna_causal", "maps/elu", "maps/favor", "maps/random_fourier"),
     ),
     "memory": Told(
         "What a layer keeps of the row before: hidden states, compressed ones, keys that are searched, or one state.",

@@ -154,3 +154,27 @@ def _stepped(s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B
 def times(x: Float[Tensor, "B G N R P K"], y: Float[Tensor, "B G N K M"]) -> Float[Tensor, "B G N R P M"]:
     """x y, the R query heads of a key head one under the other."""
     return (x.flatten(3, 4) @ y).unflatten(3, x.shape[3:5])
+
+
+def through(
+    update: Update, sums: Sums, q: Float[Tensor, "B G R T F"] | None, new: Entering, piece: int, levels: bool
+) -> tuple[Float[Tensor, "B G R T W"] | None, Float[Tensor, "B G T"] | None, Sums]:
+    """What each query of a row reads, in pieces of so many tokens, its level, and the sums after the row."""
+    length = new.k.shape[2]
+    sizes = [n for n in (length - length % piece, length % piece) if n]
+    pieces = [None] * len(sizes) if q is None else in_pieces(q.transpose(2, 3), sizes, piece)
+    reads, found = [], []
+    for one, of_keys in zip(pieces, new.pieces(sizes, piece), strict=True):
+        asking = None if one is None else one.transpose(3, 4).contiguous()  # [B G N R P F]
+        read, level, sums = update(sums, asking, of_keys, levels)
+        reads += [] if read is None else [read.transpose(2, 3).flatten(3, 4)]  # [B G R T W]
+        found += [] if level is None else [level.flatten(2)]
+    if q is None:
+        return None, None, sums
+    read = _together(reads, -2, new.v.new_zeros(*q.shape[:4], new.v.shape[3]))
+    return read, None if reads and not found else _together(found, -1, new.weight), sums
+
+
+def _together(pieces: list[Tensor], dim: int, none: Tensor) -> Tensor:
+    """Pieces of a row put together; one piece is not copied, no piece is `none`."""
+    return torch.cat(pieces, dim) if len(pieces) > 1 else pieces[0] if pieces else none

@@ -1,0 +1,73 @@
+"""Luna: a long row packed into a short sequence and unpacked again, as an encoder and as a decoder."""
+
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import at_least, unread
+from kinformer.depth.luna import LunaBlock, LunaStack, Nested
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.luna_causal import LunaCausal, Weight
+from kinformer.mechanisms.support.packs import Packs, Start
+from kinformer.members.support.wiring import Wiring
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+from kinformer.projections.tied_kv import TiedKV
+
+
+@member
+def luna(
+    d: int = 128, depth: int = 4, heads: int = 4, packs: int = 16, pack_heads: int | None = None, tied: bool = False,
+    start: Start = "learned", form: Literal["encoder", "decoder"] = "encoder", weight: Weight = "softplus",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> MLM | LM:
+    """Luna (Ma et al., 2021, arXiv:2106.01540): attention of a row over few packs of it, and of packs over the row.
+
+    Choose it over `bert` for a cost linear in the row, and over `star_transformer` where a row needs more than one
+    vector to be summed up; as a decoder over `linear_transformer` where a softmax should choose what is read. Post-norm
+    layers.
+
+    d: the width of the model.
+    depth: layers.
+    heads: heads of attention.
+    packs: vectors into which a row is packed, the paper's l (16 to 256 in its tables).
+    pack_heads: heads that pack, `heads` unless given; of an encoder.
+    tied: keys are values, one matrix for both, as the authors train it; the equations have two.
+    start: packs as the lowest layer finds them: "learned", or "sinusoidal" ones that stay.
+    form: an "encoder" that fills in hidden tokens, whose packs go up from layer to layer, or a "decoder" that writes
+        text, whose layers share the packs they begin with.
+    weight: of a decoder, how much of a token goes into a pack: "softplus", "elu", or the authors' code's "log2".
+    length: the longest row.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    at_least("depth", depth, 1)
+    begin = Packs(packs, d, start)
+    if form == "encoder":
+        unread("form='encoder'", weight=(weight, "softplus"))
+
+        def nested() -> Nested:
+            return Nested(d, heads, pack_heads=pack_heads, tied=tied, dropout=dropout)
+
+        body = LunaStack([LunaBlock(nested(), MLP(d), dropout=dropout) for _ in range(depth)], begin)
+        return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+    unread("form='decoder'", pack_heads=(pack_heads, None))
+
+    def block() -> PostNorm:
+        projection = TiedKV(d, heads) if tied else QKV(d, heads)
+        mechanism = LunaCausal(begin, heads, projection.k_dim, weight=weight, dropout=dropout)
+        return PostNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
+
+    made = Wiring(d, heads, position="learned", length=length, norm="post")
+    stack = Stack([block() for _ in range(depth)])
+    return LM(vocab, d, stack, position=made.added(), std=made.start, dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: luna(d=16, depth=2, heads=2, packs=3, length=64, vocab=11),
+    lambda: luna(d=16, depth=2, heads=2, packs=3, form="decoder", tied=True, start="sinusoidal", length=64, vocab=11),
+)

@@ -1,0 +1,45 @@
+"""TiedKV: one matrix for keys and values; a key is its value."""
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_flag, at_least, head_width, one_of
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.projection import Projection, by_head
+
+
+class TiedKV(Projection):
+    """k_j = v_j = W_c x_j: a token is found by what it tells, with a third fewer weights than `QKV`.
+
+    Choose it for Luna as its authors train it, whose two nested attentions would otherwise have twice the weights of
+    one.
+
+    d: the width of what is projected.
+    heads: heads of queries, keys and values.
+    head_dim: the width of each, d / heads unless given.
+    bias: whether the matrices have biases.
+
+    Errors: ValueError for a width that does not split. Source: Ma et al., 2021, arXiv:2106.01540, and its code.
+    """
+
+    def __init__(self, d: int, heads: int, *, head_dim: int | None = None, bias: bool = True):
+        super().__init__()
+        self.d = at_least("d", d, 1)
+        self.heads = self.key_heads = at_least("heads", heads, 1)
+        self.k_dim = self.v_dim = width = head_width(d, heads, head_dim)
+        self.bias = a_flag("bias", bias)
+        self.q, self.c = nn.Linear(d, heads * width, bias=bias), nn.Linear(d, heads * width, bias=bias)
+
+    def queries(self, x: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"]) -> Queries:
+        return Queries(by_head(self.q(x), self.heads), pos[:, None])
+
+    def keys(self, source: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"]) -> Keys:
+        told = by_head(self.c(source), self.heads)
+        return Keys(told, told, pos[:, None])
+
+    def matrix(self, name: str) -> tuple[Tensor, Tensor | None]:
+        found = self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c
+        return found.weight, found.bias
+
+
+EXAMPLES = (lambda: TiedKV(16, 2), lambda: TiedKV(16, 4, head_dim=6, bias=False))
