@@ -1,0 +1,241 @@
+"""Clustered attention, plain and improved: loops from the equations, the k-means by hand, the theorem, what is held."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.core.choice import Choices
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import NoState
+from kinformer.core.read import Read
+from kinformer.execute import attend
+from kinformer.mechanisms.clustered import Clustered
+from kinformer.mechanisms.clustered_improved import ImprovedClustered
+from kinformer.mechanisms.support.hamming import Grouping, HammingKMeans
+from kinformer.mechanisms.support.query_clusters import QueryClusters
+from kinformer.patterns.document import Document
+from kinformer.projections.qkv import QKV
+from tests.given_clusters import Given
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+B, H, T, K, V = 3, 2, 11, 4, 5
+PADDED = torch.tensor([[-1, -1, 0, 1, 2, 3, 4, 5, 6, -1, -1], list(range(T)), [-1] * T])
+FORMS: dict[str, Callable[[Grouping], Clustered]] = {"plain": Clustered, "improved": lambda g: ImprovedClustered(g, 3)}
+
+
+def bundles(groups: int = H, length: int = T, pos: Tensor = PADDED) -> tuple[Queries, Keys, Context]:
+    """Keys of the same row, or of a source whose last row is padding."""
+    ctx = Context(pos, run=True)
+    k_pos = ctx.by_head if length == T else torch.where(torch.arange(B)[:, None, None] < 2, torch.arange(length), -1)
+    keys = Keys(torch.randn(B, groups, length, K), torch.randn(B, groups, length, V), k_pos, own=length == T)
+    return Queries(torch.randn(B, H, T, K), ctx.by_head), keys, ctx
+
+
+def lloyd(made: HammingKMeans, q: Float[Tensor, "n K"]) -> list[int]:
+    """The clusters of the real queries of a row and head, in order of their positions."""
+    normals, offsets = made.planes[:, :-1].tolist(), made.planes[:, -1].tolist()
+    bits = [
+        [int(sum(float(a) * b for a, b in zip(x, normal, strict=True)) + offset > 0)
+         for normal, offset in zip(normals, offsets, strict=True)]
+        for x in q
+    ]  # fmt: skip
+    centres = [bits[j * len(bits) // made.clusters] for j in range(made.clusters)]
+    for turn in range(made.iterations):
+        cluster = []
+        for one in bits:
+            apart = [sum(a != b for a, b in zip(one, centre, strict=True)) for centre in centres]
+            cluster.append(apart.index(min(apart)))
+        if turn == made.iterations - 1:
+            break
+        for j in range(made.clusters):
+            mine = [one for one, c in zip(bits, cluster, strict=True) if c == j]
+            if mine:
+                centres[j] = [int(2 * sum(votes) > len(mine)) for votes in zip(*mine, strict=True)]
+    return cluster
+
+
+def by_hand(q: Tensor, k: Tensor, v: Tensor, cluster: list[int], topk: int | None, scale: float) -> list[Tensor]:
+    """What the queries of one row and head read, those of padding left out before."""
+    found = []
+    for i, j in enumerate(cluster):
+        mine = [n for n, c in enumerate(cluster) if c == j]
+        centre = sum(q[n] for n in mine) / len(mine)
+        a = torch.stack([centre @ key * scale for key in k]).softmax(0)
+        if topk is None:
+            found.append(sum(a[n] * v[n] for n in range(len(k))))
+            continue
+        best = a.argsort(descending=True)[:topk].tolist()
+        m = sum(a[n] for n in best)
+        total = sum(math.exp(q[i] @ k[n] * scale) for n in best)
+        exact = {n: m * math.exp(q[i] @ k[n] * scale) / total for n in best}
+        found.append(sum(exact.get(n, a[n]) * v[n] for n in range(len(k))))
+    return found
+
+
+@pytest.mark.parametrize("clusters", [3, 9])
+@pytest.mark.parametrize("length", [T, 6])
+@pytest.mark.parametrize("groups", [H, 1])
+@pytest.mark.parametrize("form", FORMS)
+@torch.no_grad()
+def test_every_query_reads_with_the_mean_of_its_cluster(form: str, groups: int, length: int, clusters: int) -> None:
+    """Nine clusters of seven real queries: some are empty."""
+    made = HammingKMeans(K, clusters, bits=5, iterations=3, bias=True)
+    mechanism = FORMS[form](made)
+    queries, keys, ctx = bundles(groups, length)
+    found = mechanism(queries, keys, None, ctx).y
+    chosen = made(queries.q, queries.pos)
+    for b, h in ((b, h) for b in range(B) for h in range(H)):
+        at, told, g = PADDED[b] >= 0, keys.pos[b, 0] >= 0, h * groups // H
+        q, k, v = queries.q[b, h, at], keys.k[b, g, told], keys.v[b, g, told]
+        if len(q):
+            cluster = lloyd(made, q)
+            assert chosen[b, h, at].tolist() == cluster
+            want = by_hand(q, k, v, cluster, getattr(mechanism, "topk", None), K**-0.5)
+            torch.testing.assert_close(found.y[b, h, at], torch.stack(want))
+        assert not found.y[b, h, ~at].any() and bool((found.lse[b, h, ~at] == -torch.inf).all())
+
+
+def test_like_queries_share_a_cluster_and_unlike_ones_do_not() -> None:
+    kinds = 4 * torch.randn(4, 16)
+    kind = torch.randint(4, (1, 1, 60))
+    kind[..., :4] = torch.arange(4)
+    # evenly over the row each kind is among the first centroids
+    kind[..., ::15] = torch.arange(4)
+    q = kinds[kind] + 0.05 * torch.randn(1, 1, 60, 16)
+    found = HammingKMeans(16, 4)(q, torch.arange(60)[None, None])
+    assert torch.equal(found, kind)
+
+
+def test_projections_are_drawn_by_seed_and_anew_where_asked() -> None:
+    made, other = HammingKMeans(K, redraw=2), HammingKMeans(K, seed=1)
+    assert torch.equal(made.planes, HammingKMeans(K).planes) and not torch.equal(made.planes, other.planes)
+    assert not made.planes[:, -1].any() and bool(HammingKMeans(K, bias=True).planes[:, -1].all())
+    before = made.planes.clone()
+    made.after_step(0.0, {})
+    assert torch.equal(made.planes, before)
+    made.after_step(0.0, {})
+    assert not torch.equal(made.planes, before)
+    with pytest.raises(ValueError, match="width 4 and got 8; make it with k_dim=8"):
+        Attention(QKV(16, 2), Clustered(made))
+
+
+def rows(mechanism: Clustered, q: Tensor, k: Tensor) -> Float[Tensor, "B H T S"]:
+    """The attention matrix: every value is a vector of its own."""
+    pos = torch.arange(q.shape[2]).expand(len(q), -1)
+    eye = torch.eye(k.shape[2]).expand(*k.shape[:2], -1, -1)
+    ctx = Context(pos, run=True, full=True)
+    return mechanism(Queries(q, ctx.by_head), Keys(k, eye, ctx.by_head), None, ctx).y.y
+
+
+@pytest.mark.parametrize("topk", [1, 4, 13])
+@pytest.mark.parametrize("sharp", [1.0, 6.0])
+def test_no_row_of_the_improved_form_is_further_from_dense_attention(topk: int, sharp: float) -> None:
+    """The paper's theorem, of whichever clusters."""
+    q, k, cluster = sharp * torch.randn(2, 2, 13, K), torch.randn(2, 2, 13, K), torch.randint(4, (2, 2, 13))
+    exact = (q @ k.mT / K**0.5).softmax(-1)
+    grouping = Given(cluster, 4)
+    plain, improved = rows(Clustered(grouping), q, k), rows(ImprovedClustered(grouping, topk), q, k)
+    torch.testing.assert_close(improved.sum(-1), torch.ones(2, 2, 13))
+    far, near = ((found - exact).abs().sum(-1) for found in (plain, improved))
+    assert bool((near <= far + 1e-12).all()) and bool((near < far).any())
+    if topk == 13:
+        torch.testing.assert_close(improved, exact)
+
+
+def test_with_a_cluster_for_each_query_it_is_dense_attention() -> None:
+    q, k = torch.randn(2, 2, 9, K), torch.randn(2, 2, 9, K)
+    alone = Given(torch.arange(9).flip(0).expand(2, 2, -1), 9)
+    for mechanism in (Clustered(alone), ImprovedClustered(alone, 2)):
+        torch.testing.assert_close(rows(mechanism, q, k), (q @ k.mT / K**0.5).softmax(-1))
+
+
+def test_tiles_hold_every_query_once_however_uneven_clusters_are() -> None:
+    for cluster in (torch.zeros(1, 1, 10).long(), torch.tensor([[[0, 4, 4, 4, 1, 4, 4, 4, 4, 2]]])):
+        of = QueryClusters.of(cluster, torch.arange(10)[None, None] < 9, 4 + 1)
+        tiles = of.tiles()
+        assert tiles.column.shape == (1, 1, 10, 2)
+        held = tiles.column[tiles.column >= 0]
+        assert sorted(held.tolist()) == list(range(9))
+        for n, columns in enumerate(tiles.column[0, 0].tolist()):
+            assert {int(cluster[0, 0, c]) for c in columns if c >= 0} <= {int(tiles.cluster[0, 0, n])}
+        values = torch.randn(1, 1, 10, 1)
+        there = tiles.column.clamp_min(0).flatten(2)[..., None]
+        spread = tiles.spread(values.take_along_dim(there, 2).unflatten(2, (10, 2)))
+        assert torch.equal(spread[:, :, :9], values[:, :, :9]) and not spread[:, :, 9].any()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_nothing_as_large_as_all_pairs_is_made_or_kept(form: str) -> None:
+    """Twice the length, twice the largest tensor, forward and backward."""
+
+    def largest(length: int) -> int:
+        mechanism = FORMS[form](HammingKMeans(K, 4, bits=6, iterations=2))
+        q, k, v = (torch.randn(1, 1, length, K, requires_grad=True) for _ in range(3))
+        ctx = Context(torch.arange(length)[None], run=True)
+        with torch.profiler.profile(record_shapes=True) as seen:
+            mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y.y.sum().backward()
+        shapes = (shape for event in seen.events() for shape in event.input_shapes if shape)
+        return max(math.prod(shape) for shape in shapes if all(isinstance(n, int) for n in shape))
+
+    assert largest(256) <= 2 * largest(128) < 128**2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_choices_are_those_of_the_forward_where_it_is_computed_again(form: str) -> None:
+    mechanism = FORMS[form](HammingKMeans(K, 3, bits=9))
+    queries, keys, ctx = bundles()
+    choices = Choices()
+    with choices.writing():
+        want = mechanism(queries, keys, None, ctx).y
+    mechanism.grouping.planes.neg_()
+    mechanism.grouping.planes[::2] = 1.0
+    other = mechanism(queries, keys, None, ctx).y
+    with choices.reading():
+        again = mechanism(queries, keys, None, ctx).y
+    assert not torch.allclose(other.y, want.y) and torch.equal(again.y, want.y)
+
+
+def test_improved_drops_weights_of_both_reads() -> None:
+    """Near keys, far ones, and both: a weight is 0 or doubled."""
+    for topk in (1, T):
+        mechanism = ImprovedClustered(HammingKMeans(K, 2), topk, dropout=0.5)
+        queries, keys, ctx = bundles()
+        eye = torch.eye(T).expand(B, H, -1, -1)
+        drawn = mechanism(queries, keys._replace(v=eye), None, ctx).y.y[1]
+        still = mechanism.eval()(queries, keys._replace(v=eye), None, ctx).y.y[1]
+        assert bool((still > 0).all()) and 0 < float((drawn == 0).double().mean()) < 1
+        kept = drawn != 0
+        torch.testing.assert_close(drawn[kept], 2 * still[kept])
+
+
+def test_refusals() -> None:
+    layer = Attention(QKV(8, 2), Clustered(HammingKMeans(4, 2)))
+    pos = torch.arange(4)[None]
+    with pytest.raises(ValueError, match=r"ctx\.only"):
+        layer(torch.randn(1, 4, 8), None, Context(pos, run=True, only=Document(pos)))
+    with pytest.raises(NoState, match="use "):
+        layer.start(1, 4)
+    across = Attention(QKV(8, 2), ImprovedClustered(HammingKMeans(4, 2)), cross=True)
+    with pytest.raises(ValueError, match="keeps no source"):
+        across(torch.randn(1, 4, 8), None, Context(pos, run=True))
+    with pytest.raises(ValueError, match="topk=0"):
+        ImprovedClustered(HammingKMeans(4), 0)
+    with pytest.raises(ValueError, match="iterations=0"):
+        HammingKMeans(4, iterations=0)
+
+
+def test_dense_where_all_queries_are_one() -> None:
+    """One cluster reads with the mean of all queries, whatever they are."""
+    queries, keys, ctx = bundles(pos=torch.arange(T).expand(B, -1))
+    found: Read = Clustered(HammingKMeans(K, 1))(queries, keys, None, ctx).y
+    want = attend(queries.q.mean(2, keepdim=True), keys.k, keys.v)
+    torch.testing.assert_close(found.y, want.y.expand_as(found.y))
+    assert found.lse is not None and want.lse is not None
+    torch.testing.assert_close(found.lse, want.lse.expand_as(found.lse))
