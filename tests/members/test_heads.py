@@ -10,6 +10,7 @@ from kinformer.discover import find_member
 from kinformer.members.collaborative import collaborative
 from kinformer.members.gpt import gpt
 from kinformer.members.multi_query import multi_query
+from kinformer.members.routing_by_agreement import routing_by_agreement
 from kinformer.members.talking_heads import talking_heads
 
 SIZES = {"d": 16, "depth": 2, "heads": 4, "length": 32, "vocab": 11}
@@ -88,3 +89,11 @@ def test_multi_query_knows_order_as_told() -> None:
 def test_no_heads_at_all_are_not_taken_for_the_default(name: str) -> None:
     with pytest.raises(ValueError, match="=0: give a whole number of at least 1"):
         talking_heads(d=16, depth=1, heads=2, length=8, vocab=11, **{name: 0})
+
+
+def test_heads_are_routed_in_the_lower_layers_alone() -> None:
+    for lower, wanted in ((None, [True, False]), (0, [False, False]), (2, [True, True])):
+        model = routing_by_agreement(**SIZES, routing="dynamic", lower=lower, head_dim=3)
+        assert [hasattr(block.layers[0].aggregation, "votes") for block in model.body.layers] == wanted
+    with pytest.raises(ValueError, match="lower=3"):
+        routing_by_agreement(**SIZES, lower=3)

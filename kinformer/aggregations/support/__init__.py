@@ -1,0 +1,1 @@
+"""What the aggregations share."""

@@ -1,0 +1,72 @@
+"""Routing by agreement: a decoder whose lower layers join their heads as capsules."""
+
+from typing import Literal
+
+from kinformer.aggregations.dynamic_routing import DynamicRouting
+from kinformer.aggregations.em_routing import EMRouting
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.aggregation import Aggregation
+from kinformer.core.checks import at_least, from_to, head_width, one_of
+from kinformer.core.expression import parse
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import tied_start
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+Routing = Literal["em", "dynamic"]
+
+
+@member
+def routing_by_agreement(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, routing: Routing = "em",
+    capsules: int | None = None, iterations: int = 3, lower: int | None = None, pattern: str = "Causal()",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """Heads joined by routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019), as a decoder.
+
+    Choose it over `gpt` where heads say overlapping things: what a head says counts the more, the more heads agree. It
+    costs some products a token and none by length. The papers put it into a translating Transformer; the blocks here
+    are those of `gpt`.
+
+    d: the width of the model.
+    depth: blocks.
+    heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
+    routing: "em", the better of the two in the paper, or "dynamic".
+    capsules: output capsules, each d / capsules wide; as many as heads unless given.
+    iterations: of routing; 3 in the papers.
+    lower: the lowest layers, which route; the others have a matrix. Half of them unless given: the paper finds that
+        routing helps low and not high.
+    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    one_of("routing", routing, Routing)
+    width = head_width(d, heads, head_dim)
+    routed = (at_least("depth", depth, 1) + 1) // 2 if lower is None else from_to("lower", lower, 0, depth)
+
+    def joined() -> Aggregation:
+        kind = EMRouting if routing == "em" else DynamicRouting
+        return kind(heads, width, d, capsules=capsules, iterations=iterations)
+
+    def block(n: int) -> PreNorm:
+        mechanism = Softmax(parse(pattern), dropout=dropout, lse=False)
+        projection = QKV(d, heads, head_dim=width)
+        attention = Attention(projection, mechanism, aggregation=joined() if n < routed else None)
+        return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
+
+    body = Stack([block(n) for n in range(depth)], LayerNorm(d))
+    return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: routing_by_agreement(d=16, depth=2, heads=2, capsules=4, length=64, vocab=11),
+    lambda: routing_by_agreement(d=16, depth=1, heads=2, routing="dynamic", capsules=4, length=64, vocab=11),
+)
