@@ -1,9 +1,9 @@
-"""TokenBatch: rows of tokens with what is known of each, where tokens alone do not say it."""
+"""Batches: rows of tokens with what is known of each, where tokens alone do not say it; windows of a series."""
 
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.core.layer import Context
@@ -54,3 +54,15 @@ class TokenBatch(NamedTuple):
         scored = None if self.scored is None else self.scored.take_along_dim(order, 1)
         documents = None if self.documents is None else self.documents.take_along_dim(order, 1)
         return TokenBatch(self.tokens.take_along_dim(order, 1), scored, documents)
+
+
+class Windows(NamedTuple):
+    """Windows of a series: rows of numbers that follow one another, and when each of them was.
+
+    values: the numbers, each column by its mean and deviation in what is learned from.
+    calendar: the minute, hour, day of the week, of the month and of the year, from -1/2 to 1/2; no columns where dates
+        are not known.
+    """
+
+    values: Float[Tensor, "B T C"]
+    calendar: Float[Tensor, "B T F"]

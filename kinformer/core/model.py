@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.batch import Windows
 from kinformer.core.collected import met
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss
@@ -109,6 +110,24 @@ class Predictor(Model):
     @abstractmethod
     def says(self, steps: Int[Tensor, "B T *n"], **given: Any) -> Float[Tensor, "B T K"]:
         """What it says at each step, of what it says next."""
+
+
+class Forecaster(Model):
+    """A model that says which rows of a series follow known ones: `horizon` of them, from `context`.
+
+    `channels` and `calendar` are how many numbers a row has, and how many tell when it was.
+    """
+
+    reads: ClassVar[str] = "series"
+    metric = Metric("mean squared error", "")
+    context: int
+    horizon: int
+    channels: int
+    calendar: int
+
+    @abstractmethod
+    def forecast(self, batch: Windows) -> Float[Tensor, "B N C"]:
+        """The rows that follow the known ones; of what the batch holds of them only the calendar is read."""
 
 
 class Writer(Predictor):

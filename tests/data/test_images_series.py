@@ -2,6 +2,7 @@
 
 import gzip
 import lzma
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy
@@ -15,6 +16,7 @@ from kinformer.data.images import Images
 from kinformer.data.series import Series
 from kinformer.data.spec import read_spec
 from kinformer.members.image_transformer import image_transformer
+from kinformer.members.informer import TINY, informer
 from kinformer.train.begun import fingerprint
 from kinformer.train.fit import fit
 from tests.train import tiny
@@ -66,23 +68,70 @@ def test_wrong_images_are_one_line(tmp_path: Path) -> None:
         images.read(f"{tmp_path}/c.npz")
 
 
-def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) -> None:
+def write_series(folder: Path, first: str, step: timedelta) -> tuple[str, numpy.ndarray]:
     values = numpy.random.default_rng(0).normal(3, 7, size=(100, 2)) * [1, 100]
-    body = "".join(f"2016-07-{n},{a:.6f},{b:.6f}\n" for n, (a, b) in enumerate(values))
-    (tmp_path / "a.csv").write_bytes(gzip.compress(f"date,load,oil\n{body}".encode()))
-    data = read_spec(f"series={tmp_path}/a.csv")
+    begin = datetime.fromisoformat(first)
+    body = "".join(f"{begin + n * step},{a:.6f},high,{b:.6f}\n" for n, (a, b) in enumerate(values))
+    (folder / "a.csv").write_bytes(gzip.compress(f"date,load,level,oil\n{body}".encode()))
+    return f"series={folder}/a.csv", values
+
+
+def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) -> None:
+    spec, values = write_series(tmp_path, "2016-12-31 23:00:00", timedelta(hours=1))
+    data = read_spec(spec)
     assert isinstance(data, Series) and data.columns == ("load", "oil") and "60 train, 20 valid, 20 test" in data.split
-    assert torch.allclose(data.train.mean(0), torch.zeros(2), atol=1e-5)
-    assert torch.allclose(data.train.std(0, correction=0), torch.ones(2), atol=1e-5)
+    assert torch.allclose(data.train.rows.mean(0), torch.zeros(2), atol=1e-5)
+    assert torch.allclose(data.train.rows.std(0, correction=0), torch.ones(2), atol=1e-5)
     want = (values - values[:60].mean(0)) / values[:60].std(0)
-    assert numpy.allclose(torch.cat([data.train, data.valid, data.test]).numpy(), want, atol=1e-4)
-    stream = data.stream(tiny.classifier(), 3, 8, 0, 1 << 16)
+    lots = torch.cat([lot.rows for lot in (data.train, data.valid, data.test)])
+    assert numpy.allclose(lots.numpy(), want, atol=1e-4) and torch.equal(lots, data.test.values)
+    assert data.day == 24 and data.keywords == {"channels": 2, "calendar": 5}
+    minute, hour, weekday, of_month, of_year = (data.test.calendar.T + 0.5).numpy()
+    assert not minute.any() and numpy.allclose(hour[:3] * 23, [23, 0, 1])
+    assert numpy.allclose(weekday[:2] * 6, [5, 6]) and numpy.allclose(of_month[:2] * 30, [30, 0])
+    assert numpy.allclose(of_year[:2] * 365, [365, 0])  # 2016 had a day more
+    few = read_spec(f"{spec},rows=50")
+    assert isinstance(few, Series) and "30 train, 10 valid, 10 test" in few.split
+    with pytest.raises(ValueError, match="rows=101 are none of its 100 rows; give 5 to 100"):
+        read_spec(f"{spec},rows=101")
+
+
+def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path) -> None:
+    spec, _ = write_series(tmp_path, "2020-02-28", timedelta(days=1))
+    data, model = read_spec(spec), informer(**{**TINY, "calendar": 5})  # 8 rows known, 3 forecast
+    assert isinstance(data, Series) and data.day == 1
+    stream = data.stream(model, 3, 1, 0, 1 << 16)
     batch = stream.at(5)
-    assert batch.shape == (3, 8, 2) and torch.equal(batch, stream.at(5))
-    assert any(torch.equal(batch[0], data.train[n : n + 8]) for n in range(53))
-    assert torch.equal(torch.cat(list(stream.measured)).flatten(0, 1), data.valid[:16])
-    with pytest.raises(ValueError, match="has 20 rows in valid, and a window has 21"):
-        data.stream(tiny.classifier(), 3, 21, 0, 1 << 16)
+    assert batch.values.shape == (3, 11, 2) and batch.calendar.shape == (3, 11, 5)
+    assert torch.equal(batch.values, stream.at(5).values)
+    assert any(torch.equal(batch.values[0], data.train.rows[n : n + 11]) for n in range(50))
+    watched = torch.cat([some.values for some in stream.measured])
+    assert torch.equal(watched[:, 8:], data.valid.rows.unfold(0, 3, 1).mT) and len(watched) == 18
+    assert torch.equal(watched[0, :8], data.train.rows[-8:])
+    few = data.stream(model, 3, 1, 0, 4)
+    assert [len(some.values) for some in few.measured] == [4]
+    assert torch.equal(few.measured[0].values[[0, -1]], watched[[0, -1]])
+    with pytest.raises(ValueError, match="has 20 rows in valid, and a window has 33; give less"):
+        data.stream(informer(**{**TINY, "calendar": 5, "horizon": 25}), 3, 1, 0, 1 << 16)
+    with pytest.raises(ValueError, match="has calendar=5, and this model has 0; give calendar=5"):
+        data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
+
+
+def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
+    """Of a series that a linear map says, the linear map errs by nothing, and what was a day ago does not."""
+    at = numpy.arange(200)
+    both = numpy.stack([numpy.sin(at / 5), numpy.cos(at / 5) + 3], 1)
+    body = "".join(f"2020-01-{1 + n // 12:02d}T{n % 12 * 2:02d}:00,{a},{b}\n" for n, (a, b) in enumerate(both))
+    (tmp_path / "a.csv").write_text(f"date,x,y\n{body}")
+    data, model = read_spec(f"series={tmp_path}/a.csv"), informer(**{**TINY, "calendar": 5, "context": 16})
+    assert isinstance(data, Series) and data.day == 12
+    found = data.levels(model, "test", 1, 1 << 16)
+    assert list(found) == ["least squares", "seasonal naive"] and found["least squares"] < 1e-10
+    rows = data.test.values[data.test.first :]
+    apart = [(rows[n + h] - data.test.values[data.test.first + n + h - 12]) for n in range(38) for h in range(3)]
+    assert found["seasonal naive"] == pytest.approx(float(torch.stack(apart).square().mean()), rel=1e-5)
+    short = data.levels(informer(**{**TINY, "calendar": 5}), "test", 1, 1 << 16)
+    assert list(short) == ["least squares"]  # 8 known rows hold no day
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,89 @@
+"""Informer: long series, forecast in one pass."""
+
+from typing import Any, Literal
+
+from kinformer.attention import Attention
+from kinformer.core.checks import at_least, from_to, one_of, unread
+from kinformer.core.layer import Layer
+from kinformer.core.mechanism import Mechanism
+from kinformer.depth.distilled import Distilled
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.probsparse import Divisor, Measure, ProbSparse, Rest
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import Norms, Wiring
+from kinformer.models.forecast import Forecast
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
+
+Kind = Literal["probsparse", "full"]
+
+
+@member(recipe=Recipe(lr=5e-4, warmup=0.05))
+def informer(
+    channels: int = 7, calendar: int = 5, context: int = 96, label: int = 48, horizon: int = 24, d: int = 128,
+    depth: int = 2, decoder_depth: int = 1, heads: int = 8, hidden: int | None = None, attention: Kind = "probsparse",
+    factor: int = 5, measure: Measure = "sampled", divisor: Divisor = "sample", rest: Rest = "mean",
+    distil: bool = True, replicas: int = 0, norm: Norms = "post", dropout: float = 0.05
+) -> Forecast:
+    """Informer (Zhou et al., 2020, arXiv:2012.07436): `horizon` rows of a series from `context` known ones, at once.
+
+    For `--data series=FILE.csv`, whose columns decide `channels` and `calendar`. Encoder blocks read by ProbSparse
+    attention, in which few queries read all and the others get a mean; between two of them the row is halved. The
+    decoder reads the last `label` known rows and zeros where answers are wanted, by causal ProbSparse attention, then
+    what the encoder made, by softmax. Choose it where known rows are many hundreds; on shorter ones a linear map is as
+    good, and `kinformer evaluate` tells what one reaches.
+
+    attention: "full" has softmax in place of ProbSparse: what the paper compares with.
+    factor, measure, divisor, rest: those of `ProbSparse`; the authors' code has divisor="row" and rest="sum".
+    distil: halve the row between encoder blocks.
+    replicas: smaller encoders beside the first, as in the paper's stack: each of half the rows and a block less.
+    decoder_depth: blocks of the decoder, `depth` those of the encoder.
+
+    The authors' code has d=512, 8 heads and 2,048 hidden; the small size is this library's. Rows are of one scale,
+    each column by its mean and deviation in train.
+    """
+    made = Wiring(d, heads, position="sinusoidal", norm=norm, dropout=dropout)
+    at_least("depth", depth, 1), at_least("decoder_depth", decoder_depth, 1)
+    from_to("replicas", replicas, 0, depth - 1)
+    if one_of("attention", attention, Kind) == "full":
+        given = {"factor": (factor, 5), "measure": (measure, "sampled"), "divisor": (divisor, "sample")}
+        unread("attention='full'", **given, rest=(rest, "mean"))
+
+    def mechanism(causal: bool, seed: int) -> Mechanism:
+        if attention == "full":
+            return Softmax(Causal() if causal else Full(), dropout=dropout, lse=False)
+        return ProbSparse(
+            causal=causal, factor=factor, measure=measure, divisor=divisor, rest=rest if causal else "mean",
+            dropout=dropout, seed=seed
+        )
+
+    def reading(causal: bool, seed: int) -> Attention:
+        return Attention(QKV(d, heads), mechanism(causal, seed))
+
+    def forward() -> Layer:
+        return MLP(d, hidden)
+
+    def encoder(rows: int) -> Distilled:
+        blocks = [made.block(reading(False, 100 * rows + n), forward()) for n in range(rows)]
+        return Distilled(blocks, made.stack(blocks).norm, distil=distil)
+
+    decoder = [
+        made.block(reading(True, n), made.attention(Full(), cross=True, dropout=dropout), forward())
+        for n in range(decoder_depth)
+    ]
+    return Forecast(
+        channels, [encoder(depth - n) for n in range(replicas + 1)], made.stack(decoder), context=context, label=label,
+        horizon=horizon, calendar=calendar, position=made.added(), dropout=dropout
+    )
+
+
+TINY: dict[str, Any] = {
+    "channels": 2, "calendar": 0, "context": 8, "label": 4, "horizon": 3, "d": 16, "heads": 2, "hidden": 16, "factor": 1
+}
+EXAMPLES = (
+    lambda: informer(**TINY),
+    lambda: informer(**{**TINY, "calendar": 5}, replicas=1, divisor="row", rest="sum", norm="pre"),
+)

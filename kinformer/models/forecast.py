@@ -1,0 +1,173 @@
+"""Forecast: the rows that follow known ones, all at once."""
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.batch import Windows
+from kinformer.core.checks import a_part, a_probability, at_least, from_to, if_given
+from kinformer.core.layer import Context, Device, Dtype, Layer, State, prefixed
+from kinformer.core.loss import Loss
+from kinformer.core.mechanism import NoState
+from kinformer.core.model import Forecaster, Judged, total
+from kinformer.core.position import Position
+from kinformer.depth.distilled import Distilled
+
+
+class Forecast(Forecaster):
+    """An encoder reads the known rows of a series, a decoder answers with the rows after them, in one pass.
+
+    The decoder reads the last `label` known rows, then a row of zeros for each row that is asked for, and what the
+    encoder has made of all known rows: nothing is fed back, so a long horizon costs no more steps and no error adds up.
+    Each row is embedded by a convolution over three of them, sinusoids or what `position` gives, and a linear map of
+    its calendar, which is known of rows to come too. The loss is the mean squared error over rows and columns.
+
+    channels: numbers of a row.
+    encoders: what reads the known rows: the first all of them, each further one the last half of those of the one
+        before; a decoder finds what they give one behind the other.
+    decoder: layers of which some read the encoders by `cross=True`.
+    context, label, horizon: rows that are known, that the decoder reads again, and that are forecast.
+    calendar: numbers that tell when a row was, as data of dates has them; 0 for none.
+    position: what is added to embedded rows.
+    dropout: the share of embedded numbers that training drops.
+
+    The convolution has zeros before the first row and behind the last, where the authors' code wraps around. The paper
+    embeds each unit of a time stamp by a table of its own; here, as the code does for time features, one linear map
+    does it.
+
+    Errors: NoState from `start`; ValueError for more label than context. Source: Zhou et al., 2020, arXiv:2012.07436,
+    section 3.3 and appendix B.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        encoders: Iterable[Distilled],
+        decoder: Layer,
+        *,
+        context: int = 96,
+        label: int = 48,
+        horizon: int = 24,
+        calendar: int = 0,
+        position: Position | None = None,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.channels, self.calendar = at_least("channels", channels, 1), at_least("calendar", calendar, 0)
+        self.context, self.horizon = at_least("context", context, 1), at_least("horizon", horizon, 1)
+        self.label = from_to("label", label, 0, context)
+        self.encoders = nn.ModuleList(encoders)
+        at_least("encoders", len(self.encoders), 1), at_least("rows of the last encoder", self._rows[-1], 1)
+        self.decoder = a_part("decoder", decoder, Layer, "a layer, such as Stack([...])")
+        self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
+        self.dropout = a_probability("dropout", dropout)
+        self.known, self.asked = (Embedded(channels, calendar, decoder.d) for _ in range(2))
+        self.head = nn.Linear(decoder.d, channels)
+        self.refuse_unmet(decoder)
+        for encoder in self.encoders:
+            for layer in encoder.layers:
+                self.refuse_unmet(layer)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState(
+            "a forecast is given all at once and has no state; for a longer one train it with a larger horizon"
+        )
+
+    def forecast(self, batch: Windows) -> Float[Tensor, "B N C"]:
+        """The rows that follow the known ones; of what the batch holds of them only the calendar is read.
+
+        Errors: ValueError for another number of rows or columns.
+        """
+        return self._forecast(batch)[0]
+
+    def forward(self, batch: Windows, state: State | None = None, progress: float = 1.0) -> Loss:
+        said, stats = self._forecast(batch)
+        wanted = batch.values[:, self.context :]
+        error = F.mse_loss(said, wanted)
+        return Loss(error, {"nll": error}, None, stats, wanted.numel())
+
+    def judge(self, batch: Windows, state: State | None = None) -> Judged:
+        """Squared and absolute errors of each number that is forecast."""
+        apart = self.forecast(batch) - batch.values[:, self.context :]
+        real = torch.ones_like(apart, dtype=torch.bool)
+        return Judged({self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)})
+
+    def sample(self, rows: int, length: int, seed: int) -> Windows:
+        """Windows of noise; each is as long as it is, whatever `length` says."""
+        drawn, size = torch.Generator().manual_seed(seed), self.context + self.horizon
+        values = torch.randn(rows, size, self.channels, generator=drawn)
+        return Windows(values, torch.rand(rows, size, self.calendar, generator=drawn) - 0.5)
+
+    @property
+    def _rows(self) -> list[int]:
+        """How many known rows each encoder reads."""
+        return [self.context >> n for n in range(len(self.encoders))]
+
+    def _forecast(self, batch: Windows) -> tuple[Float[Tensor, "B N C"], dict[str, Tensor]]:
+        size, wanted = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
+        if size != wanted or batch.calendar.shape[2] != self.calendar:
+            raise ValueError(
+                f"windows of {size[0]} rows of {size[1]} numbers and {batch.calendar.shape[2]} of their calendar came; "
+                f"{wanted[0]} rows of {wanted[1]} and {self.calendar} are wanted"
+            )
+        values, calendar = batch.values[:, : self.context], batch.calendar
+        stats: dict[str, Tensor] = {}
+        found = []
+        x, ctx = self._embedded(self.known, values, calendar[:, : self.context])
+        for n, (encoder, rows) in enumerate(zip(self.encoders, self._rows, strict=True)):
+            y, _, told = encoder(x[:, -rows:], Context.of(x[:, -rows:]) if n else ctx)
+            found.append(y)
+            stats |= prefixed(f"encoders.{n}", told)
+        source = torch.cat(found, 1)
+        begin = self.context - self.label
+        x, ctx = self._embedded(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
+        out = self.decoder(x, None, ctx.but(source=source, source_pos=Context.of(source).pos))
+        ctx.memo.settle()
+        stats |= prefixed("decoder", out.stats)
+        return self.head(out.y[:, self.label :]), stats
+
+    def _embedded(
+        self, embed: "Embedded", values: Float[Tensor, "B T C"], calendar: Float[Tensor, "B T F"]
+    ) -> tuple[Float[Tensor, "B T D"], Context]:
+        ctx, x = Context.of(values), embed(values, calendar)
+        x = x if self.position is None else x + self.position(ctx.pos)
+        return F.dropout(x, self.dropout, self.training), ctx
+
+
+class Embedded(nn.Module):
+    """A convolution over three rows, and a linear map of the calendar."""
+
+    def __init__(self, channels: int, calendar: int, d: int):
+        super().__init__()
+        self.values = nn.Conv1d(channels, d, 3, padding=1)
+        self.calendar = nn.Linear(calendar, d, bias=False) if calendar else None
+
+    def forward(self, values: Float[Tensor, "B T C"], calendar: Float[Tensor, "B T F"]) -> Float[Tensor, "B T D"]:
+        x = self.values(values.mT).mT
+        return x if self.calendar is None else x + self.calendar(calendar)
+
+
+def _example() -> Forecast:
+    from kinformer.attention import Attention
+    from kinformer.blocks.post_norm import PostNorm
+    from kinformer.mechanisms.probsparse import ProbSparse
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.full import Full
+    from kinformer.positions.sinusoidal import Sinusoidal
+    from kinformer.projections.qkv import QKV
+
+    def layer() -> PostNorm:
+        return PostNorm(Attention(QKV(16, 2), ProbSparse(factor=1)))
+
+    itself, source = ProbSparse(causal=True, factor=1), Softmax(Full())
+    decoder = PostNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True))
+    encoders = [Distilled([layer(), layer()]), Distilled([layer()])]
+    sizes = {"context": 9, "label": 4, "horizon": 3, "calendar": 2}
+    return Forecast(2, encoders, decoder, position=Sinusoidal(16), **sizes)
+
+
+EXAMPLES = (_example,)
