@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from kinformer.core.layer import Context
 from kinformer.core.loss import CHOICES, penalties_of
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.discover import find_member
 from kinformer.laws.support.copying import SYMBOLS, copied, copy_at_distance
@@ -56,7 +55,7 @@ def _across(example: Any) -> None:
 
 def _back(example: Any) -> None:
     one = _tiny(example, 1)
-    heard = [part.hears for part in one.modules() if isinstance(part, Memory)]
+    heard = [hears for part in one.modules() if isinstance(hears := getattr(part, "hears", None), Pattern)]
     reach = max((pattern.reach()[0] for pattern in (*_patterns(one), *heard)), default=math.inf)
     depth = 1 if math.isfinite(reach) else 2
     near = _always(_tiny(example, depth))

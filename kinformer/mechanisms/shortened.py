@@ -52,7 +52,11 @@ class Shortened(Mechanism):
                 "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
             )
         # shortened keys stand at no consecutive positions, and a short row may leave some empty
-        return self.mechanism(queries, self.shorten(keys), None, ctx.but(run=False, full=False))
+        return self.mechanism(queries, self.shortened(keys), None, ctx.but(run=False, full=False))
+
+    def shortened(self, keys: Keys) -> Keys:
+        """The keys that are read."""
+        return self.shorten(keys)
 
 
 _APART = {"merge": "a key is made of several tokens, so the keys of two halves of a row are not those of the whole"}

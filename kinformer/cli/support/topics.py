@@ -23,8 +23,8 @@ TOPICS = {
     ),
     "local": Told(
         "Attention near its query: a window that slides, or blocks.",
-        ("members/longformer", "members/blockbert", "members/adaptive_span", "patterns/band", "patterns/block",
-         "patterns/dilated", "mechanisms/split"),
+        ("members/longformer", "members/poolingformer", "members/blockbert", "members/adaptive_span", "patterns/band",
+         "patterns/block", "patterns/dilated", "mechanisms/split"),
     ),
     "global": Told(
         "A few tokens that all read and that read all.",

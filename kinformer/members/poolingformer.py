@@ -1,0 +1,62 @@
+"""Poolingformer: two levels of attention, a window and pooled keys of a wider one."""
+
+from typing import Literal
+
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.depth.pooling_levels import PoolingLevels
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.pooling import Pooling
+from kinformer.models.mlm import MLM
+from kinformer.positions.learned import Learned
+from kinformer.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, Windows
+
+Pool = Literal["mean", "max", "dynamic"]
+
+
+@member
+def poolingformer(
+    d: int = 128, depth: int = 4, heads: int = 4, near: int = 32, far: int = 128, kernel: int = 5, stride: int = 4,
+    pool: Pool = "dynamic", shared: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> MLM:
+    """Poolingformer (Zhang et al., 2021, arXiv:2105.04371): a window, and a wider one of pooled keys.
+
+    Choose it over `longformer` where far tokens matter roughly and none of them is known to be global; its cost is
+    linear in the row too. Trained by hiding tokens. The paper begins with the weights of RoBERTa; near=64, far=256,
+    kernel=5, stride=4 are its sizes.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention.
+    near: how many tokens the first level reads on either side (half of the paper's w1).
+    far: how far pooled keys reach on either side (half of w2).
+    kernel: tokens of a pooled key.
+    stride: from the begin of one kernel to that of the next.
+    pool: "mean", "max", or "dynamic": a kernel weighed by its middle token, LDConv, the paper's best.
+    shared: the second level has the projections of the first.
+    length: the longest row.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    width = head_width(d, heads)
+
+    def windows() -> Windows:
+        if one_of("pool", pool, Pool) == "dynamic":
+            return DynamicWindows(kernel, heads, width, width)
+        return MeanWindows(kernel) if pool == "mean" else MaxWindows(kernel)
+
+    def block() -> PostNorm:
+        pooling = Pooling(far, windows(), stride, dropout=dropout)
+        attention = PoolingLevels(d, heads, near, pooling, shared=shared, dropout=dropout)
+        return PostNorm(attention, MLP(d), dropout=dropout)
+
+    body = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: poolingformer(d=16, depth=1, heads=2, near=1, far=4, kernel=3, stride=2, length=64, vocab=11),
+    lambda: poolingformer(d=16, depth=1, heads=2, near=2, far=4, pool="max", shared=True, length=64, vocab=11),
+)

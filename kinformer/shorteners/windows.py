@@ -1,0 +1,124 @@
+"""Windows of keys that slide along the row, each made into one: by its mean, its maximum, or a kernel of its own."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.checks import at_least
+from kinformer.core.heads import Keys
+from kinformer.core.shorten import Shorten
+
+Of = Callable[[int], Tensor]  # what stands at place j of every window: [B G R N] of keys, [B 1 R 1] of who is there
+
+
+class Windows(Shorten):
+    """A key for each run of `size` keys that follow one another, wherever it begins: L + size - 1 of L.
+
+    Fewer are read by a pattern with a stride, as `Pooling` does: so each query has windows that begin at its own
+    places. Keys are taken in the order of their positions; windows reach beyond the ends of a row and are made of the
+    keys that are there. A window stands where its last key does, or would. Labels and tags end here.
+
+    size: keys of a window, the paper's kappa.
+
+    Errors: ValueError for keys whose positions differ by head. Source: Zhang et al., 2021, arXiv:2105.04371, section
+    3.2.
+    """
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.size = at_least("size", size, 1)
+
+    @abstractmethod
+    def pooled(
+        self, name: str, x: Float[Tensor, "B G S N"], of: Of, there: Of, middle: Int[Tensor, "B R"]
+    ) -> Float[Tensor, "B G R N"]:
+        """What windows make of keys ("k"), values ("v") or another number of a key; `middle` is the column of the key
+        in the middle of each, or of the nearest one that is there."""
+
+    def forward(self, keys: Keys) -> Keys:
+        if keys.pos.shape[1] != 1:
+            name = type(self).__name__
+            raise ValueError(f"{name} got positions by head {list(keys.pos.shape)}; give it keys that heads share")
+        pos = keys.pos[:, 0]
+        order = torch.where(pos < 0, torch.iinfo(pos.dtype).max, pos).argsort(dim=1, stable=True)
+        found = keys.cut(order)
+        pos, real = found.pos[:, 0], found.pos[:, 0] >= 0
+        there, first = self._places(real[:, None, :, None], False), torch.arange(self.size, device=pos.device)
+        begins = self._places(pos[:, None, :, None], -1)
+        ends = [torch.where(there(j), begins(j) - j + self.size - 1, -1)[:, 0, :, 0] for j in first.tolist()]
+        columns = torch.arange(pos.shape[1] + self.size - 1, device=pos.device) - (self.size - 1) + self.size // 2
+        middle = torch.minimum(columns.clamp_min(0), (real.sum(1, keepdim=True) - 1).clamp_min(0))
+
+        def of(name: str, x: Tensor) -> Tensor:
+            return self.pooled(name, x, self._places(x, 0), there, middle)
+
+        sides = {name: of(name, side) for name, side in found.sides.items()}
+        at = torch.stack(ends).amax(0)[:, None]
+        return Keys(of("k", found.k), of("v", found.v), at, sides, own=keys.own)
+
+    def _places(self, x: Tensor, fill: float) -> Of:
+        """x [B G S N] by the place in a window."""
+        more = self.size - 1
+        padded = nn.functional.pad(x, (0, 0, more, more), value=fill)
+        return lambda j: padded[:, :, j : j + x.shape[2] + more]
+
+
+class MeanWindows(Windows):
+    """The mean of each window: Poolingformer's mean pooling, without parameters."""
+
+    def pooled(self, name: str, x: Tensor, of: Of, there: Of, middle: Tensor) -> Tensor:
+        total = sum(of(j) * there(j) for j in range(self.size))
+        return total / sum(there(j).to(x.dtype) for j in range(self.size)).clamp_min(1)  # type: ignore[union-attr]
+
+
+class MaxWindows(Windows):
+    """The largest of each number in a window: Poolingformer's max pooling, without parameters."""
+
+    def pooled(self, name: str, x: Tensor, of: Of, there: Of, middle: Tensor) -> Tensor:
+        most = of(0).masked_fill(~there(0), -torch.inf)
+        for j in range(1, self.size):
+            most = torch.maximum(most, of(j).masked_fill(~there(j), -torch.inf))
+        return most.masked_fill(most == -torch.inf, 0.0)
+
+
+class DynamicWindows(Windows):
+    """Each window weighed by a softmax that its middle key chooses: Poolingformer's LDConv pooling.
+
+    delta = softmax(W x_m), y = sum_j delta_j x_j over the window, x_m being what stands in its middle
+
+    Choose it where what matters lies at certain places of a window, or the window's middle should say so; it begins as
+    the mean. Keys and values choose apart, each head by weights of its own; of a window that reaches beyond the row the
+    softmax is over what is there, and the nearest key there stands for its middle.
+
+    heads: heads of keys and of values.
+    k_dim, v_dim: the widths of a key and a value.
+
+    Errors: ValueError for keys of other heads or widths. Source: Zhang et al., 2021, arXiv:2105.04371, section 3.2;
+    dynamic convolutions: Wu et al., 2019, arXiv:1901.10430.
+    """
+
+    def __init__(self, size: int, heads: int, k_dim: int, v_dim: int):
+        super().__init__(size)
+        self.k = nn.Parameter(torch.zeros(at_least("heads", heads, 1), at_least("k_dim", k_dim, 1), size))
+        self.v = nn.Parameter(torch.zeros(heads, at_least("v_dim", v_dim, 1), size))
+
+    def pooled(self, name: str, x: Tensor, of: Of, there: Of, middle: Tensor) -> Tensor:
+        weight = self.k if name == "k" else self.v
+        if name not in ("k", "v") or (x.shape[1], x.shape[3]) != tuple(weight.shape[:2]):
+            raise ValueError(
+                f"DynamicWindows of {name!r} are for {weight.shape[0]} heads of width {weight.shape[1]}, and "
+                f"{x.shape[1]} of width {x.shape[3]} came; make them for the layer's own"
+            )
+        if not x.shape[2]:
+            return x.new_zeros(*x.shape[:2], middle.shape[1], x.shape[3])
+        centre = x.take_along_dim(middle[:, None, :, None], 2)
+        some: Bool[Tensor, "B 1 R size"] = torch.cat([there(j) for j in range(self.size)], -1)
+        logits = (centre @ weight.to(x.dtype)).masked_fill(~some, -torch.inf)
+        share = torch.where(some.any(-1, keepdim=True), logits, 0.0).softmax(-1)
+        return sum(of(j) * (share[..., j : j + 1] * there(j)) for j in range(self.size))  # type: ignore[return-value]
+
+
+EXAMPLES = (lambda: MeanWindows(3), lambda: MaxWindows(2), lambda: DynamicWindows(3, 2, 8, 8))
