@@ -1,0 +1,84 @@
+"""Multi-Scale Transformer: heads with windows of many widths, shared out by layer."""
+
+import math
+from typing import Literal
+
+from kinformer.core.checks import at_least, one_of, whole_numbers, within
+from kinformer.core.pattern import Heads, Pattern
+from kinformer.discover import member
+from kinformer.members.support.encoder import encoder
+from kinformer.members.support.wiring import Norms, Positions, Wiring
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+
+Form = Literal["encoder", "decoder"]
+
+
+@member
+def multi_scale(
+    d: int = 128, depth: int = 5, heads: int = 4, scales: tuple[int, ...] = (), alpha: float = 0.5,
+    form: Form = "encoder", position: Positions = "learned", norm: Norms = "post", head_dim: int | None = None,
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> MLM | LM:
+    """Multi-Scale Transformer (Guo et al., 2020, arXiv:1912.00544): each head reads a window of its own width.
+
+    head of scale w: token i reads i - w to i + w; of layer l of N, heads are shared out by softmax(z^l) over scales
+
+    where z^l of the widest is 0, and of each narrower one alpha / l more than of the next wider; in the last layer all
+    are 0. So low layers look near, high ones everywhere. Choose it over `bert` for small data, where a prior for what
+    is near saves learning it; over `longformer` where heads should differ. Cost follows the widest windows.
+
+    d: the width of the model.
+    depth: blocks.
+    heads: heads of attention; shares are rounded by the largest remainder, for narrower scales where they tie.
+    scales: the widths w, rising; 1, 3 and a 16th, 8th, 4th and half of `length` unless given.
+    alpha: how much more low layers look near; 0 shares out evenly, below 0 low layers look far.
+    form: an "encoder" that fills in hidden tokens, the paper's, or a "decoder", whose windows end with the token.
+    position, norm, head_dim: as in `bert`.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    one_of("form", form, Form)
+    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    found = whole_numbers("scales", scales or default_scales(length), 0)
+    if list(found) != sorted(set(found)):
+        raise ValueError(f"scales={scales} do not rise; give each width once, the narrowest first")
+    at_least("heads", heads, 1)
+    within("alpha", alpha, -math.inf, math.inf)
+
+    def pattern(layer: int) -> Pattern:
+        shared = shares(layer, at_least("depth", depth, 1), heads, len(found), alpha)
+        windows = [Band(w) for w, count in zip(found, shared, strict=True) for _ in range(count)]
+        return Heads(*windows) if form == "encoder" else Causal() & Heads(*windows)
+
+    body = encoder(made, depth, tuple(pattern(layer) for layer in range(1, depth + 1)), dropout)
+    if form == "encoder":
+        return MLM(vocab, d, body, position=made.added(), scale=made.scale, dropout=dropout)
+    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+
+
+def default_scales(length: int) -> tuple[int, ...]:
+    """1, 3 and a 16th, an 8th, a 4th and half of a length; each once, rising."""
+    return tuple(sorted({1, 3, *(max(length // part, 1) for part in (16, 8, 4, 2))}))
+
+
+def shares(layer: int, depth: int, heads: int, scales: int, alpha: float) -> tuple[int, ...]:
+    """How many heads of a layer, from 1 to depth, have each scale, the narrowest first."""
+    step = alpha / layer if layer < depth else 0.0
+    weights = [math.exp(step * (scales - 1 - n) - max(step, 0) * (scales - 1)) for n in range(scales)]
+    exact = [heads * weight / sum(weights) for weight in weights]
+    counts = [math.floor(share) for share in exact]
+    # rounded, so that equal remainders tie in spite of the last bit
+    order = sorted(range(scales), key=lambda n: (-round(exact[n] - counts[n], 9), n))
+    for n in order[: heads - sum(counts)]:
+        counts[n] += 1
+    return tuple(counts)
+
+
+EXAMPLES = (
+    lambda: multi_scale(d=16, depth=2, heads=4, scales=(1, 2, 4), length=64, vocab=11),
+    lambda: multi_scale(d=16, depth=1, heads=2, scales=(2, 4), form="decoder", norm="pre", length=64, vocab=11),
+)
