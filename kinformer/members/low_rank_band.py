@@ -1,0 +1,68 @@
+"""Low-rank and locality constrained attention: narrow heads over the whole row beside wide ones in a window."""
+
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.pattern import Pattern
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.low_rank_band import Combine, LowRankBand
+from kinformer.members.support.wiring import tied_start
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+Form = Literal["decoder", "encoder"]
+
+
+@member
+def low_rank_band(
+    d: int = 128, depth: int = 5, heads: int = 4, window: int = 16, rank: int | None = None, combine: Combine = "gate",
+    form: Form = "decoder", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM | MLM:
+    """Low-rank and band attention (Guo et al., 2019, TASLP 27(12)): far tokens are read roughly, near ones sharply.
+
+    y = g low + (1 - g) band, a softmax of narrow queries and keys over the row, and one of wide ones in a window
+
+    Choose it over `longformer_lm` where a far token may matter, and over `gpt` for narrower keys in the cache. Pre-norm
+    blocks and learned positions, which the paper leaves open.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention, each with both parts.
+    window: how far the band reaches, to both sides in an encoder.
+    rank: the width of narrow queries and keys; a quarter of a head unless given.
+    combine: how the parts are joined: by a learned "gate" for each head, one half at first, or their "sum".
+    form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper's is an encoder.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    narrow = max(head_width(d, heads) // 4, 1) if rank is None else at_least("rank", rank, 1)
+    near: Pattern = Band(at_least("window", window, 0))
+    far: Pattern = Full()
+    if one_of("form", form, Form) == "decoder":
+        near, far = Causal() & near, Causal()
+
+    def block() -> PreNorm:
+        mechanism = LowRankBand(heads, near, far, narrow, combine=combine, dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
+
+    body, position = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d)), Learned(d, length)
+    if form == "encoder":
+        return MLM(vocab, d, body, position=position, dropout=dropout)
+    return LM(vocab, d, body, position=position, std=tied_start(d), dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: low_rank_band(d=16, depth=1, heads=2, window=3, length=64, vocab=11),
+    lambda: low_rank_band(d=16, depth=1, heads=2, window=2, combine="sum", form="encoder", length=64, vocab=11),
+)

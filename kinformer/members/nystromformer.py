@@ -1,0 +1,58 @@
+"""Nystromformer: BERT whose attention goes through landmarks."""
+
+from functools import partial
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import at_least
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.nystrom import Norms, Nystrom
+from kinformer.mechanisms.support.value_conv import ValueConv
+from kinformer.models.mlm import MLM
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+EPS = 1e-5
+
+
+@member
+def nystromformer(
+    d: int = 128, depth: int = 5, heads: int = 4, landmarks: int = 32, conv: int | None = 33, iterations: int = 6,
+    norms: Norms = "head", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+) -> MLM:
+    """Nystromformer (Xiong et al., 2021, arXiv:2102.03902): every token reads every token through a few landmarks.
+
+    y = softmax(Q K~^T / sqrt(d)) A^+ softmax(Q~ K^T / sqrt(d)) V + conv(V), A = softmax(Q~ K~^T / sqrt(d))
+
+    Choose it over `bert` for rows much longer than `landmarks`: its cost is linear in the row. Post-norm and learned
+    positions, as in BERT. Trained by hiding tokens.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention.
+    landmarks: means of a row's tokens that stand for the others; published models have 64. Rows of so many tokens or
+        fewer are read exactly.
+    conv: tokens that the convolution of values reads, an odd number, its own in the middle; none for no convolution.
+        Published models take 65.
+    iterations: of the pseudo-inverse.
+    norms: it starts from each "head"'s own norms, as in the paper, or from the largest of the "batch", as in the
+        authors' code, so that a row is read otherwise beside other rows.
+    length: the longest row it can read.
+    kinds: how many kinds of segments are told apart.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training, none of them attention weights, as in the authors' code.
+    """
+
+    def block() -> PostNorm:
+        skip = None if conv is None else ValueConv(heads, at_least("conv", conv, 1))
+        mechanism = Nystrom(landmarks, iterations=iterations, norms=norms, skip=skip)
+        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+
+    body = Stack([block() for _ in range(at_least("depth", depth, 1))])
+    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
+
+
+EXAMPLES = (lambda: nystromformer(d=16, depth=1, heads=2, landmarks=4, conv=7, length=64, vocab=11),)
