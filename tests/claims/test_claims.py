@@ -1,5 +1,6 @@
 """Claims: verdicts by their rule, what is measured by loops, and the command."""
 
+import math
 from collections import deque
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -7,10 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from kinformer.claims import bigbird_paths, blockbert_memory, sparse_transformer_reach
+from kinformer.claims import (
+    bigbird_paths,
+    blockbert_memory,
+    linformer_spectrum,
+    performer_features,
+    sparse_transformer_reach,
+)
+from kinformer.claims.support.trained import heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
 from kinformer.discover import modules
+from kinformer.maps.favor import FAVOR
+from kinformer.maps.trigonometric import Trigonometric
+from kinformer.members.bert import bert
 from kinformer.patterns.band import Band
 
 SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
@@ -99,13 +110,47 @@ def test_blocks_keep_their_share() -> None:
     assert dense >= 24 * 24 * 8 * blockbert_memory.HEADS and blockbert_memory.kept(qkv, 3) * 3 == dense
 
 
+@pytest.mark.parametrize("positive", [True, False])
+def test_the_error_of_features_is_that_of_the_paper(positive: bool) -> None:
+    """Of independent directions, whose squared error is known: in expectation, and one estimate by hand."""
+    width, draws, angles = performer_features.WIDTH, 20_000, (105, 150)
+    make = FAVOR if positive else Trigonometric
+    more = {"eps": 0.0} if positive else {}
+    map = make(width, 4 * draws, orthogonal=False, **more)
+    found = performer_features.error(map, 4, angles)
+    for angle, one in zip(angles, found.tolist(), strict=True):
+        assert one == pytest.approx(performer_features.expected(positive, 4, angle), rel=0.2)
+    x, y = (performer_features.vectors((angle,))[0, 0, 0] / width**0.25 for angle in (0, 150))
+    directions = map.directions.double().view(draws, 4, width)
+    if positive:
+        by_hand = (directions @ (x + y) - 1).exp().mean(1)
+    else:
+        by_hand = math.e * (directions @ (x - y)).cos().mean(1)
+    wanted = (by_hand - (x @ y).exp()).square().mean()
+    assert found[1].item() == pytest.approx(wanted.item(), rel=1e-6)
+
+
+def test_energy_is_counted_from_the_largest_value() -> None:
+    values = torch.tensor([[3.0, 2.0, 1.0], [1.0, 0.0, 0.0]])  # squares: 9, 4, 1
+    assert linformer_spectrum.held(values)[0].tolist() == pytest.approx([9 / 14, 13 / 14, 1])
+    assert linformer_spectrum.needed(values).tolist() == [2, 1]
+    assert linformer_spectrum.needed(values, 0.95).tolist() == [3, 1]
+    model, rows = bert(d=8, depth=2, heads=2, length=5, vocab=11), torch.randint(0, 11, (3, 5))
+    read = heads(model, rows)
+    assert len(read) == 2 and read[0].q.shape == (3, 2, 5, 4) and not torch.equal(read[0].q, read[1].q)
+    assert linformer_spectrum.spectra(model, rows).shape == (12, 5)
+
+
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
+    monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
     found = {
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
+        "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
+        "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
     }
     assert set(found) == set(modules("claims"))

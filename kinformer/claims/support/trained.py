@@ -1,0 +1,37 @@
+"""What the attention layers of a model are asked: queries, keys and values of its heads, as it reads rows."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.attention import Attention
+from kinformer.core.model import Model
+
+
+class Heads(NamedTuple):
+    """The queries, keys and values of a layer."""
+
+    q: Float[Tensor, "B H T K"]
+    k: Float[Tensor, "B H T K"]
+    v: Float[Tensor, "B H T V"]
+
+
+@torch.no_grad()
+def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[Heads]:
+    """Those of every attention layer in order, from a reading in eval mode."""
+    found: list[Heads] = []
+
+    def note(_: nn.Module, given: Any) -> None:
+        queries, keys = given[:2]
+        found.append(Heads(queries.q, keys.k, keys.v))
+
+    hooks = [one.mechanism.register_forward_pre_hook(note) for one in model.modules() if isinstance(one, Attention)]
+    try:
+        model.eval()
+        model.logits(tokens)  # type: ignore[operator]
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
