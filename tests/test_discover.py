@@ -94,8 +94,8 @@ def test_a_folder_of_parts_is_a_kind_and_other_folders_are_none() -> None:
 
 
 def test_a_group_of_plugins_is_a_kind_without_a_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    plug(monkeypatch, "average", "json.decoder", "mixers")
-    assert "mixers" in kinds() and list(modules("mixers")) == ["average"]
+    plug(monkeypatch, "average", "json.decoder", "filters")
+    assert "filters" in kinds() and list(modules("filters")) == ["average"]
     plug(monkeypatch, "mine", "json.decoder", "laws")
     assert "laws" not in kinds() and "mine" in modules("laws") and "support" not in modules("laws")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-# the folder, or group of plugins, of each toy; nobody but its plugins has mixers
+# the folder, or group of plugins, of each toy; nobody but its plugins has filters
 KINDS = {
     "pattern": "patterns",
     "bias": "biases",
     "mechanism": "mechanisms",
     "score": "scores",
     "shortener": "shorteners",
-    "mixer": "mixers",
+    "mixer": "filters",
     "memory": "memories",
     "projection": "projections",
     "rotation": "positions",
@@ -189,7 +189,7 @@ def test_it_trains_writes_and_is_compared(said: dict) -> None:
 
 
 def test_a_new_kind_is_a_group_of_plugins_and_no_edit(judged: dict) -> None:
-    assert "mixers" in judged["kinds"] and not {"laws", "execute"} & set(judged["kinds"])
+    assert "filters" in judged["kinds"] and not {"laws", "execute"} & set(judged["kinds"])
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS.values()) - {"laws"}))

@@ -4,12 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import a_part, at_least
+from kinformer.core.alone import alone
+from kinformer.core.checks import at_least
 from kinformer.core.choice import recomputed
 from kinformer.core.collected import concatenated
 from kinformer.core.layer import Context, Layer, Out, State
-from kinformer.core.mechanism import NoState
-from kinformer.core.state import leaves
 
 
 class Chunked(Layer):
@@ -27,16 +26,7 @@ class Chunked(Layer):
 
     def __init__(self, layer: Layer, size: int):
         super().__init__()
-        a_part("layer", layer, Layer, "one, such as MLP(d)")
-        name = type(layer).__name__
-        try:
-            alone = not leaves(layer.start(1, 1))
-        except NoState:
-            raise ValueError(f"{name} reads a whole row at once and cannot be chunked; give an MLP") from None
-        if not alone:
-            raise ValueError(f"{name} has a state, so it reads tokens together and cannot be chunked; give an MLP")
-        if layer.sends:
-            raise ValueError(f"{name} sends {min(layer.sends)!r} up, which is of a whole row; give an MLP")
+        alone("layer", layer, "be chunked")
         self.d, self.layer, self.size, self.wants = layer.d, layer, at_least("size", size, 1), layer.wants
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:

@@ -17,8 +17,9 @@ FLAT: dict[str, tuple[str, dict[str, Any], int]] = {  # member, keywords, tokens
     "linear_transformer": ("linear_transformer", {"length": 72}, 1),
     "performer": ("performer", {"length": 72}, 1),
     "rfa": ("rfa", {}, 1),
+    "average_attention": ("average_attention", {}, 1),
 }
-QUICK = ("gpt in a window", "linear_transformer")
+QUICK = ("gpt in a window", "linear_transformer", "average_attention")
 
 
 class Counted(TorchDispatchMode):

@@ -1,0 +1,73 @@
+"""The average attention network: a Transformer whose decoder takes means of the past, at one price for every step."""
+
+from typing import Any, Literal
+
+from kinformer.core.checks import at_least, one_of
+from kinformer.core.example import Example
+from kinformer.core.layer import Layer
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.members.support.wiring import Norms, Wiring
+from kinformer.mixers.average_attention import AverageAttention
+from kinformer.models.lm import LM
+from kinformer.models.seq2seq import Seq2Seq
+from kinformer.patterns.full import Full
+
+Form = Literal["decoder", "encoder_decoder"]
+Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
+
+
+@member
+def average_attention(
+    d: int = 128, depth: int = 5, heads: int = 4, hidden: int | None = None, feedforward: bool = True,
+    gate: bool = True, form: Form = "decoder", position: Order = "sinusoidal", norm: Norms = "pre", length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.0
+) -> LM | Seq2Seq:
+    """Average attention network (Zhang et al., 2018, arXiv:1805.00631): decoders that take the mean of all before.
+
+    Choose it where a step of decoding must take as long and as little memory after ten thousand tokens as after ten,
+    and `linear_transformer` where it must also remember what stood where: a mean forgets order but for what positions
+    and lower blocks put into it. Its paper translates, with attention in the encoder and across.
+
+    d: the width of the model.
+    depth: blocks, of the encoder too.
+    heads: heads of attention, in the encoder and across; a decoder alone has none.
+    hidden: units of each feed-forward, 4 d unless given, also of those over means.
+    feedforward: a feed-forward over each mean, before the gate; without it and without the gate the paper lost most.
+    gate: input and forget gates between a token and the mean.
+    form: a "decoder" of text, or the paper's "encoder_decoder", for pairs.
+    position: how it knows order; learned ones have `length` rows.
+    norm: "pre", which trains without a warm-up, or "post", the paper's.
+    length: the longest row, of learned positions alone.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
+    """
+    one_of("form", form, Form), at_least("depth", depth, 1)
+    made = Wiring(d, heads, None, position, length, norm=norm, dropout=dropout)
+
+    def mlp() -> MLP:
+        return MLP(d, hidden, activation="relu")
+
+    def past() -> Layer:
+        return AverageAttention(d, mlp() if feedforward else None, gate=gate)
+
+    if form == "decoder":
+        if smoothing:
+            raise ValueError(f"smoothing={smoothing} is not read with form='decoder'; leave it out")
+        body = made.stack(made.block(past(), mlp()) for _ in range(depth))
+        return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+    encoder = made.stack(made.block(made.attention(Full()), mlp()) for _ in range(depth))
+    decoder = made.stack(made.block(past(), made.attention(Full(), cross=True), mlp()) for _ in range(depth))
+    return Seq2Seq(
+        vocab, d, encoder, decoder, position=made.added(), scale=made.scale, std=made.start, smoothing=smoothing,
+        dropout=dropout
+    )
+
+
+FORGETS = "means tell what stood in a row, not how far back it stood"
+TINY: dict[str, Any] = {"d": 16, "heads": 2, "hidden": 24, "vocab": 11}
+EXAMPLES = (
+    lambda: average_attention(**TINY, depth=1, form="encoder_decoder", norm="post", position="learned", length=64),
+    Example(lambda: average_attention(**TINY, depth=2), breaks={"learns": FORGETS}),
+)

@@ -1,0 +1,115 @@
+"""Synthesizer: Transformers whose attention compares no tokens: weights by a token alone, or by positions alone."""
+
+from math import isqrt
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import at_least, head_width, one_of, unread
+from kinformer.core.score import Score
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import tied_start
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+from kinformer.projections.values import Values
+from kinformer.scores.factorised_dense import FactorisedDense, Second
+from kinformer.scores.factorised_random import FactorisedRandom
+from kinformer.scores.mixture import Mixture, Weights
+from kinformer.scores.product import Product
+from kinformer.scores.random_synthesizer import RandomSynthesizer
+from kinformer.scores.synthesizer import DenseSynthesizer
+
+Kind = Literal["dense", "factorised_dense", "random", "fixed_random", "factorised_random", "product"]
+Form = Literal["decoder", "encoder"]
+
+
+@member
+def synthesizer(
+    d: int = 128, depth: int = 5, heads: int = 4, scores: Kind | tuple[Kind, ...] = ("random", "product"),
+    weights: Weights = "learned", units: int | None = None, first: int | None = None, second: Second = "tiled",
+    rank: int = 8, form: Form = "decoder", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM | MLM:
+    """Synthesizer (Tay et al., 2020, arXiv:2005.00743): attention weights that come from no product of two tokens.
+
+    Choose it to see what a task needs of attention: where a random table does, positions say what belongs together. A
+    synthesizer by itself looks nothing up by content; the mixture with the product, the default, did best in the paper.
+    `gpt` and `bert` otherwise: pre-norm blocks and learned positions.
+
+    d: the width of the model.
+    depth: blocks; each has tables of its own.
+    heads: heads of attention.
+    scores: where scores come from, one kind or several that are mixed: "dense", of the token alone by two matrices;
+        "factorised_dense", of it by two short vectors; "random", a trained table; "fixed_random", one that stays as it
+        was drawn; "factorised_random", a trained one of low rank; "product", queries and keys. Without a product there
+        are no queries and no keys.
+    weights: of a mixture: "learned", which sum to 1, or a "sum", of scores as they are.
+    units: of a "dense" one, between its two matrices, by head; d / heads unless given.
+    first: the width of the first factor of a "factorised_dense", which divides the length; its largest divisor up to
+        the root unless given.
+    second: its second factor "tiled" as the first, the paper's text, or "repeated", which tells all positions apart.
+    rank: of a "factorised_random"; 8 in the paper.
+    form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens.
+    length: the longest row: rows and columns of tables, and positions.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    kinds = scores if isinstance(scores, tuple) else (scores,)
+    if not kinds:
+        raise ValueError("scores=() has none; give one or more, such as random,product")
+    width, causal = head_width(d, heads), one_of("form", form, Form) == "decoder"
+    _refuse_unread(kinds, weights=weights, units=units, first=first, second=second, rank=rank)
+
+    def score(kind: Kind) -> Score:
+        if kind == "dense":
+            return DenseSynthesizer(heads, length, width if units is None else units)
+        if kind == "factorised_dense":
+            return FactorisedDense(heads, length, _divisor(length) if first is None else first, second=second)
+        if kind == "factorised_random":
+            return FactorisedRandom(heads, length, rank)
+        return Product() if kind == "product" else RandomSynthesizer(heads, length, trained=kind == "random")
+
+    def block() -> PreNorm:
+        found = [score(kind) for kind in kinds]
+        mixed = found[0] if len(found) == 1 else Mixture(*found, weights=weights)
+        mechanism = Softmax(Causal() if causal else Full(), score=mixed, dropout=dropout, lse=False)
+        projection = QKV(d, heads) if "product" in kinds else Values(d, heads)
+        return PreNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
+
+    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    if causal:
+        return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
+    return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
+
+
+def _refuse_unread(kinds: tuple[Kind, ...], **given: int | str | None) -> None:
+    """ValueError for keywords of kinds that were not asked for."""
+    of: dict[str, tuple[tuple[str, ...], object]] = {
+        "units": (("dense",), None), "first": (("factorised_dense",), None),
+        "second": (("factorised_dense",), "tiled"), "rank": (("factorised_random",), 8),
+    }  # fmt: skip
+    why = f"scores={','.join(kinds)}"
+    for name, (readers, default) in of.items():
+        if not set(readers) & set(kinds):
+            unread(why, **{name: (given[name], default)})
+    if len(kinds) == 1:
+        unread(why, weights=(given["weights"], "learned"))
+
+
+def _divisor(length: int) -> int:
+    """The largest divisor up to the root."""
+    return max(n for n in range(1, isqrt(at_least("length", length, 1)) + 1) if length % n == 0)
+
+
+EXAMPLES = (
+    lambda: synthesizer(d=16, depth=2, heads=2, length=64, vocab=11),
+    lambda: synthesizer(d=16, depth=1, heads=2, scores="dense", length=64, vocab=11, form="encoder"),
+    lambda: synthesizer(d=16, depth=1, heads=2, scores=("factorised_random", "factorised_dense"), length=60, vocab=11),
+)

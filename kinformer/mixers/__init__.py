@@ -1,0 +1,1 @@
+"""Mixers: layers that carry numbers from token to token without attention."""
