@@ -11,6 +11,7 @@ import torch
 from kinformer.claims import (
     bigbird_paths,
     blockbert_memory,
+    clustered_error,
     linformer_spectrum,
     performer_features,
     sparse_transformer_reach,
@@ -141,14 +142,26 @@ def test_energy_is_counted_from_the_largest_value() -> None:
     assert linformer_spectrum.spectra(model, rows).shape == (12, 5)
 
 
+def test_errors_of_clustered_attention_are_those_of_its_rows() -> None:
+    ((q, k),) = clustered_error.drawn(0, 6)
+    found = clustered_error.errors(q, k, (1,), 0)
+    row = q.mean(2, keepdim=True) @ k.mT / q.shape[-1] ** 0.5
+    apart = (row.softmax(-1) - (q @ k.mT / q.shape[-1] ** 0.5).softmax(-1)).abs().sum(-1)
+    torch.testing.assert_close(found["plain"][0], apart.flatten())
+    # eight best keys are all six
+    assert float(found["improved"][0].max()) < 1e-12 < float(apart.min())
+
+
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
+    monkeypatch.setattr(clustered_error, "ROWS", 2)
     found = {
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
+        "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
         "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
