@@ -8,7 +8,16 @@ from kinformer.core.heads import Keys
 
 
 class Shorten(nn.Module, ABC):
-    """Keys, values and positions in, fewer of them out: pooled, convolved, projected along the row."""
+    """Keys, values and positions in, fewer of them out: pooled, convolved, projected along the row.
+
+    Keys come in the order of their positions, padding last, at positions that all heads share. `group` says that each
+    `group` keys that follow one another, counted from the row's first, make one, which stands where the last of them
+    does: with it rows can be read in pieces, key by key. None where a key may be of any. `gapless` promises that a row
+    without padding gives keys without padding.
+    """
+
+    group: int | None = None
+    gapless: bool = False
 
     @abstractmethod
     def forward(self, keys: Keys) -> Keys: ...

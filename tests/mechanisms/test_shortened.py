@@ -1,19 +1,26 @@
-"""Shortened: a mechanism over pooled keys is that mechanism over their means."""
+"""Shortened: a mechanism over pooled keys is that mechanism over their means; rows in pieces, and without a mask."""
 
 import pytest
 import torch
 
 from kinformer.attention import Attention
 from kinformer.biases.alibi import ALiBi
+from kinformer.core import scores as core_scores
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.execute import attend
+from kinformer.execute import attend, sdpa
+from kinformer.execute.support import kernel
+from kinformer.maps.elu import ELU
+from kinformer.mechanisms.linear import LinearAttention
 from kinformer.mechanisms.shortened import Shortened
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.null_key import NullKey
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
+from kinformer.shorteners.convolved import Convolved
+from kinformer.shorteners.linformer import Linformer
 from kinformer.shorteners.pooled import Pooled
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -71,27 +78,110 @@ def test_a_row_whose_keys_are_all_padding_reads_nothing():
     assert y.isfinite().all() and torch.allclose(y[0, 0], alone[0, 0], atol=1e-13)
 
 
-def test_a_source_is_shortened_in_every_call():
+def test_a_source_is_shortened_once_and_kept():
     part = Attention(QKV(8, 2), Shortened(Softmax(Full()), Pooled(4)), cross=True)
     source, source_pos = torch.randn(2, 6, 8), torch.arange(6).expand(2, 6)
-    y = part(X, None, Context(POS, source=source, source_pos=source_pos)).y
+    ctx = Context(POS, source=source, source_pos=source_pos)
+    y = part(X, None, ctx).y
     queries, keys = part.projection(X, POS, source, source_pos)
     means = [torch.stack([x[:, :, :4].mean(2), x[:, :, 4:].mean(2)], 2) for x in (keys.k, keys.v)]
     wanted = attend(queries.q, *means, q_pos=POS[:, None], k_pos=torch.tensor([[[3, 7]]] * 2)).y
     assert torch.allclose(y, part.aggregation(wanted, POS), atol=1e-13)
-    with pytest.raises(ValueError, match="Shortened keeps no source; give Context"):
+    first = part(X[:, :4], part.start(2, 9), Context(POS[:, :4], source=source, source_pos=source_pos))
+    assert first.state.k.shape[2] == 2
+    rest = part(X[:, 4:], first.state, Context(POS[:, 4:])).y
+    assert torch.allclose(torch.cat([first.y, rest], 1), y, atol=1e-13)
+    with pytest.raises(ValueError, match="cross-attention got no source; give Context"):
         part(X, None, Context(POS))
 
 
-def test_what_it_cannot_do_is_refused_with_advice():
-    part = layer(Shortened(Softmax(Full()), Pooled(3)))
-    with pytest.raises(
-        NoState, match=r"Pooled makes a key of several tokens .*; use .*generate\(..., recompute=True\)"
-    ):
+@pytest.mark.parametrize("shorten", [lambda: Pooled(3), lambda: Linformer(9, 2), lambda: Convolved(2, 4)])
+def test_columns_and_their_order_say_nothing(shorten):
+    """Keys are taken by their positions: columns in any order, padding anywhere, other rows beside it."""
+    part = layer(Shortened(Softmax(Full()), shorten()))
+    alone = part(X[:1, :6]).y
+    columns = torch.tensor([8, 3, 0, 5, 1, 4, 2, 7, 6])
+    pos = torch.where(columns < 6, columns, -1)[None]
+    mixed = part(torch.cat([X[:1, columns], X[1:]]), None, Context(torch.cat([pos, POS[1:]]))).y
+    for column, place in enumerate(pos[0].tolist()):
+        if place >= 0:
+            assert torch.allclose(mixed[0, column], alone[0, place], atol=1e-13)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 20])
+@pytest.mark.parametrize("null", [False, True])
+@pytest.mark.parametrize("length", [1, 4, 8, 9])
+def test_stairs_read_what_a_mask_reads(size, null, length):
+    """A row without padding is folded under a plain causal read; a context that promises less reads by a mask."""
+    part = Shortened(Softmax(Causal()), Convolved(size, 4, heads=1), NullKey(1, 4) if null else None)
+    if null:
+        torch.nn.init.normal_(part.null.k)
+        torch.nn.init.normal_(part.null.v)
+    x, pos = X[:, :length].clone().requires_grad_(), POS[:, :length]
+    projection, found = layer(Softmax(Full()), key_heads=1).projection, []
+    for promises in ({"run": True, "full": True}, {}):
+        ctx = Context(pos, **promises)
+        read = part(*projection.both(x, pos), None, ctx).y
+        seen = read.lse > -torch.inf
+        weights = [x, *part.parameters(), *projection.parameters()]
+        total = read.y.sin().sum() + read.lse[seen].cos().sum()
+        found.append([read.y, read.lse, *torch.autograd.grad(total, weights, allow_unused=True)])
+    assert bool(seen[:, :, size - 1 :].all()) and bool(seen.all()) == (null or size == 1)
+    for ours, theirs in zip(*found, strict=True):
+        ours, theirs = (torch.zeros(()) if z is None else z for z in (ours, theirs))
+        assert torch.allclose(ours, theirs, atol=1e-12)
+
+
+def test_no_mask_of_pairs_is_made_where_none_is_wanted(monkeypatch):
+    part = layer(Shortened(Softmax(Causal(), lse=False), Pooled(3)))
+    whole = part(X, None, Context(POS)).y
+    for module in (core_scores, sdpa, kernel):
+        monkeypatch.setattr(module, "mask", pytest.fail)
+    assert torch.allclose(part(X).y, whole, atol=1e-13)
+
+
+def test_it_keeps_a_key_for_each_group_and_those_of_the_last():
+    part = layer(Shortened(Softmax(Causal()), Convolved(3, 4, heads=2), NullKey(2, 4)))
+    state = part.start(2, 9)
+    assert state.made.k.shape[2] == 4 and state.rest.k.shape[2] == 2
+    for t in range(8):
+        out = part(X[:, t : t + 1], state)
+        assert torch.allclose(out.y, part(X[:, : t + 1]).y[:, -1:], atol=1e-13)
+        state = out.state
+        assert state.made.pos[0, state.made.pos[0] >= 0].tolist() == list(range(2, t + 1, 3))
+        assert state.rest.pos[0, state.rest.pos[0] >= 0].tolist() == list(range(t + 1))[(t + 1) // 3 * 3 :]
+
+
+def test_groups_counted_from_the_last_token_move_with_it():
+    """The published package's: it reads nothing that is to come, but which keys there are depends on the length."""
+    part = layer(Shortened(Softmax(Causal()), Pooled(2, align="last")))
+    moved = X.clone()
+    moved[:, 5:] += 1
+    assert torch.allclose(part(moved).y[:, :5], part(X).y[:, :5], atol=1e-13)
+    assert not torch.allclose(part(X[:, :8]).y[:, :5], part(X).y[:, :5], atol=1e-3)
+    with pytest.raises(NoState, match="groups that are counted from the first token"):
         part.start(2, 9)
+
+
+def test_what_it_cannot_do_is_refused_with_advice():
+    for part in (
+        layer(Shortened(Softmax(Full()), Linformer(9, 2))),
+        layer(Shortened(LinearAttention(ELU()), Pooled(2))),
+    ):
+        with pytest.raises(NoState, match=r"cannot be decoded with a cache; use .*generate\(..., recompute=True\)"):
+            part.start(2, 9)
+    with pytest.raises(NoState, match=r"reads up to inf positions ahead.*; use Causal\(\) & it"):
+        layer(Shortened(Softmax(Full()), Pooled(3))).start(2, 9)
+    part = Shortened(Softmax(Causal()), Pooled(3), NullKey(2, 4))
     for limits in ({"only": Causal()}, {"also": Band(1)}):
         with pytest.raises(ValueError, match="ctx.only and ctx.also speak of single tokens"):
-            part(X, None, Context(POS, **limits))
+            layer(part)(X, None, Context(POS, **limits))
+    queries, keys = layer(part).projection.both(X, POS)
+    by_head = keys._replace(pos=POS[:, None].expand(2, 2, 9))
+    with pytest.raises(ValueError, match=r"positions by head \[2, 2, 9\]"):
+        part(queries, by_head, None, Context(POS))
+    with pytest.raises(ValueError, match=r"NullKey is of \[2, 4\] heads and numbers, and k of \[1, 4\] came"):
+        layer(part, key_heads=1)(X)
 
 
 def test_it_wants_and_sends_what_its_mechanism_does():

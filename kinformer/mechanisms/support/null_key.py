@@ -1,0 +1,40 @@
+"""NullKey: a learned key and value that every query reads beside those of the row."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import at_least
+from kinformer.core.heads import Keys
+
+
+class NullKey(nn.Module):
+    """A key and a value of each head before all others, at position 0: under `Causal()` a first query reads it too.
+
+    They start at 0.
+
+    heads: heads of keys and of values.
+    k_dim, v_dim: the width of a key, and of a value, k_dim unless given.
+
+    Errors: ValueError for keys of other heads and widths, or with sides, of which it has none. Source: the
+    memory-compressed-attention package (P. Wang, 2020).
+    """
+
+    def __init__(self, heads: int, k_dim: int, v_dim: int | None = None):
+        super().__init__()
+        shape = at_least("heads", heads, 1), at_least("k_dim", k_dim, 1)
+        self.k = nn.Parameter(torch.zeros(*shape))
+        self.v = nn.Parameter(torch.zeros(heads, k_dim if v_dim is None else at_least("v_dim", v_dim, 1)))
+
+    def forward(self, keys: Keys) -> Keys:
+        """These keys behind it."""
+        for name, own, x in (("k", self.k, keys.k), ("v", self.v, keys.v)):
+            if (came := (x.shape[1], x.shape[3])) != tuple(own.shape):
+                raise ValueError(f"NullKey is of {list(own.shape)} heads and numbers, and {name} of {list(came)} came")
+        if keys.sides:
+            raise ValueError(f"NullKey has no side, and the mechanism wants {min(keys.sides)!r} of each key; drop it")
+
+        def before(own: Tensor, x: Tensor) -> Tensor:
+            return torch.cat([own.to(x.dtype)[:, None].expand(len(x), -1, -1, -1), x], 2)
+
+        return keys._replace(k=before(self.k, keys.k), v=before(self.v, keys.v), pos=F.pad(keys.pos, (1, 0)))

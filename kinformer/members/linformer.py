@@ -1,0 +1,85 @@
+"""Linformer: BERT whose keys and values are projected along the row to a few."""
+
+from functools import partial
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import multiple, one_of, unread
+from kinformer.core.shorten import Shorten
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.windows import by_layer
+from kinformer.models.mlm import MLM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.full import Full
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+from kinformer.shorteners.convolved import Convolved
+from kinformer.shorteners.linformer import Linformer
+from kinformer.shorteners.max_pooled import MaxPooled
+from kinformer.shorteners.pooled import Pooled
+
+EPS = 1e-12
+Along = Literal["linear", "mean", "max", "convolution"]
+Sharing = Literal["none", "headwise", "key-value", "layerwise"]
+
+
+@member
+def linformer(
+    d: int = 128, depth: int = 5, heads: int = 4, k: int | tuple[int, ...] = 64, sharing: Sharing = "headwise",
+    projection: Along = "linear", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+) -> MLM:
+    """Linformer (Wang et al., 2020, arXiv:2006.04768): every token reads `k` mixtures of all keys and values of a row.
+
+    Choose it over `bert` for rows that are long and all about as long: attention costs length x k in place of its
+    square. An encoder, trained by hiding tokens: a mixture is of the whole row, so nothing of it writes. `bert`
+    otherwise: post-norm, learned positions.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention.
+    k: mixtures of a row: one number, or one for each layer from the bottom, the paper's higher ones smaller.
+    sharing: who shares matrices of length x k: "none", a pair for each head; "headwise", the heads of a layer a pair;
+        "key-value", the heads one for keys and values; "layerwise", all layers that one. Kernels are shared likewise.
+    projection: "linear" matrices along the row; or each length / k tokens that follow one another become one, by their
+        "mean", "max" or a "convolution".
+    length: the longest row. A shorter one meets the first columns of the matrices.
+    kinds: how many kinds of segments are told apart.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    sizes, width = by_layer("k", k, depth, 1), multiple("d", d, "heads", heads) // heads
+    one_of("sharing", sharing, Sharing)
+    one_of("projection", projection, Along)
+    if sharing == "layerwise" and len(set(sizes)) > 1:
+        raise ValueError(f"sharing='layerwise' is one matrix for all layers, and k={k} names others; give one k")
+
+    def shorten(size: int) -> Shorten:
+        own, tied = heads if sharing == "none" else None, sharing in ("key-value", "layerwise")
+        if projection == "linear":
+            return Linformer(length, size, heads=own, tied=tied)
+        group = multiple("length", length, "k", size) // size
+        if projection == "convolution":
+            return Convolved(group, width, heads=own, tied=tied)
+        unread(f"projection={projection!r}, which has no matrix", sharing=(sharing, "headwise"))
+        return Pooled(group) if projection == "mean" else MaxPooled(group)
+
+    shared = shorten(sizes[0]) if sharing == "layerwise" else None
+
+    def block(size: int) -> PostNorm:
+        mechanism = Shortened(Softmax(Full(), dropout=dropout, lse=False), shared or shorten(size))
+        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+
+    body = Stack([block(size) for size in sizes])
+    return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: linformer(d=16, depth=2, heads=2, k=16, sharing="layerwise", length=64, vocab=11),
+    lambda: linformer(d=16, depth=2, heads=2, k=8, sharing="none", length=64, vocab=11),
+    lambda: linformer(d=16, depth=1, heads=2, k=16, projection="convolution", length=64, vocab=11),
+)

@@ -1,0 +1,68 @@
+"""T-DMCA: a decoder whose layers read by turns their block of the row, and all of it compressed."""
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import at_least, multiple
+from kinformer.core.mechanism import Mechanism
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.null_key import NullKey
+from kinformer.members.support.wiring import tied_start
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.block import Block
+from kinformer.patterns.causal import Causal
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+from kinformer.shorteners.convolved import Convolved
+
+
+@member
+def memory_compressed_transformer(
+    d: int = 128, depth: int = 5, heads: int = 4, layers: str = "LM", block: int = 256, compress: int = 3,
+    tied: bool = False, null: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> LM:
+    """T-DMCA (Liu et al., 2018, arXiv:1801.10198): layers L read their block, layers M the whole past compressed.
+
+    Choose it over `gpt` for long rows whose far past may be told in summary: an M layer reads and caches a key and a
+    value for each `compress` tokens, an L layer those of a block. The paper's five layers are LMLML. Pre-norm, learned
+    positions; the paper's mixture of experts is not here.
+
+    d: width of a token.
+    depth: layers.
+    heads: heads of attention.
+    layers: L and M from the bottom, over again until there are `depth`.
+    block: tokens of an L layer's block, which read each other and nothing else; the paper's 256.
+    compress: kernel and stride of an M layer's convolutions; the paper's 3. A query reads groups that are whole.
+    tied: keys and values share a convolution, as in the published PyTorch package.
+    null: a learned key and value in M layers, as in that package; without them a row's first tokens read nothing there.
+    length: the longest row.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    width = multiple("d", d, "heads", heads) // heads
+    if not layers or set(layers) - {"L", "M"}:
+        raise ValueError(f"layers={layers!r}: give letters L (a block) and M (compressed), such as 'LMLML'")
+
+    def mechanism(kind: str) -> Mechanism:
+        if kind == "L":
+            return Softmax(Causal() & Block(block), dropout=dropout, lse=False)
+        convolved = Convolved(compress, width, heads=heads, tied=tied)
+        return Shortened(
+            Softmax(Causal(), dropout=dropout, lse=False), convolved, NullKey(heads, width) if null else None
+        )
+
+    kinds = [layers[n % len(layers)] for n in range(at_least("depth", depth, 1))]
+    blocks = [PreNorm(Attention(QKV(d, heads), mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds]
+    return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout)
+
+
+EXAMPLES = (
+    lambda: memory_compressed_transformer(d=16, depth=2, heads=2, layers="ML", block=8, length=64, vocab=11),
+    lambda: memory_compressed_transformer(
+        d=16, depth=1, heads=2, layers="M", compress=2, tied=True, null=True, length=64, vocab=11
+    ),
+)

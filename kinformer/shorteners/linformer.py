@@ -1,0 +1,63 @@
+"""Linformer: keys and values projected along the row by learned matrices."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.checks import at_least
+from kinformer.core.heads import Keys
+from kinformer.core.shorten import Shorten
+from kinformer.shorteners.support.matrices import Matrices
+
+
+class Linformer(Shorten):
+    """k keys and values for a whole row, each a learned mixture of all of its keys and values.
+
+    K' = E K, V' = F V, E and F of k x length; y = softmax(Q K'^T / sqrt(head_dim)) V'
+
+    Choose it for encoders of rows that are all about as long and whose attention has a low rank; over `Pooled` and
+    `Convolved` where what matters has its place in the row. Reading T queries costs T x k, projecting S keys S x k:
+    linear in the row, k being chosen. The n-th key of a row meets the n-th column of E, whatever columns of padding
+    there are; a shorter row meets the first ones. Every mixture is of the whole row, so it stands where the row's last
+    key does: there is no causal form, and nothing decodes.
+
+    length: columns of E and F: the longest row.
+    k: how many keys a row becomes; the paper takes 128 or 256 for rows of 512.
+    heads: heads of keys and of values, each with matrices of its own (the paper's 2 h of a layer); unless given all
+        share E and F (its headwise sharing).
+    tied: F is E (its key-value sharing). One Linformer in all layers is its layerwise sharing.
+
+    Errors: ValueError for a row with more keys, for other heads than it was made for, and for mechanisms that want
+    sides of keys. Source: Wang et al., 2020, arXiv:2006.04768, section 4; columns of a shorter row: the linformer
+    package (P. Wang, 2020).
+    """
+
+    gapless = True
+
+    def __init__(self, length: int, k: int = 128, *, heads: int | None = None, tied: bool = False):
+        super().__init__()
+        self.length, self.k = at_least("length", length, 1), at_least("k", k, 1)
+        self.along = Matrices(heads, tied, (length, k), (length, k))
+        for matrix in self.parameters():
+            nn.init.normal_(matrix, std=k**-0.5)  # the theorem's: products keep their size
+
+    def forward(self, keys: Keys) -> Keys:
+        self.along.check("Linformer", keys)
+        pos = keys.pos  # [B 1 S]
+        beyond = pos[..., self.length :]
+        if beyond.numel() and (torch.compiler.is_compiling() or bool((beyond >= 0).any())):
+            raise ValueError(
+                f"a row of {pos.shape[2]} columns has more keys than the {self.length} that this Linformer projects; "
+                "make it with a larger length, or cut the row"
+            )
+        k, v = (self._mixed(name, x, pos < 0) for name, x in (("k", keys.k), ("v", keys.v)))
+        # without a key there is no mixture
+        last = pos.amax(2, keepdim=True) if pos.shape[2] else pos.new_full((len(pos), 1, 1), -1)
+        return Keys(k, v, last.expand(-1, -1, self.k), own=keys.own)
+
+    def _mixed(self, name: str, x: Float[Tensor, "B G S N"], padding: Tensor) -> Float[Tensor, "B G k N"]:
+        x = x.masked_fill(padding[..., None], 0.0)[:, :, : self.length]
+        return torch.einsum("bgsn,gsk->bgkn", x, self.along.of(name, x)[:, : x.shape[2]])
+
+
+EXAMPLES = (lambda: Linformer(96, 4), lambda: Linformer(96, 3, heads=2), lambda: Linformer(96, 3, tied=True))

@@ -1,0 +1,48 @@
+"""Matrices: what keys and values are multiplied by, of each head or of all, of both or of each."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from kinformer.core.checks import a_flag, at_least
+from kinformer.core.heads import Keys
+
+Which = Literal["k", "v"]
+
+
+class Matrices(nn.Module):
+    """One tensor for keys and one for values, each with a first dimension of heads; `tied`: one for both.
+
+    heads: how many heads of keys, and of values, have one of their own; None: one for all of them.
+    shapes: of a head's, for keys and for values.
+    """
+
+    def __init__(self, heads: int | None, tied: bool, *shapes: tuple[int, ...]):
+        super().__init__()
+        self.heads = None if heads is None else at_least("heads", heads, 1)
+        k, v = (nn.Parameter(torch.empty(self.heads or 1, *shape)) for shape in shapes)
+        if a_flag("tied", tied) and k.shape != v.shape:
+            raise ValueError(
+                f"keys want {list(k.shape)} and values {list(v.shape)}, which cannot be tied; make widths equal"
+            )
+        self.k, self.v = k, None if tied else v
+
+    def of(self, name: str, like: Tensor) -> Tensor:
+        """The tensor of keys ("k") or of values ("v")."""
+        found = self.k if name == "k" or self.v is None else self.v
+        return found.to(like.dtype)
+
+    def check(self, who: str, keys: Keys) -> None:
+        """ValueError for other heads than it was made for, and for sides, which have no matrix."""
+        found = {keys.k.shape[1], keys.v.shape[1]}
+        if self.heads is not None and found != {self.heads}:
+            raise ValueError(
+                f"{who} was made for {self.heads} heads of keys and of values, and {keys.k.shape[1]} and "
+                f"{keys.v.shape[1]} came; give it heads={keys.k.shape[1]}, or none for one matrix that all share"
+            )
+        if keys.sides:
+            raise ValueError(
+                f"{who} mixes keys and values and nothing beside them, and the mechanism wants {min(keys.sides)!r} of "
+                "each key; use Pooled"
+            )

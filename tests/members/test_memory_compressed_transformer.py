@@ -1,0 +1,64 @@
+"""T-DMCA: L and M by turns, a cache a third as long in M layers, and keywords that reach the parts."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.core.mechanism import Mechanism
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.memory_compressed_transformer import memory_compressed_transformer
+from kinformer.patterns.block import Block
+from kinformer.patterns.causal import Causal
+from kinformer.shorteners.convolved import Convolved
+
+SMALL: dict[str, Any] = {"d": 8, "heads": 2, "vocab": 11, "length": 40}
+
+
+def mechanisms(model: torch.nn.Module) -> list[Mechanism]:
+    return [part.mechanism for part in model.modules() if isinstance(part, Attention)]
+
+
+def test_layers_take_turns() -> None:
+    found = mechanisms(memory_compressed_transformer(block=7, compress=4, tied=True, null=True, **SMALL))
+    assert [isinstance(one, Shortened) for one in found] == [letter == "M" for letter in "LMLML"]
+    local, compressed = found[:2]
+    assert isinstance(local, Softmax) and local.pattern == Causal() & Block(7)
+    assert isinstance(compressed, Shortened) and isinstance(compressed.shorten, Convolved)
+    assert compressed.shorten.size == 4 and compressed.shorten.weight.v is None and compressed.null is not None
+    plain = mechanisms(memory_compressed_transformer(depth=3, layers="MML", **SMALL))
+    assert [isinstance(one, Shortened) for one in plain] == [True, True, False]
+    assert isinstance(plain[0], Shortened) and plain[0].null is None and plain[0].shorten.size == 3  # type: ignore[union-attr]
+
+
+def test_a_token_hears_of_the_far_past_through_whole_groups() -> None:
+    model = memory_compressed_transformer(depth=2, block=4, **SMALL).double().eval()
+    tokens = torch.randint(0, 11, (1, 16))
+    other = tokens.clone()
+    other[0, 1] = (other[0, 1] + 1) % 11
+    moved = (model.logits(tokens).y != model.logits(other).y).any(-1)[0].tolist()
+    assert moved == [False] + [True] * 15  # tokens 1 to 3 by the block, later ones by the first group
+
+
+def test_it_caches_a_key_for_each_group() -> None:
+    model = memory_compressed_transformer(depth=2, block=4, **SMALL)
+    local, compressed = (block[0] for block in model.start(1, 30).body)
+    assert local.k.shape[2] == 4
+    assert (compressed.made.k.shape[2], compressed.rest.k.shape[2]) == (30 // 3 + 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"layers": "LX"}, "letters L"),
+        ({"layers": ""}, "letters L"),
+        ({"compress": 0}, "at least 1"),
+        ({"block": 0}, "Block.size=0"),
+    ],
+)
+def test_keywords_that_do_not_fit_are_refused_in_one_line(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text) as refusal:
+        memory_compressed_transformer(**{**SMALL, **given})
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,56 @@
+"""Memory-compressed attention against the memory-compressed-attention package.
+
+Where it differs from the paper: its scale is of the whole width, keys and values share a convolution, groups are
+counted from the last token, and a null key stands before them.
+"""
+
+from typing import Any
+
+import torch
+
+from kinformer.aggregations.out_projection import OutProjection
+from kinformer.attention import Attention
+from kinformer.core.layer import Context
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.null_key import NullKey
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.projections.qkv import QKV
+from kinformer.shorteners.convolved import Convolved
+from tests.parity.goldens import Golden, close, goldens
+from tests.parity.peers import put, put_qkv
+
+
+@goldens("memory_compressed_attention")
+def test_memory_compressed_attention(golden: Golden, float64: None) -> None:
+    sizes, given = golden.hyperparameters, golden.tensors
+    (batch, length, d), heads, ratio = given["x"].shape, sizes["heads"], sizes["ratio"]
+    width = given["W_q"].shape[1] // heads
+    null = NullKey(heads, width) if "null_k" in given else None
+    shorten = Convolved(ratio, width, heads=heads, tied=True, bias="b_c" in given, align="last")
+    pattern = Causal() if sizes.get("causal", True) else Full()
+    projection = QKV(d, heads, head_dim=width, bias=any(f"b_{name}" in given for name in "qkv"))
+    out = OutProjection(heads, width, d, bias="b_o" in given)
+    layer = Attention(projection, Shortened(Softmax(pattern, scale=d**-0.5), shorten, null), aggregation=out)
+    for name in "qkv":
+        bias = given.get(f"b_{name}", torch.zeros(heads * width)) if projection.bias else None
+        put_qkv(projection, name, given[f"W_{name}"].T, bias)
+    put(out.linear, given["W_o"].T, given.get("b_o"))
+    fill(shorten, null, given)
+    known = {"x", "W_c", "b_c", "null_k", "null_v", "y"} | {f"{kind}_{name}" for kind in "Wb" for name in "qkvo"}
+    assert given.keys() <= known, f"not read: {sorted(given.keys() - known)}"
+    close(layer(given["x"]).y, given["y"])
+    close(layer(given["x"], None, Context(torch.arange(length).expand(batch, -1))).y, given["y"])
+
+
+@torch.no_grad()
+def fill(shorten: Convolved, null: NullKey | None, given: dict[str, Any]) -> None:
+    """Kernels are stored as torch.nn.Conv1d has them: [heads * out, in, place]."""
+    heads, size, width, _ = shorten.weight.k.shape
+    shorten.weight.k.copy_(given["W_c"].view(heads, width, width, size).permute(0, 3, 2, 1))
+    if shorten.bias is not None:
+        shorten.bias.k.copy_(given["b_c"].view(heads, width))
+    if null is not None:
+        null.k.copy_(given["null_k"].view(heads, width))
+        null.v.copy_(given["null_v"].view(heads, width))

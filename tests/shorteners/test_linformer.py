@@ -1,0 +1,67 @@
+"""Linformer's projections: the equation, rows that are shorter, padding, what is shared, and what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.core.heads import Keys
+from kinformer.shorteners.linformer import Linformer
+from tests.unhooked import refusals, unhooked
+
+pytestmark = pytest.mark.usefixtures("float64")
+LENGTH, MIXTURES, G, K, V = 9, 3, 2, 4, 5
+POS = torch.tensor([[2, 3, 4, 7, -1, -1], [0, 1, 2, 3, 4, 5], [-1] * 6])
+
+
+def keys(pos: Tensor = POS) -> Keys:
+    rows, n = pos.shape
+    return Keys(torch.randn(rows, G, n, K), torch.randn(rows, G, n, V), pos[:, None])
+
+
+@pytest.mark.parametrize(("heads", "tied"), [(None, False), (G, False), (None, True)])
+def test_each_key_is_a_mixture_of_the_rows_own(heads: int | None, tied: bool) -> None:
+    part, whole = Linformer(LENGTH, MIXTURES, heads=heads, tied=tied), keys()
+    found = part(whole)
+    first = part.along.k
+    second = first if part.along.v is None else part.along.v
+    assert (part.along.v is None) is tied and len(first) == (heads or 1)
+    for matrix, one, other in ((first, found.k, whole.k), (second, found.v, whole.v)):
+        for b, row in enumerate(POS.tolist()):
+            real = sum(p >= 0 for p in row)
+            for head, r in ((head, r) for head in range(G) for r in range(MIXTURES)):
+                column = matrix[head if heads else 0, :, r]
+                wanted = sum((column[n] * other[b, head, n] for n in range(real)), torch.zeros(other.shape[3]))
+                torch.testing.assert_close(one[b, head, r], wanted)
+    assert found.pos[:, 0].tolist() == [[max(row)] * MIXTURES for row in POS.tolist()]
+
+
+def test_padding_changes_nothing_and_may_be_longer_than_the_matrices() -> None:
+    part, row = Linformer(5, MIXTURES), keys(torch.arange(4)[None])
+    more = torch.nn.functional.pad
+    padded = Keys(more(row.k, (0, 0, 0, 4), value=7.0), more(row.v, (0, 0, 0, 4)), more(row.pos, (0, 4), value=-1))
+    for ours, theirs in zip(part(padded)[:3], part(row)[:3], strict=True):
+        torch.testing.assert_close(ours, theirs)
+    assert part(keys(POS[:, :0])).pos.tolist() == [[[-1] * MIXTURES]] * 3
+
+
+def said() -> list[str]:
+    def wide() -> Any:
+        return Linformer(5, 2)(keys(torch.arange(6)[None]))
+
+    return refusals(
+        [
+            lambda: Linformer(0),
+            lambda: Linformer(4, 0),
+            wide,
+            lambda: Linformer(9, 2, heads=3)(keys()),
+            lambda: Linformer(9, 2)(keys()._replace(sides={"gate": torch.zeros(3, G, 6, 1)})),
+        ]
+    )
+
+
+def test_what_does_not_fit_is_refused_in_one_line() -> None:
+    wanted = ("length=0", "k=0", "more keys than the 5", "made for 3 heads", "use Pooled")
+    for text, part in zip(unhooked(f"{__name__}:{said.__name__}"), wanted, strict=True):
+        assert text.startswith("ValueError: ") and part in text and "\n" not in text
