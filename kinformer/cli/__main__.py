@@ -12,6 +12,7 @@ from kinformer.cli.cost import cost
 from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, after_the_first, debugging, several
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
+from kinformer.cli.forecast import forecast
 from kinformer.cli.generate import generate
 from kinformer.cli.list import list_parts
 from kinformer.cli.read import read
@@ -26,6 +27,7 @@ app.command("train")(train)
 app.command("generate")(generate)
 app.command("read")(read)
 app.command("fill")(fill)
+app.command("forecast")(forecast)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("cost")(cost)
@@ -37,7 +39,7 @@ app.command("claim")(claim)
 @app.callback()
 def about() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, evaluate, compare, cost, advise, check, claim.
+    fill, forecast, evaluate, compare, cost, advise, check, claim.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """

@@ -8,7 +8,6 @@ import csv
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any, ClassVar, NamedTuple
 
 import numpy
@@ -22,12 +21,12 @@ from kinformer.data.batches import Batches
 from kinformer.data.files import found
 from kinformer.data.kind import Data
 from kinformer.data.support.baselines import least_squares, seasonal
+from kinformer.data.support.dates import Clock, calendar, clock
 from kinformer.data.support.unpacked import lines
 
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split
-MEASURED = 64  # windows of a batch that is measured
-DAY = timedelta(days=1)
+MEASURED, LEARNED = 64, 512  # windows of a batch that is measured, and of one that a linear map learns from
 
 
 class Stretch(NamedTuple):
@@ -46,6 +45,12 @@ class Stretch(NamedTuple):
         """Where windows of `length` rows begin of which all but the first `context` are its own."""
         return range(max(0, self.first - context), len(self.values) - length + 1)
 
+    def some(self, context: int, length: int, most: int) -> Int[Tensor, " W"]:
+        """The same: all of them, or so many from all over."""
+        there = torch.tensor(self.starts(context, length))
+        count = min(len(there), most)
+        return there[torch.arange(count) * (len(there) - 1) // max(count - 1, 1)]
+
     def windows(self, starts: Int[Tensor, " W"], length: int) -> Windows:
         """The windows that begin there."""
         at = starts[:, None] + torch.arange(length)
@@ -56,7 +61,8 @@ class Stretch(NamedTuple):
 class Series(Data):
     """Three stretches of time that follow one another.
 
-    `columns` names the numbers of a row, `day` is how many rows a day has, 1 where no column holds dates.
+    `columns` names the numbers of a row, `scale` is the mean and deviation of each in train, and `clock` knows when the
+    rows were, where a column holds dates.
     """
 
     what: ClassVar[str] = "a series"
@@ -66,8 +72,14 @@ class Series(Data):
     valid: Stretch
     test: Stretch
     columns: tuple[str, ...]
-    day: int = 1
+    scale: Float[Tensor, "2 C"]
+    clock: Clock | None = None
     split: str = ""
+
+    @property
+    def day(self) -> int:
+        """How many rows a day has; 1 without dates."""
+        return 1 if self.clock is None else self.clock.day
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -86,7 +98,7 @@ class Series(Data):
         lies in valid, what it knows may lie before. ValueError where train or valid is shorter than a window, and for a
         model of other columns.
         """
-        context, rows = (model.context, model.context + model.horizon) if isinstance(model, Forecaster) else (0, length)
+        context, rows = (model.context, rows_of(model)) if isinstance(model, Forecaster) else (0, length)
         for name, number in self.keywords.items():
             if (wanted := getattr(model, name, number)) != number:
                 raise ValueError(f"{self.name} has {name}={number}, and this model has {wanted}; give {name}={number}")
@@ -101,7 +113,7 @@ class Series(Data):
             some = numpy.random.default_rng((seed, step)).integers(drawn.start, drawn.stop, size=batch)
             return self.train.windows(torch.from_numpy(some), rows)
 
-        watched = self._some(self.valid, context, rows, self._most(length, limit))
+        watched = self.valid.some(context, rows, self._most(length, limit))
         return Batches(at, [self.valid.windows(one, rows) for one in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
@@ -112,21 +124,34 @@ class Series(Data):
         """
         if not isinstance(model, Forecaster):
             return {}
-        context, rows = model.context, model.context + model.horizon
-        held = getattr(self, split)
-        some = self._some(held, context, rows, self._most(length, limit))
-        known, wanted = held.windows(some, rows).values.split([context, model.horizon], 1)
-        learned = self.train.windows(torch.tensor(self.train.starts(context, rows)), rows).values
-        said = {"least squares": least_squares(learned, context)(known)}
-        if self.day <= context:
-            said["last row" if self.day == 1 else "seasonal naive"] = seasonal(known, model.horizon, self.day)
+        held, rows = getattr(self, split), rows_of(model)
+        some = held.some(model.context, rows, self._most(length, limit))
+        known, wanted = held.windows(some, rows).values.split([model.context, model.horizon], 1)
+        said = self.plain(model, known)
         return {name: float((one - wanted).square().double().mean()) for name, one in said.items()}
 
-    def _some(self, held: Stretch, context: int, rows: int, most: int) -> Int[Tensor, " W"]:
-        """Where windows of a split begin: all, or so many from all over it."""
-        there = torch.tensor(held.starts(context, rows))
-        count = min(len(there), most)
-        return there[torch.arange(count) * (len(there) - 1) // max(count - 1, 1)]
+    def plain(self, model: Forecaster, known: Float[Tensor, "W T C"]) -> Mapping[str, Float[Tensor, "W N C"]]:
+        """Forecasts that need no model, by name, the linear one first."""
+        starts, rows = torch.tensor(self.train.starts(model.context, rows_of(model))), rows_of(model)
+        learned = (self.train.windows(some, rows).values for some in starts.split(LEARNED))
+        said = {"least squares": least_squares(learned, model.context)(known)}
+        if self.day > model.context:
+            return said
+        name = "last row" if self.day == 1 else "seasonal naive"
+        return {**said, name: seasonal(known, model.horizon, self.day)}
+
+    def ahead(self, model: Forecaster) -> Windows:
+        """The window whose known rows are the last of all, and whose others are still to come: zeros."""
+        values = self.test.values[-model.context :]
+        coming = values.new_zeros(model.horizon, 0)
+        if self.clock is not None:
+            coming = calendar(self.clock.after(model.horizon))
+        told = torch.cat([self.test.calendar[-model.context :], coming])
+        return Windows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], told[None])
+
+    def restored(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
+        """Numbers as the file has them."""
+        return values.double() * self.scale[1] + self.scale[0]
 
     def _most(self, length: int, limit: int) -> int:
         return max(1, limit // max(length, 1))
@@ -164,17 +189,22 @@ def read(where: str, rows: str = "") -> Series:
     )
     first, second = (round(len(values) * end) for end in ENDS)
     mean, deviation = values[:first].mean(0), values[:first].std(0)
-    whole = torch.from_numpy(((values - mean) / numpy.where(deviation > 0, deviation, 1.0)).astype(numpy.float32))
-    dates = _dates(body)
-    calendar = _calendar(dates, len(body))
+    deviation = numpy.where(deviation > 0, deviation, 1.0)
+    whole = torch.from_numpy(((values - mean) / deviation).astype(numpy.float32))
+    its = clock(names, body, kept)
+    told = torch.zeros(len(body), 0) if its is None else calendar(its.dates)
     train, valid, test = (
-        Stretch(whole[:last], calendar[:last], begin)
-        for begin, last in ((0, first), (first, second), (second, len(whole)))
+        Stretch(whole[:last], told[:last], begin) for begin, last in ((0, first), (first, second), (second, len(whole)))
     )
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
-    told = f"series={where}: rows of {len(kept)} numbers{' and their dates' if dates else ''}, {counts}, by time"
-    day = max(1, round(DAY / (dates[1] - dates[0]))) if dates and dates[1] > dates[0] else 1
-    return Series(f"series={where}", train, valid, test, tuple(names[n] for n in kept), day, told)
+    split = f"series={where}: rows of {len(kept)} numbers{'' if its is None else ' and their dates'}, {counts}, by time"
+    columns, scale = tuple(names[n] for n in kept), torch.from_numpy(numpy.stack([mean, deviation]))
+    return Series(f"series={where}", train, valid, test, columns, scale, its, split)
+
+
+def rows_of(model: Forecaster) -> int:
+    """The rows of its windows."""
+    return model.context + model.horizon
 
 
 def _rows(given: str, there: int) -> int:
@@ -183,26 +213,6 @@ def _rows(given: str, there: int) -> int:
     if not given.isdecimal() or not 5 <= int(given) <= there:
         raise ValueError(f"rows={given} are none of its {there:,} rows; give 5 to {there}")
     return int(given)
-
-
-def _dates(body: list[list[str]]) -> list[datetime]:
-    """The first column that holds nothing but dates; none where there is no such column."""
-    for n, text in enumerate(body[0]):
-        if _number(text) is None:
-            try:
-                return [datetime.fromisoformat(row[n]) for row in body]
-            except ValueError:
-                continue
-    return []
-
-
-def _calendar(dates: list[datetime], rows: int) -> Float[Tensor, "N F"]:
-    """The minute, hour, day of the week, of the month and of the year of each row, from -1/2 to 1/2."""
-    parts = [
-        (at.minute / 59, at.hour / 23, at.weekday() / 6, (at.day - 1) / 30, (at.timetuple().tm_yday - 1) / 365)
-        for at in dates
-    ]
-    return torch.tensor(parts) - 0.5 if parts else torch.zeros(rows, 0)
 
 
 def _number(text: str) -> float | None:

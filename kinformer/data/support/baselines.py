@@ -1,12 +1,12 @@
 """Forecasts that anything learned should be better than: what was a season ago, and a linear map."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-BLOCK = 512  # windows whose products are added up at once
+BLOCK = 512  # windows that are forecast at once
 
 
 def seasonal(known: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[Tensor, "W N C"]:
@@ -15,19 +15,18 @@ def seasonal(known: Float[Tensor, "W T C"], horizon: int, season: int) -> Float[
 
 
 def least_squares(
-    windows: Float[Tensor, "W R C"], context: int
+    windows: Iterable[Float[Tensor, "W R C"]], context: int
 ) -> Callable[[Float[Tensor, "V T C"]], Float[Tensor, "V N C"]]:
     """The linear map, the same for all columns, from the known rows of a window to those after, fitted on windows.
 
     What is mapped are differences to the last known row, as in NLinear (Zeng et al., 2023, arXiv:2205.13504).
     """
-    width = context + 1
-    square = torch.zeros(width, width, dtype=torch.float64)
-    right = torch.zeros(width, windows.shape[1] - context, dtype=torch.float64)
-    for some in windows.split(BLOCK):
-        known, wanted = some.double().split([context, windows.shape[1] - context], 1)
+    square: Tensor | float = 0.0
+    right: Tensor | float = 0.0
+    for some in windows:
+        known, wanted = some.double().split([context, some.shape[1] - context], 1)
         x, y = _rows(known), (wanted - known[:, -1:]).transpose(1, 2).flatten(0, 1)
-        square, right = square + x.T @ x, right + x.T @ y
+        square, right = x.T @ x + square, x.T @ y + right
     # differences to the last row are 0 in that row, so the square has no inverse
     weights = torch.linalg.lstsq(square, right, driver="gelsd").solution  # [T+1 N]
 

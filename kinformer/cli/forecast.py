@@ -1,0 +1,57 @@
+"""`kinformer forecast DIR --data series=FILE.csv --out FILE`: what a trained model says comes next."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.options import Data, Device, Own
+
+MOST = 12
+
+
+def forecast(
+    folder: Annotated[
+        Path, typer.Argument(help="A folder that train wrote, of a member that forecasts, like informer.")
+    ],
+    out: Annotated[Path, typer.Option(help="A .csv: the rows that come. A .png: forecasts beside what came.")],
+    *,
+    data: Data,
+    split: Annotated[
+        Literal["train", "valid", "test"], typer.Option(help="Of a .png: where windows are from.")
+    ] = "test",
+    windows: Annotated[int, typer.Option(help="Of a .png: how many, from all over it.", min=1, max=MOST)] = 3,
+    device: Device = None,
+    member: Own = None,
+) -> None:
+    """Forecast a series.
+
+    Into --out FILE.csv the rows that come after the last one of the file, in its own units, with their dates where it
+    has any. Into --out FILE.png windows of a split: the rows that were known, those that came, and what the model, a
+    linear map and the last day say of them, for up to four columns.
+    """
+    if out.suffix not in (".csv", ".png"):
+        raise UserError(f"--out {out} is neither; give FILE.csv for the rows that come, FILE.png for a picture")
+    if out.suffix == ".csv" and out.exists():
+        raise UserError(f"{out} is there already; give another name, or take it away")
+    from kinformer.cli.support import forecasts
+    from kinformer.cli.support.loaded import loaded
+    from kinformer.core.model import Forecaster
+    from kinformer.data.kind import stream
+    from kinformer.data.series import Series
+    from kinformer.data.spec import read_spec
+
+    model = loaded(folder, member, device)
+    if not isinstance(model, Forecaster):
+        raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
+    with from_user(ValueError, OSError, ImportError), noted():
+        found = read_spec(data)
+        stream(model, found, 1, 1, 0, 1)  # refuses what the model does not read
+        assert isinstance(found, Series)
+        if out.suffix == ".csv":
+            forecasts.write(model, found, out)
+            print(f"{model.horizon} rows that come after {found.name}, in {out}")
+        else:
+            error = forecasts.draw(model, found, split, windows, out)
+            print(f"mean squared error {error:.4f} in {windows} windows of {split} of {found.name}, in {out}")

@@ -1,0 +1,70 @@
+"""Forecasts of a series: the rows that come as a file, and windows that are known already as a picture."""
+
+import csv
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import torch  # noqa: E402  (the backend is chosen first)
+from jaxtyping import Float  # noqa: E402
+from matplotlib import pyplot  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from kinformer.cli.support.picture import colour  # noqa: E402
+from kinformer.core.batch import Windows  # noqa: E402
+from kinformer.core.model import Forecaster  # noqa: E402
+from kinformer.data.batches import on  # noqa: E402
+from kinformer.data.series import Series, rows_of  # noqa: E402
+from kinformer.decoding.evaluating import evaluating  # noqa: E402
+from kinformer.train.checkpoint import recorded  # noqa: E402
+from kinformer.train.evaluate import device_of  # noqa: E402
+
+COLUMNS = 4
+
+
+def write(model: Forecaster, data: Series, out: Path) -> None:
+    """The rows that come, as a file of columns like the one that was read."""
+    said = data.restored(_said(model, data.ahead(model)))[0].tolist()
+    dates = [] if data.clock is None else data.clock.after(model.horizon)
+    with out.open("w", newline="") as file:
+        lines = csv.writer(file)
+        lines.writerow([*([data.clock.name] if data.clock else []), *data.columns])
+        lines.writerows([*([dates[n]] if dates else []), *(f"{x:.6g}" for x in row)] for n, row in enumerate(said))
+
+
+def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -> float:
+    """Windows from all over a split, side by side, a line of pictures for each column; the model's error in them."""
+    held, rows = getattr(data, split), rows_of(model)
+    there = held.windows(held.some(model.context, rows, windows), rows)
+    known, came = there.values.split([model.context, model.horizon], 1)
+    said = {recorded(model).name: _said(model, there), **data.plain(model, known)}
+    names = range(len(data.columns))[-COLUMNS:]  # what is to be forecast is usually the last
+    figure, axes = pyplot.subplots(
+        len(names), len(known), figsize=(4.5 * len(known), 2.2 * len(names)), squeeze=False, layout="constrained"
+    )
+    after = torch.arange(1, model.horizon + 1)
+    for line, column in zip(axes, names, strict=True):
+        for window, each in enumerate(line):
+            before = known[window, -2 * model.horizon :]
+            each.plot(
+                torch.arange(1 - len(before), 1), data.restored(before)[:, column], color="tab:gray", label="known"
+            )
+            each.plot(after, data.restored(came[window])[:, column], color="black", label="what came")
+            for place, (name, one) in enumerate(said.items()):
+                drawn = data.restored(one[window])[:, column]
+                each.plot(after, drawn, "-" if not place else "--", color=colour(place), label=name, linewidth=1.2)
+            each.grid(alpha=0.3)
+        line[0].set_ylabel(data.columns[column])
+    for each in axes[-1]:
+        each.set_xlabel("rows from the last known one")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2 + len(said))
+    figure.savefig(out, dpi=110)
+    pyplot.close(figure)
+    return float((next(iter(said.values())) - came).square().mean())
+
+
+def _said(model: Forecaster, batch: Windows) -> Float[Tensor, "W N C"]:
+    with evaluating(model), torch.inference_mode():
+        return model.forecast(on(device_of(model), batch)).cpu()

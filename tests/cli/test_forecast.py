@@ -1,0 +1,65 @@
+"""`kinformer forecast`."""
+
+import csv
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from matplotlib import image
+
+from kinformer.cli.__main__ import run
+from kinformer.data.series import Series
+from kinformer.data.spec import read_spec
+from kinformer.members.informer import TINY
+from kinformer.train.checkpoint import load
+from tests.cli.folders import SMALL, folder
+from tests.cli.test_commands import fails
+
+SIZES = {name: value for name, value in TINY.items() if name not in SMALL}
+
+
+def a_series(path: Path, columns: int = 2) -> str:
+    values = numpy.random.default_rng(0).normal(50, 9, size=(120, columns))
+    rows = [[datetime(2020, 2, 25) + n * timedelta(hours=6), *row] for n, row in enumerate(values)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["at", *"abc"[:columns]], *rows])
+    return f"series={path}"
+
+
+def test_the_rows_that_come_are_in_the_file_s_units_with_their_dates(tmp_path: Path) -> None:
+    spec, out = a_series(tmp_path / "a.csv"), tmp_path / "next.csv"
+    made = folder(tmp_path / "run", "informer", **{**SIZES, "calendar": 5})
+    assert run(["forecast", made, "--data", spec, "--out", str(out)]) == 0
+    (names, *rows), data, model = csv.reader(out.read_text().splitlines()), read_spec(spec), load(made)
+    assert isinstance(data, Series) and names == ["at", "a", "b"]
+    assert [row[0] for row in rows] == ["2020-03-26 00:00:00", "2020-03-26 06:00:00", "2020-03-26 12:00:00"]
+    with torch.inference_mode():
+        said = model.eval().forecast(data.ahead(model))[0]  # type: ignore[attr-defined]
+    whole = torch.cat([data.train.rows, data.valid.rows, data.test.rows])
+    assert torch.equal(data.ahead(model).values[0, :8], whole[-8:])  # type: ignore[arg-type]
+    want = data.restored(said).numpy()
+    assert numpy.allclose(numpy.array([row[1:] for row in rows], float), want, rtol=1e-4) and want.mean() > 20
+
+
+def test_windows_are_drawn_beside_what_came(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, out = a_series(tmp_path / "a.csv"), tmp_path / "f.png"
+    made = folder(tmp_path / "run", "informer", **{**SIZES, "calendar": 5})
+    assert run(["forecast", made, "--data", spec, "--out", str(out), "--windows", "2"]) == 0
+    assert "mean squared error" in capsys.readouterr().out and image.imread(out)[..., :3].std() > 0
+
+
+def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, made = a_series(tmp_path / "a.csv"), folder(tmp_path / "run", "informer", **{**SIZES, "calendar": 5})
+    other, there = folder(tmp_path / "gpt", "gpt"), str(tmp_path / "a.csv")
+    ask = ["forecast", made, "--data", spec, "--out"]
+    fails(capsys, [*ask, there], "a.csv is there already; give another name")
+    fails(capsys, [*ask, str(tmp_path / "a.txt")], "give FILE.csv for the rows that come, FILE.png for a picture")
+    fails(capsys, ["forecast", other, *ask[2:], str(tmp_path / "b.csv")], "reads text and forecasts nothing")
+    wide = a_series(tmp_path / "wide.csv", 3)
+    fails(
+        capsys, ["forecast", made, "--data", wide, "--out", str(tmp_path / "b.csv")], "channels=3, and this model has 2"
+    )
+    fails(capsys, [*ask, str(tmp_path / "none" / "b.csv")], "No such file or directory")
+    fails(capsys, ["forecast", made, "--data", "text=stdlib", "--out", str(tmp_path / "b.csv")], "reads series")
