@@ -72,12 +72,19 @@ class Keyed(Mechanism):
         return KV.empty(room, sizes, slots, self.key_sides(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[Read]:
-        request, kept = self.request(*self._tagged(queries, keys, ctx), state, ctx)
+        request, kept = self.asked(queries, keys, state, ctx)
         if ctx.remember:
             return Out(Read(queries.q[..., :0], None), kept)
+        return self.answered(request)._replace(state=kept)
+
+    def asked(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
+        """What a call asks for, and the cache after it."""
+        return self.request(*self._tagged(queries, keys, ctx), state, ctx)
+
+    def answered(self, request: Request) -> Out[Read]:
+        """What a request reads, with what its bias reports too."""
         out = self.read(request)
-        aux = out.aux if self.bias is None else {**self.bias.aux(request.queries.sides), **out.aux}
-        return Out(out.y, kept, aux, *out[3:])
+        return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.sides), **out.aux})
 
     def request(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
         """The read of new and kept keys, and the cache after it."""
@@ -109,7 +116,7 @@ class Keyed(Mechanism):
         """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
         if read.lse is None:
             raise ValueError(f"the attention mass of a {type(self).__name__} needs its lse; make it without lse=False")
-        request, _ = self.request(*self._tagged(queries, keys, ctx), None, ctx)
+        request, _ = self.asked(queries, keys, None, ctx)
         return mass(request, read.lse).mean(1)
 
     def _tagged(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:

@@ -8,6 +8,7 @@ import torch
 from kinformer.core.state import leaves
 from kinformer.discover import find_member
 from kinformer.members.collaborative import collaborative
+from kinformer.members.disagreement import disagreement
 from kinformer.members.gpt import gpt
 from kinformer.members.multi_query import multi_query
 from kinformer.members.routing_by_agreement import routing_by_agreement
@@ -97,3 +98,19 @@ def test_heads_are_routed_in_the_lower_layers_alone() -> None:
         assert [hasattr(block.layers[0].aggregation, "votes") for block in model.body.layers] == wanted
     with pytest.raises(ValueError, match="lower=3"):
         routing_by_agreement(**SIZES, lower=3)
+
+
+def test_disagreement_is_gpt_that_pays_for_heads_that_are_alike(float64: None) -> None:
+    plain, model = gpt(**SIZES), disagreement(**SIZES, subspace=0.5, position=0.25, output=2.0)
+    rename = {name: name.replace("mechanism.mechanism", "mechanism") for name in model.state_dict()}
+    assert set(rename.values()) == set(plain.state_dict())
+    model.load_state_dict(plain.state_dict())
+    tokens = torch.randint(0, 11, (3, 9))
+    loss, of_plain = model(tokens), plain(tokens)
+    parts = {name: value.item() for name, value in loss.parts.items()}
+    extra = 0.5 * parts["subspace_disagreement"] + 0.25 * parts["position_disagreement"]
+    extra += 2.0 * parts["output_disagreement"]
+    assert loss.total.item() == pytest.approx(of_plain.total.item() + extra, abs=1e-12) and extra > 0.5
+    assert list(disagreement(**SIZES, output=0.0)(tokens).parts) == ["nll"]
+    with pytest.raises(ValueError, match="a reward|below 0|output_disagreement"):
+        disagreement(**SIZES, output=-1.0)

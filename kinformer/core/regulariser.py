@@ -1,0 +1,26 @@
+"""Regulariser: what is held against attention while it trains."""
+
+from abc import ABC, abstractmethod
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.heads import Keys
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+
+
+class Regulariser(nn.Module, ABC):
+    """A number for each query, of what the heads of a layer read and how: `Regularised(Softmax(Causal()), it)`.
+
+    `key` is the name under which it is reported, and weighed in a model by `penalties={key: weight}`. `needs_lse` says
+    that it looks at attention weights, `across` that it can be asked of a sequence that reads another one.
+    """
+
+    key: str
+    needs_lse: bool = False
+    across: bool = True
+
+    @abstractmethod
+    def forward(self, request: Request, read: Read, keys: Keys | None) -> Float[Tensor, "B T"]:
+        """Of a request and its read. `keys` are those of the tokens that ask, column by column; None across."""

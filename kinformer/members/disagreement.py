@@ -1,0 +1,61 @@
+"""Disagreement: a decoder whose heads are kept apart while it trains."""
+
+from kinformer.attention import Attention
+from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.checks import at_least, head_width
+from kinformer.core.expression import parse
+from kinformer.core.regulariser import Regulariser
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
+from kinformer.mechanisms.regularised import Regularised
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.support.wiring import tied_start
+from kinformer.models.lm import LM
+from kinformer.norms.layer import LayerNorm
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+
+@member
+def disagreement(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, subspace: float = 0.0,
+    position: float = 0.0, output: float = 1.0, pattern: str = "Causal()", length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
+) -> LM:
+    """Disagreement regularisation (Li et al., 2018, arXiv:1810.10183), as a decoder.
+
+    loss = -log p + subspace D_sub + position D_pos + output D_out, each the mean over tokens, summed over layers
+
+    Choose it over `gpt` where heads come out alike. It writes as `gpt` does: the terms cost training alone, `output`
+    and `subspace` a vector a token, `position` all weights once more. The paper puts them into a translating
+    Transformer; the blocks here are those of `gpt`.
+
+    d: the width of the model.
+    depth: blocks.
+    heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
+    subspace, position, output: the weights of how alike heads' values, attention weights and outputs are; 0 leaves a
+        term out. The paper weighs with 1, and finds output the best alone.
+    pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    width = head_width(d, heads, head_dim)
+    wanted = (subspace, SubspaceDisagreement), (position, PositionDisagreement), (output, OutputDisagreement)
+    kinds: list[type[Regulariser]] = [kind for weight, kind in wanted if weight]
+
+    def block() -> PreNorm:
+        read = Softmax(parse(pattern), dropout=dropout, lse=any(kind.needs_lse for kind in kinds))
+        mechanism = Regularised(read, *(kind() for kind in kinds)) if kinds else read
+        attention = Attention(QKV(d, heads, head_dim=width), mechanism)
+        return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
+
+    body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
+    weights = {kind.key: weight for weight, kind in wanted if weight}
+    return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout, penalties=weights)
+
+
+EXAMPLES = (lambda: disagreement(d=16, depth=2, heads=2, subspace=0.1, position=0.1, length=64, vocab=11),)
