@@ -8,17 +8,33 @@ from torch import Tensor, nn
 
 
 class Pooling(nn.Module, ABC):
-    """How a row becomes one vector. `own` is how many tokens it adds to a row."""
+    """How a row becomes one vector. `own` is how many tokens it adds to a row; `vectors` stand in it side by side."""
 
     own: int = 0
+    vectors: int = 1
 
     def rows(self, tokens: Int[Tensor, "B T"], mark: int) -> Int[Tensor, "B _"]:
         """The rows that the model reads in place of these; `mark` is an id that no token has."""
         return tokens
 
     @abstractmethod
-    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B kD"]:
         """The vectors of such rows, of which the real ones count, as one."""
+
+
+class Sum(Pooling):
+    """The sum of a row's vectors. Choose it to count: of twice the row it is twice as much."""
+
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        return y.where(real[..., None], 0.0).sum(1)
+
+
+class Max(Pooling):
+    """The largest of each number over a row's vectors, 0 of an empty row. Choose it where one token decides."""
+
+    def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        most = y.masked_fill(~real[..., None], -torch.inf).amax(1)
+        return most.where(real.any(1, keepdim=True), 0.0)
 
 
 class Mean(Pooling):
