@@ -14,6 +14,7 @@ from kinformer.claims import (
     clustered_error,
     linformer_spectrum,
     performer_features,
+    set_transformer_maximum,
     sparse_transformer_reach,
 )
 from kinformer.claims.support.trained import heads
@@ -23,6 +24,7 @@ from kinformer.discover import modules
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.trigonometric import Trigonometric
 from kinformer.members.bert import bert
+from kinformer.members.set_transformer import set_transformer
 from kinformer.patterns.band import Band
 
 SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
@@ -158,12 +160,14 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
     monkeypatch.setattr(clustered_error, "ROWS", 2)
+    monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     found = {
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
         "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
+        "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
     }
     assert set(found) == set(modules("claims"))
@@ -171,6 +175,16 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         assert one.verdict == "holds" and one.says and one.source and one.drawn
         for draw in one.drawn.values():
             draw(Figure().subplots())
+
+
+def untrained(of: dict[str, Any], *_: Any) -> set_transformer_maximum.Trained:
+    error = 0.1 if "inducing" in of else 0.2
+    return set_transformer_maximum.Trained(set_transformer(**of).eval(), error, {1: error, 2: error})
+
+
+@pytest.mark.prove
+def test_a_set_transformer_tells_the_largest() -> None:
+    assert set_transformer_maximum.claim((0, 1), rates=(3e-3,), steps=200).verdict == "holds"
 
 
 def toy(seeds: Any) -> Claim:
