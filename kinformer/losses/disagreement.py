@@ -72,6 +72,3 @@ def alike(x: Float[Tensor, "B H T V"]) -> Float[Tensor, "B T"]:
     """The mean cosine of all pairs of heads; a head that is 0 has no direction and counts as 0."""
     directions = torch.nn.functional.normalize(x, dim=-1)
     return directions.mean(1).square().sum(-1)
-
-
-EXAMPLES = (SubspaceDisagreement, PositionDisagreement, OutputDisagreement)
