@@ -28,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 B, H, T, K, V = 3, 2, 11, 4, 5
 PADDED = torch.tensor([[-1, -1, 0, 1, 2, 3, 4, 5, 6, -1, -1], list(range(T)), [-1] * T])
 FORMS: dict[str, Callable[[Grouping], Clustered]] = {"plain": Clustered, "improved": lambda g: ImprovedClustered(g, 3)}
+SMALL_TILES = {"one key": lambda g: ImprovedClustered(g, 1)}
 
 
 def bundles(groups: int = H, length: int = T, pos: Tensor = PADDED) -> tuple[Queries, Keys, Context]:
@@ -79,15 +80,15 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor, cluster: list[int], topk: int | Non
     return found
 
 
-@pytest.mark.parametrize("clusters", [3, 9])
+@pytest.mark.parametrize("clusters", [2, 9])
 @pytest.mark.parametrize("length", [T, 6])
 @pytest.mark.parametrize("groups", [H, 1])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", [*FORMS, *SMALL_TILES])
 @torch.no_grad()
 def test_every_query_reads_with_the_mean_of_its_cluster(form: str, groups: int, length: int, clusters: int) -> None:
-    """Nine clusters of seven real queries: some are empty."""
+    """Nine clusters of seven real queries: some are empty. Two clusters and one key: a cluster is cut into tiles."""
     made = HammingKMeans(K, clusters, bits=5, iterations=3, bias=True)
-    mechanism = FORMS[form](made)
+    mechanism = {**FORMS, **SMALL_TILES}[form](made)
     queries, keys, ctx = bundles(groups, length)
     found = mechanism(queries, keys, None, ctx).y
     chosen = made(queries.q, queries.pos)
@@ -156,18 +157,20 @@ def test_with_a_cluster_for_each_query_it_is_dense_attention() -> None:
         torch.testing.assert_close(rows(mechanism, q, k), (q @ k.mT / K**0.5).softmax(-1))
 
 
-def test_tiles_hold_every_query_once_however_uneven_clusters_are() -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_tiles_hold_every_query_once_however_uneven_clusters_are(parts: int) -> None:
     for cluster in (torch.zeros(1, 1, 10).long(), torch.tensor([[[0, 4, 4, 4, 1, 4, 4, 4, 4, 2]]])):
-        of = QueryClusters.of(cluster, torch.arange(10)[None, None] < 9, 4 + 1)
-        tiles = of.tiles()
-        assert tiles.column.shape == (1, 1, 10, 2)
+        of = QueryClusters.of(cluster, torch.arange(10)[None, None] < 9, 5)
+        tiles = of.tiles(parts)
+        count, size = 5 * (parts + 1), -(-10 // (5 * parts))
+        assert tiles.column.shape == (1, 1, count, size)
         held = tiles.column[tiles.column >= 0]
         assert sorted(held.tolist()) == list(range(9))
         for n, columns in enumerate(tiles.column[0, 0].tolist()):
             assert {int(cluster[0, 0, c]) for c in columns if c >= 0} <= {int(tiles.cluster[0, 0, n])}
         values = torch.randn(1, 1, 10, 1)
         there = tiles.column.clamp_min(0).flatten(2)[..., None]
-        spread = tiles.spread(values.take_along_dim(there, 2).unflatten(2, (10, 2)))
+        spread = tiles.spread(values.take_along_dim(there, 2).unflatten(2, (count, size)))
         assert torch.equal(spread[:, :, :9], values[:, :, :9]) and not spread[:, :, 9].any()
 
 

@@ -21,7 +21,7 @@ class Tiles(NamedTuple):
     def spread(self, x: Float[Tensor, "B H N M n"]) -> Float[Tensor, "B H T n"]:
         """What queries have, out of their tiles; 0 at padding."""
         last = x.shape[2] * x.shape[3]
-        found = x.flatten(2, 3).take_along_dim(self.place.clamp_max(last - 1)[..., None], 2)
+        found = _taken(x.flatten(2, 3), self.place.clamp_max(last - 1))
         return found.masked_fill((self.place == last)[..., None], 0.0)
 
 
@@ -50,13 +50,17 @@ class QueryClusters(NamedTuple):
 
     def spread(self, x: Float[Tensor, "B H C n"], nothing: float = 0.0) -> Float[Tensor, "B H T n"]:
         """What clusters have, for each of their queries; `nothing` at padding."""
-        found = x.take_along_dim(self.cluster.clamp_max(self.clusters - 1)[..., None], 2)
+        found = _taken(x, self.cluster.clamp_max(self.clusters - 1))
         return found.masked_fill((self.cluster == self.clusters)[..., None], nothing)
 
-    def tiles(self) -> Tiles:
-        """Tiles as long as a cluster is on average: at most twice as many as clusters, however uneven these are."""
+    def tiles(self, parts: int) -> Tiles:
+        """Tiles `parts` of which are as long as a cluster is on average.
+
+        However uneven clusters are, parts + 1 times as many tiles do, with 1 + 1 / parts times as many places as there
+        are queries.
+        """
         batch, heads, length = self.cluster.shape
-        size, count = -(-length // self.clusters), 2 * self.clusters
+        size, count = -(-length // (parts * self.clusters)), (parts + 1) * self.clusters
         many = self.many
         order = self.cluster.argsort(dim=-1, stable=True)
         of = self.cluster.take_along_dim(order, -1)
@@ -69,3 +73,8 @@ class QueryClusters(NamedTuple):
         tile = torch.arange(count, device=order.device)
         whose = (end[..., None, :] <= tile[:, None]).sum(-1).clamp_max(self.clusters - 1)
         return Tiles(whose, column.unflatten(-1, (count, size)), torch.empty_like(order).scatter(-1, order, place))
+
+
+def _taken(x: Float[Tensor, "B H P n"], at: Int[Tensor, "B H T"]) -> Float[Tensor, "B H T n"]:
+    """Vectors at some places; the index is a view, which `take_along_dim` would write out and keep."""
+    return x.gather(2, at[..., None].expand(*at.shape, x.shape[3]))
