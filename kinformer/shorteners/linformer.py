@@ -57,7 +57,8 @@ class Linformer(Shorten):
 
     def _mixed(self, name: str, x: Float[Tensor, "B G S N"], padding: Tensor) -> Float[Tensor, "B G k N"]:
         x = x.masked_fill(padding[..., None], 0.0)[:, :, : self.length]
-        return torch.einsum("bgsn,gsk->bgkn", x, self.along.of(name, x)[:, : x.shape[2]])
+        # the matrix first: the numbers of a mixture then lie side by side, as fused kernels want them
+        return torch.einsum("gsk,bgsn->bgkn", self.along.of(name, x)[:, : x.shape[2]], x)
 
 
 EXAMPLES = (lambda: Linformer(96, 4), lambda: Linformer(96, 3, heads=2), lambda: Linformer(96, 3, tied=True))

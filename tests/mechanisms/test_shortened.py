@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from kinformer.attention import Attention
 from kinformer.biases.alibi import ALiBi
@@ -21,6 +24,7 @@ from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
 from kinformer.shorteners.convolved import Convolved
 from kinformer.shorteners.linformer import Linformer
+from kinformer.shorteners.max_pooled import MaxPooled
 from kinformer.shorteners.pooled import Pooled
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -138,6 +142,58 @@ def test_no_mask_of_pairs_is_made_where_none_is_wanted(monkeypatch):
     for module in (core_scores, sdpa, kernel):
         monkeypatch.setattr(module, "mask", pytest.fail)
     assert torch.allclose(part(X).y, whole, atol=1e-13)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that any tensor has which is made while this lasts."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        made = [x.numel() for x in tree_leaves(found) if isinstance(x, torch.Tensor)]
+        self.numbers = max([self.numbers, *made])
+        return found
+
+
+def made_and_multiplied(mechanism, length):
+    part, x = layer(mechanism), torch.randn(1, length, 8, requires_grad=True)
+    with Largest() as largest, FlopCounterMode(display=False) as counted:
+        part(x).y.sum().backward()
+    return largest.numbers, counted.get_total_flops()
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_linformers_cost_is_linear_in_the_row_with_gradients(impl):
+    """Twice the row, twice the largest tensor and twice the multiplications, whoever reads."""
+    found = [
+        made_and_multiplied(Shortened(Softmax(Full(), lse=False, impl=impl), Linformer(length, 4)), length)
+        for length in (128, 256)
+    ]
+    (small, few), (large, many) = found
+    assert large == 2 * small and large < 256 * 32 and many == 2 * few
+
+
+def test_compressed_memory_is_read_without_a_matrix_of_pairs_and_for_a_third_of_the_products():
+    length, size = 240, 3
+    short = Shortened(Softmax(Causal(), lse=False), Convolved(size, 4))
+    assert made_and_multiplied(short, length)[0] < length * length // 4
+    short = Shortened(Softmax(Causal(), impl="reference"), Pooled(size))
+    dense = (made_and_multiplied(one, length)[1] for one in (short, Softmax(Causal(), impl="reference")))
+    projections = made_and_multiplied(Softmax(Causal(), lse=False), length)[1]  # whose kernel is not counted
+    ours, theirs = (flops - projections for flops in dense)
+    assert ours == pytest.approx(theirs / size)
+
+
+@pytest.mark.parametrize(
+    "shorten", [Pooled(3), MaxPooled(3), Convolved(3, 4), Linformer(9, 4), Linformer(9, 4, heads=2)]
+)
+def test_fused_kernels_can_take_what_it_makes(shorten):
+    _, keys = layer(Softmax(Full())).projection.both(X, POS)
+    short = shorten(keys)
+    assert short.k.stride(3) == short.v.stride(3) == 1
 
 
 def test_it_keeps_a_key_for_each_group_and_those_of_the_last():
