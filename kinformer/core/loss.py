@@ -84,17 +84,35 @@ def gathered(aux: Mapping[str, Tensor], real: Tensor) -> dict[str, Tensor]:
     return sums
 
 
-def weighed(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, float]) -> Tensor:
-    """The loss with its penalties; aux without a weight is only reported."""
-    return nll + sum(weight * sums[name] for name, weight in penalties.items() if name in sums)
+class Fading(NamedTuple):
+    """The weight of a penalty that stays for the first part of a training and then falls in a line to 0 at its end."""
+
+    weight: float
+    hold: float = 0.5
+
+    def at(self, progress: float) -> float:
+        """The weight when this part of the training is done."""
+        left = 1.0 if progress <= self.hold else (1 - progress) / (1 - self.hold)
+        return self.weight * max(left, 0.0)
 
 
-def known(weights: Mapping[str, float], modules: Iterable[nn.Module | None]) -> dict[str, float]:
+Weight = float | Fading
+
+
+def weighed(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float = 1.0) -> Tensor:
+    """The loss with its penalties when this part of the training is done; aux without a weight is only reported."""
+    now = {name: one.at(progress) if isinstance(one, Fading) else one for name, one in penalties.items()}
+    return nll + sum(weight * sums[name] for name, weight in now.items() if name in sums)
+
+
+def known(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) -> dict[str, Weight]:
     """The weights of penalties; ValueError for a name that no part reports and a weight below 0, a reward."""
     there = penalties_of(*modules)
     for name, weight in weights.items():
         if name not in there:
             names = ", ".join(sorted(there)) or "none"
             raise ValueError(f"penalties={dict(weights)}: no part of this model reports {name!r}; it reports {names}")
-        within(f"penalties[{name!r}]", weight, 0, math.inf)
+        start, hold = weight if isinstance(weight, Fading) else (weight, 0.0)
+        within(f"penalties[{name!r}]", start, 0, math.inf)
+        within(f"penalties[{name!r}].hold", hold, 0, 1)
     return dict(weights)

@@ -59,7 +59,7 @@ class Classifier(Encoder):
         tokens, labels = batch
         out = self._read(tokens)
         nll, sums = F.cross_entropy(out.y, labels), gathered(out.aux, tokens >= 0)
-        return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, None, out.stats, len(labels))
+        return Loss(weighed(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, len(labels))
 
     def judge(self, batch: Labelled, state: State | None = None) -> Judged:
         """How many rows are said right."""

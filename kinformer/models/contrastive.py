@@ -64,7 +64,7 @@ class ContrastiveMLM(MLM):
         aux = {name: one[:, body.n :] if one.dim() else one for name, one in out.aux.items()}
         sums = {"contrast": value, **gathered(aux, tokens >= 0)}
         weights = {"contrast": self.contrast, **self.penalties}
-        loss = weighed((1 - self.contrast) * nll, sums, weights)
+        loss = weighed((1 - self.contrast) * nll, sums, weights, progress)
         return Loss(loss, {"nll": nll, **sums}, None, out.stats, (wanted >= 0).sum())
 
     def parts(

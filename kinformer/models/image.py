@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
-from kinformer.core.loss import Loss, gathered, known, weighed
+from kinformer.core.loss import Loss, Weight, gathered, known, weighed
 from kinformer.core.model import Judged, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
@@ -66,7 +66,7 @@ class Image(Predictor):
         beside: Position | None = None,
         classes: int = 0,
         dropout: float = 0.0,
-        penalties: Mapping[str, float] | None = None,
+        penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
         self.shape, self.factor = a_shape(shape), at_least("factor", factor, 2)
@@ -160,7 +160,7 @@ class Image(Predictor):
         out = self._said(values, **given)
         nll = self.values.surprise(out.y, values).sum() / values.numel()
         sums = gathered(out.aux, torch.ones_like(values[..., 0], dtype=torch.bool))
-        return Loss(weighed(nll, sums, self.penalties), {"nll": nll, **sums}, None, out.stats, values.numel())
+        return Loss(weighed(nll, sums, self.penalties, progress), {"nll": nll, **sums}, None, out.stats, values.numel())
 
     def judge(self, batch: Batch, state: State | None = None) -> Judged:
         """The bits that each channel of each pixel costs."""

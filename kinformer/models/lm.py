@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
-from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
+from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
 from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
@@ -62,7 +62,7 @@ class LM(Writer):
         tie: bool = True,
         std: float | None = None,
         dropout: float = 0.0,
-        penalties: Mapping[str, float] | None = None,
+        penalties: Mapping[str, Weight] | None = None,
         lanes: bool = False,
     ):
         super().__init__()
@@ -130,7 +130,7 @@ class LM(Writer):
         # of tokens that have one after them, scored or not: the last of a row is not read
         sums = gathered(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (wanted >= 0).sum()
-        return Loss(weighed(data, sums, self.penalties), {**parts, **sums}, out.state, out.stats, count)
+        return Loss(weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
     def learned(
         self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context

@@ -96,7 +96,7 @@ class MLM(Encoder):
         out, data, parts = self.learned(self.logits(read, ctx=batch.limited(numbered(read))), wanted)
         sums = gathered(out.aux, batch.tokens >= 0)
         count = (wanted >= 0).sum()
-        return Loss(weighed(data, sums, self.penalties), {**parts, **sums}, None, out.stats, count)
+        return Loss(weighed(data, sums, self.penalties, progress), {**parts, **sums}, None, out.stats, count)
 
     def learned(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what it costs, and the parts of that."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, prefixed, room
-from kinformer.core.loss import Loss, gathered, known, mean, surprise, weighed
+from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
 from kinformer.core.memo import Memo
 from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import Numbered, after, fresh, number, numbered
@@ -67,7 +67,7 @@ class Seq2Seq(Writer):
         std: float | None = None,
         smoothing: float = 0.0,
         dropout: float = 0.0,
-        penalties: Mapping[str, float] | None = None,
+        penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
         self.vocab, self.end, self.begin = at_least("vocab", vocab, 1), vocab, vocab + 1
@@ -133,7 +133,9 @@ class Seq2Seq(Writer):
         for name, value in gathered(out.aux, read >= 0).items():
             sums[name] = sums[name] + value if name in sums else value
         stats = prefixed("encoder", encoded.stats) | prefixed("decoder", out.stats)
-        return Loss(weighed(data, sums, self.penalties), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0))
+        return Loss(
+            weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0)
+        )
 
     def learned(
         self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import a_part, a_probability, at_least, if_given
 from kinformer.core.layer import Context, Layer
-from kinformer.core.loss import known
+from kinformer.core.loss import Weight, known
 from kinformer.core.model import Model
 from kinformer.core.position import Position
 from kinformer.core.vocabulary import spelt
@@ -45,7 +45,7 @@ class Encoder(Model):
         kinds: int = 0,
         eps: float = 1e-12,
         dropout: float = 0.0,
-        penalties: Mapping[str, float] | None = None,
+        penalties: Mapping[str, Weight] | None = None,
     ):
         super().__init__()
         self.vocab, self.d, self.scale = at_least("vocab", vocab, 1), at_least("d", d, 1), scale

@@ -1,0 +1,76 @@
+"""Guided attention: an encoder whose heads begin near patterns that trained ones are known to have."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.checks import at_least, head_width, within
+from kinformer.core.loss import Fading
+from kinformer.depth.stack import Stack
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.losses.guided_attention import Guide, GuidedAttention, Over
+from kinformer.mechanisms.regularised import Regularised
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.mlm import MLM
+from kinformer.patterns.band import Band
+from kinformer.patterns.full import Full
+from kinformer.patterns.tokens import Tokens
+from kinformer.positions.learned import Learned
+from kinformer.projections.qkv import QKV
+
+Name = Literal["next", "previous", "first", "delimiter", "period", "same"]
+GUIDES: dict[str, Guide] = {
+    "next": Band(0, 1) & ~Band(0), "previous": Band(1, 0) & ~Band(0), "same": Band(0), "first": Tokens(1),
+    "delimiter": 1, "period": 2,
+}  # fmt: skip
+
+
+@member
+def guided_attention(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
+    guides: tuple[Name, ...] = ("next", "previous", "first", "delimiter", "period"), share: float = 0.5,
+    alpha: float = 1.0, hold: float = 0.5, over: Over = "sum", delimiter: int = 10, period: int = 46,
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+) -> MLM:
+    """Guided attention (Deshpande and Narasimhan, 2020, arXiv:2010.02399): some heads are held to patterns, for a time.
+
+    loss = -log p + alpha(progress) sum over layers and guided heads of |A - P|^2, the mean over tokens
+
+    Choose it over `bert` where training is slow to find what heads are for. The blocks are those of `bert`.
+
+    d: the width of the model.
+    depth: blocks, post-norm.
+    heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
+    guides: patterns that guided heads of each layer take in turn.
+    share: of the heads that is guided, half in the paper.
+    alpha: the weight at the start; the paper's is of a sum over queries (and its code's, of a mean, is 100).
+    hold: the part of the training in which it stays; from there it falls in a line to 0 at the end.
+    over: as in `losses.guided_attention.GuidedAttention`.
+    delimiter, period: the tokens of these guides; a line feed and a full stop, as bytes.
+    length: the longest row it can read.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    """
+    width, some = head_width(d, heads, head_dim), round(within("share", share, 0, 1) * heads)
+
+    def labels(tokens: Tensor) -> Tensor:
+        return (tokens == delimiter).long() + 2 * (tokens == period)
+
+    def block(n: int) -> PostNorm:
+        # layers go on where the one beneath has stopped, so that few heads have all guides between them
+        turn = [GUIDES[guides[(n * some + h) % len(guides)]] for h in range(some)] if guides else []
+        read = Softmax(Full(), dropout=dropout)
+        held = (*turn, *[None] * (heads - len(turn)))
+        mechanism = Regularised(read, GuidedAttention(held, over)) if turn else read
+        return PostNorm(Attention(QKV(d, heads, head_dim=width), mechanism), MLP(d), dropout=dropout)
+
+    body = Stack([block(n) for n in range(at_least("depth", depth, 1))])
+    weights = {GuidedAttention.key: Fading(alpha, hold)} if guides and some else {}
+    return MLM(vocab, d, body, position=Learned(d, length), segment=labels, dropout=dropout, penalties=weights)
+
+
+EXAMPLES = (lambda: guided_attention(d=16, depth=2, heads=2, length=64, vocab=11, delimiter=1, period=2),)
