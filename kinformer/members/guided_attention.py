@@ -7,6 +7,7 @@ from torch import Tensor
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width, within
+from kinformer.core.example import Example
 from kinformer.core.loss import Fading
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -73,4 +74,9 @@ def guided_attention(
     return MLM(vocab, d, body, position=Learned(d, length), segment=labels, dropout=dropout, penalties=weights)
 
 
-EXAMPLES = (lambda: guided_attention(d=16, depth=2, heads=2, length=64, vocab=11, delimiter=1, period=2),)
+EXAMPLES = (
+    Example(
+        lambda: guided_attention(d=16, depth=2, heads=2, length=64, vocab=11, delimiter=1, period=2),
+        {"shard": "a penalty is a mean over tokens, the loss one over hidden ones, and shares have other shares of each"},
+    ),
+)

@@ -1,4 +1,4 @@
-"""Guided attention: a loop after the paper's equation, what training does to guided heads, its weight over a training."""
+"""Guided attention: a loop after the paper's equation, what training does to guided heads, its weight over time."""
 
 import pytest
 import torch
