@@ -77,6 +77,6 @@ def guided_attention(
 EXAMPLES = (
     Example(
         lambda: guided_attention(d=16, depth=2, heads=2, length=64, vocab=11, delimiter=1, period=2),
-        {"shard": "a penalty is a mean over tokens, the loss one over hidden ones, and shares have other shares of each"},
+        {"shard": "a penalty is a mean over tokens, the loss one over hidden ones; shares have more or fewer"},
     ),
 )
