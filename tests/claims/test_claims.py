@@ -12,6 +12,7 @@ from kinformer.claims import (
     bigbird_paths,
     blockbert_memory,
     clustered_error,
+    informer_probsparse,
     linformer_spectrum,
     performer_features,
     set_transformer_maximum,
@@ -23,6 +24,7 @@ from kinformer.cli import __main__ as command
 from kinformer.discover import modules
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.trigonometric import Trigonometric
+from kinformer.mechanisms.probsparse import ProbSparse
 from kinformer.members.bert import bert
 from kinformer.members.set_transformer import set_transformer
 from kinformer.patterns.band import Band
@@ -154,6 +156,19 @@ def test_errors_of_clustered_attention_are_those_of_its_rows() -> None:
     assert float(found["improved"][0].max()) < 1e-12 < float(apart.min())
 
 
+def test_the_queries_that_a_sample_finds_are_counted() -> None:
+    """By the exact measure all of them, by its opposite none."""
+    model, _ = informer_probsparse.trained("probsparse", 0, 1)
+    batch = informer_probsparse.series(3, 5)
+    rate, share = informer_probsparse.hits(model, batch)
+    assert share < rate < 1 and share == 25 / 96
+    (layer, *_) = (part for part in model.encoders[0].modules() if isinstance(part, ProbSparse))
+    exact = ProbSparse(measure="max-mean")
+    for sign in (1, -1):
+        layer.measured = lambda request, sign=sign: sign * exact.measured(request)  # type: ignore[method-assign, misc]
+        assert informer_probsparse.hits(model, batch)[0] == (sign + 1) / 2
+
+
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
@@ -165,6 +180,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
+        "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
         "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
         "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),

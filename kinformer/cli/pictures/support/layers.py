@@ -17,6 +17,7 @@ from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
 from kinformer.mechanisms.clustered import Clustered
 from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.probsparse import ProbSparse
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.sac import Chosen
 from kinformer.mechanisms.sac_published import ChosenPairs
@@ -79,7 +80,7 @@ def tagged(module: nn.Module) -> bool:
 
 def by_content(module: nn.Module) -> bool:
     """Does a mechanism choose its keys by content, so that its pattern says little of what it reads?"""
-    chosen = isinstance(module, Chosen | ChosenPairs | Clustered | Retrieval | Sinkhorn)
+    chosen = isinstance(module, Chosen | ChosenPairs | Clustered | ProbSparse | Retrieval | Sinkhorn)
     return chosen or tagged(module) or best_of(module) is not None
 
 
