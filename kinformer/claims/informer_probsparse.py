@@ -18,7 +18,7 @@ from kinformer.train.fit import fit
 
 CONTEXT, HORIZON, PERIODS, NOISE = 96, 24, (24.0, 12.0, 7.3), 0.3
 KINDS: tuple[Kind, Kind] = ("probsparse", "full")
-STEPS, BATCH, VALID, RATE = 400, 16, 128, 3e-3
+STEPS, BATCH, VALID, RATE = 300, 16, 128, 3e-3
 LEARNED = 0.5  # of the error of saying 0: two models that learned nothing are alike
 SAYS = (
     "a sample of keys finds the queries that have most to read, and forecasts by them are within 10% of full attention"
