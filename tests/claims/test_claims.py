@@ -14,6 +14,7 @@ from kinformer.claims import (
     clustered_error,
     informer_probsparse,
     linformer_spectrum,
+    memory_compressed_length,
     performer_features,
     set_transformer_maximum,
     sparse_transformer_reach,
@@ -169,6 +170,20 @@ def test_the_queries_that_a_sample_finds_are_counted() -> None:
         assert informer_probsparse.hits(model, batch)[0] == (sign + 1) / 2
 
 
+def slots(model: Any, length: int) -> float:
+    """Numbers of keys and values that are kept of a row, by all layers."""
+    return memory_compressed_length.kept(model, length) / 4
+
+
+def test_what_decoders_keep_of_a_row_is_what_their_layers_may_read() -> None:
+    made = memory_compressed_length.decoders(1024)
+    tokens, token = 1000, 2 * memory_compressed_length.WIDTH  # a key and a value
+    near, far = memory_compressed_length.BLOCK, tokens // 3 + 1 + 2  # the block; groups, one more slot, an open group
+    layers = {"gpt": 5 * tokens, "LMLML": 3 * near + 2 * far, "MMMMM": 5 * far}
+    assert {name: slots(make(), tokens) for name, make in made.items()} == {n: token * at for n, at in layers.items()}
+    assert memory_compressed_length.seconds(made["LMLML"](), torch.randint(256, (1, 16))) > 0
+
+
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
@@ -176,12 +191,14 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
     monkeypatch.setattr(clustered_error, "ROWS", 2)
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
+    monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     found = {
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
+        "memory_compressed_length": memory_compressed_length.claim((0, 1), lengths=(512, 2048)),
         "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
         "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
