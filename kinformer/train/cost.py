@@ -163,10 +163,21 @@ def _flops(model: Model, length: int) -> int:
     found = 0
     for step in range(STEPS if model.lanes else 1):
         state = _begin(model, batch, length) if step == 0 else state
-        with Tally() as tally, _instead(partial(_counted, tally, shares)):
+        with counting(shares) as tally:
             state = model(batch, state, 0.5).state
         found = tally.flops
     return found
+
+
+@contextmanager
+def counting(shares: dict[Any, float] | None = None) -> Iterator[Tally]:
+    """While it is entered a Tally counts what is multiplied, reads of keys as the reference makes them, whoever reads.
+
+    shares: which part of its pairs each pattern allows, where that was found before.
+    """
+    found = {} if shares is None else shares
+    with Tally() as tally, _instead(partial(_counted, tally, found)):
+        yield tally
 
 
 def _counted(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> Read:

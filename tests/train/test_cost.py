@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from kinformer.core.expression import parse
 from kinformer.discover import members
-from kinformer.execute import EXECUTORS, reference
-from kinformer.train.cost import cost
+from kinformer.execute import EXECUTORS, attend, reference
+from kinformer.train.cost import cost, counting
 from kinformer.train.tally import Tally
 
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2}
@@ -50,6 +51,20 @@ def test_a_step_multiplies_three_times_as_much_as_a_forward(monkeypatch: pytest.
     with FlopCounterMode(display=False) as counter:
         model(model.sample(1, 48, 0), None, 0.5).total.backward()
     assert cost(model, 1, 48).step_flops == pytest.approx(counter.get_total_flops(), rel=0.05)
+
+
+def test_what_any_reads_multiply_is_counted_whoever_reads() -> None:
+    q, k, v = torch.randn(3, 1, 2, 50, 8)
+    of_all = counted_pairs(q, k, v, "Full()")
+    assert of_all == 2 * 2 * 2 * 8 * 50 * 50  # q.k and weights times v, a product and a sum, two heads of 8
+    window = int(parse("Causal() & Band(5)").matrix(50).sum())
+    assert counted_pairs(q, k, v, "Causal() & Band(5)") == pytest.approx(of_all * window / 50**2, abs=1)
+
+
+def counted_pairs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern: str) -> int:
+    with torch.no_grad(), counting() as tally:
+        attend(q, k, v, pattern=parse(pattern))
+    return tally.flops
 
 
 def test_a_windowed_member_multiplies_the_pairs_that_it_reads() -> None:

@@ -1,0 +1,310 @@
+"""Approximations of attention on trained queries, keys and values: the error of what is read, against its cost."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from interleave import Contender, Middle, middle, race, ready, setup
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from kinformer import Context
+from kinformer.claims.support.trained import Heads, heads
+from kinformer.core.heads import Keys, Queries, Sizes
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.model import Model
+from kinformer.core.pattern import Pattern
+from kinformer.data.spec import read_spec
+from kinformer.maps.favor import FAVOR
+from kinformer.maps.random_fourier import RandomFourier
+from kinformer.mechanisms.clustered import Clustered
+from kinformer.mechanisms.clustered_improved import ImprovedClustered
+from kinformer.mechanisms.delayed import Delayed
+from kinformer.mechanisms.linear import LinearAttention
+from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.mechanisms.low_rank_band import LowRankBand
+from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.merged import Merged
+from kinformer.mechanisms.nystrom import Nystrom, NystromIdentity
+from kinformer.mechanisms.probsparse import ProbSparse
+from kinformer.mechanisms.routing import Routing
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.hamming import HammingKMeans
+from kinformer.members.bert import bert
+from kinformer.members.gpt import gpt
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.shorteners.convolved import Convolved
+from kinformer.shorteners.linformer import Linformer
+from kinformer.shorteners.pooled import Pooled
+from kinformer.train.after_step import after_step
+from kinformer.train.cost import counting
+from kinformer.train.fit import fit
+
+LENGTHS, TRAINED = (1_024, 4_096), 1_024
+WIDTH, HEADS, DEPTH = 64, 2, 2  # of a head, in a layer, layers: all heads of all layers are read side by side
+ALL = HEADS * DEPTH
+STEPS, FITTED = 300, 20  # of a model's training, and of an approximation's own parameters
+TEXT = "text=stdlib"
+RESULTS = Path(__file__).parent / "results"
+Make = Callable[[int, int], Mechanism]  # of a budget and a length
+
+
+class Approximation(NamedTuple):
+    """What is measured: a mechanism by its budget, and whether it reads earlier tokens alone.
+
+    `fitted` ones have parameters, which are trained on another row to read as softmax does: a short one, or with
+    `whole` one as long as what is measured.
+    """
+
+    name: str
+    budgets: tuple[int, ...]
+    make: Make
+    causal: bool = False
+    fitted: bool = False
+    whole: bool = False
+
+
+class Point(NamedTuple):
+    """Of a budget: the error of the output over its size, multiplications and time over those of dense attention."""
+
+    budget: int
+    error: float
+    flops: float
+    seconds: Middle
+
+
+def near_and_far(window: int, features: int) -> Mechanism:
+    """A window exactly, FAVOR+ behind it."""
+    near = Softmax(Causal() & Band(window - 1))
+    return Merged(near, Delayed(LinearAttention(FAVOR(WIDTH, features)), window))
+
+
+def routing(clusters: int, pattern: Pattern) -> Mechanism:
+    """Of keys as they are, with centroids that move fast."""
+    return Routing(ALL, WIDTH, clusters, pattern=pattern, norm="none", decay=0.8)
+
+
+ROWS = (
+    Approximation("window", (32, 128, 512), lambda n, _: Softmax(Band(n // 2))),
+    Approximation("FAVOR+", (32, 128, 512), lambda n, _: FullLinearAttention(FAVOR(WIDTH, n))),
+    Approximation("RFA", (32, 128), lambda n, _: FullLinearAttention(RandomFourier(ALL, WIDTH, n)), fitted=True),
+    Approximation(
+        "Linformer", (32, 128, 512), lambda n, length: Shortened(Softmax(Full()), Linformer(length, n, heads=ALL)),
+        fitted=True, whole=True,
+    ),
+    Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Full()), Pooled(n))),
+    Approximation("convolved", (16, 4), lambda n, _: Shortened(Softmax(Full()), Convolved(n, WIDTH)), fitted=True),
+    Approximation("clustered", (25, 100), lambda n, _: Clustered(HammingKMeans(WIDTH, n))),
+    Approximation("clustered, improved", (25, 100), lambda n, _: ImprovedClustered(HammingKMeans(WIDTH, n))),
+    Approximation("ProbSparse", (2, 5, 20), lambda n, _: ProbSparse(factor=n)),
+    Approximation("Nystrom", (32, 128), lambda n, _: Nystrom(n)),
+    Approximation("CSALR", (32, 8), lambda n, _: NystromIdentity(n)),
+    Approximation("low rank and band", (8, 16), lambda n, _: LowRankBand(ALL, Band(16), Full(), n), fitted=True),
+    Approximation("LSH", (64, 16), lambda n, length: LSH(ALL, WIDTH, length // n, pattern=Full())),
+    Approximation("routing", (32, 8), lambda n, _: routing(n, Full()), fitted=True),
+    Approximation("window", (32, 128, 512), lambda n, _: Softmax(Causal() & Band(n - 1)), causal=True),
+    Approximation("FAVOR+", (32, 128, 512), lambda n, _: LinearAttention(FAVOR(WIDTH, n)), causal=True),
+    Approximation("window and FAVOR+", (32, 128), lambda n, _: near_and_far(n, n), causal=True),
+    Approximation(
+        "RFA", (32, 128), lambda n, _: LinearAttention(RandomFourier(ALL, WIDTH, n)), causal=True, fitted=True
+    ),
+    Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Causal()), Pooled(n)), causal=True),
+    Approximation("ProbSparse", (2, 5, 20), lambda n, _: ProbSparse(factor=n, causal=True), causal=True),
+    Approximation(
+        "low rank and band", (8, 16), lambda n, _: LowRankBand(ALL, Causal() & Band(16), Causal(), n), causal=True,
+        fitted=True,
+    ),
+    Approximation("LSH", (64, 16), lambda n, length: LSH(ALL, WIDTH, length // n), causal=True),
+    Approximation("routing", (32, 8), lambda n, _: routing(n, Causal()), causal=True, fitted=True),
+)  # fmt: skip
+
+
+class Read(nn.Module):
+    """A mechanism on given heads. The sides that it wants of a layer's input are learned from queries and keys here."""
+
+    def __init__(self, mechanism: Mechanism):
+        super().__init__()
+        self.mechanism, sizes = mechanism, Sizes(ALL, ALL, ALL, WIDTH, WIDTH)
+        first = torch.eye(WIDTH).expand(ALL, -1, -1)
+        self.sides, self.key_sides = (
+            nn.ParameterDict({name: first[..., : side.width].clone() for name, side in wanted.items()})
+            for wanted in (mechanism.sides(sizes), mechanism.key_sides(sizes))
+        )
+
+    def forward(self, given: Heads) -> Tensor:
+        q, k, v = given
+        ctx = Context.of(q[:, 0])
+        queries = Queries(q, ctx.by_head, {name: q @ w for name, w in self.sides.items()})
+        keys = Keys(k, v, ctx.by_head, {name: k @ w for name, w in self.key_sides.items()})
+        out = self.mechanism(queries, keys, None, ctx)
+        self.stats = out.stats
+        return out.y.y
+
+
+def trained(causal: bool) -> dict[int, tuple[Heads, Heads]]:
+    """Heads of a small model that learned text, for each length: of a row to fit to, and of one to measure on."""
+    of: dict[str, int] = {"d": WIDTH * HEADS, "depth": DEPTH, "heads": HEADS, "length": TRAINED}
+    model: Model = gpt(**of, position="rotary") if causal else bert(**of, position="rotary", norm="pre")
+    found = fit(model, TEXT, steps=STEPS, batch=1, length=TRAINED, lr=2e-3)
+    print(f"{'a decoder' if causal else 'an encoder'}: {found.points[-1].valid:.2f} bits per byte", flush=True)
+    text = read_spec(TEXT).valid  # type: ignore[attr-defined]
+
+    def row(n: int, length: int) -> Heads:
+        tokens = torch.as_tensor(text[n * length : (n + 1) * length]).long()[None]
+        return Heads(*(torch.cat(x, 1) for x in zip(*heads(model, tokens), strict=True)))
+
+    return {length: (row(0, length), row(1, length)) for length in LENGTHS}
+
+
+def dense(causal: bool) -> Read:
+    return Read(Softmax(Causal() if causal else Full(), lse=False))
+
+
+def fitted(read: Read, given: Heads, wanted: Tensor) -> Read:
+    """Its parameters trained to read as softmax does, and what moves with steps moved."""
+    parameters = list(read.parameters())
+    optimiser = torch.optim.Adam(parameters, 1e-2) if parameters else None
+    read.train()
+    for step in range(FITTED):
+        loss = (read(given) - wanted).square().mean()
+        if optimiser is not None:
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        after_step(read.mechanism, step / FITTED, read.stats)
+    return read.eval()
+
+
+@torch.no_grad()
+def error(read: Read, given: Heads, wanted: Tensor) -> float:
+    """The root of squared differences over that of what softmax reads."""
+    return float((read(given) - wanted).norm() / wanted.norm())
+
+
+@torch.no_grad()
+def multiplied(read: Read, given: Heads) -> int:
+    with counting() as tally:
+        read(given)
+    return tally.flops
+
+
+def measured(
+    rows: list[Approximation], given: dict[int, tuple[Heads, Heads]], length: int, rounds: int
+) -> dict[str, list[Point]]:
+    """Every approximation of a panel at every budget."""
+    at, causal, made = given[length][1], rows[0].causal, dict[tuple[str, int], Read]()
+    with torch.no_grad():
+        whole = dense(causal).eval()
+        wanted = {n: whole(first) for n, (first, _) in given.items()}
+        target = whole(at)
+    for row in rows:
+        for budget in row.budgets:
+            read, n = Read(row.make(budget, length)).eval(), length if row.whole else LENGTHS[0]
+            made[row.name, budget] = fitted(read, given[n][0], wanted[n]) if row.fitted else read
+    seconds = race({"dense": timed(whole, at)} | {f"{key}": timed(read, at) for key, read in made.items()}, rounds)
+    flops, found = multiplied(whole, at), dict[str, list[Point]]()
+    for (name, budget), read in made.items():
+        took = middle(mine / dense for mine, dense in zip(seconds[f"{(name, budget)}"], seconds["dense"], strict=True))
+        point = Point(budget, error(read, at, target), multiplied(read, at) / flops, took)
+        found.setdefault(name, []).append(point)
+        kind = "causal" if causal else "both ways"
+        print(
+            f"{length:>6,}  {kind:<10}{name:<22}{budget:>5}  error {point.error:.3f}  multiplications {point.flops:.3f}"
+            f"  time {took.median:.2f} [{took.low:.2f}, {took.high:.2f}]",
+            flush=True,
+        )
+    return found
+
+
+def timed(read: Read, given: Heads) -> Contender:
+    def call() -> object:
+        with torch.no_grad():
+            return read(given)
+
+    return ready(call)
+
+
+def equal_cost(given: Heads, length: int) -> None:
+    """A window and an estimate behind it, against either alone that multiplies as much."""
+    with torch.no_grad():
+        wanted, whole = dense(True).eval()(given), multiplied(dense(True), given)
+    alone: dict[str, Callable[[int], Mechanism]] = {
+        "window": lambda n: Softmax(Causal() & Band(n - 1)),
+        "FAVOR+": lambda n: LinearAttention(FAVOR(WIDTH, n)),
+    }
+    for n in (16, 32, 64, 128):
+        both = Read(near_and_far(n, n)).eval()
+        budget = multiplied(both, given)
+        says = [f"window {n} and FAVOR+ of {n}: {error(both, given, wanted):.3f}"]
+        for name, make in alone.items():
+            most = largest(partial(within, make, given, budget), length)
+            says.append(f"{name} {most}: {error(Read(make(most)).eval(), given, wanted):.3f}")
+        print(f"{length:>6,}  {budget / whole:.3f} of dense  " + "; ".join(says), flush=True)
+    print()
+
+
+def within(make: Callable[[int], Mechanism], given: Heads, budget: int, size: int) -> bool:
+    return multiplied(Read(make(size)), given) <= budget
+
+
+def largest(good: Callable[[int], bool], most: int) -> int:
+    """The largest number up to `most` that is good, where smaller ones are."""
+    low, high = 1, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if good(middle) else (low, middle - 1)
+    return low
+
+
+def main() -> None:
+    rounds = setup(f"{__doc__} float32, batch 1, {ALL} heads of {WIDTH}, forward.")
+    found: dict[str, dict[str, list[Point]]] = {}
+    for causal in (False, True):
+        of = trained(causal)
+        rows = [row for row in ROWS if row.causal == causal]
+        for length in LENGTHS:
+            kind = "only earlier keys" if causal else "all keys"
+            found[f"{kind}, {length:,} tokens"] = measured(rows, of, length, rounds)
+            print(flush=True)
+            if causal:
+                equal_cost(of[length][1], length)
+    show(found)
+
+
+def show(found: dict[str, dict[str, list[Point]]]) -> None:
+    """bench/results/approximations.json and .png: by multiplications above, by time below."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "approximations.json").write_text(json.dumps(found, indent=1) + "\n")
+    figure = Figure(figsize=(5 * len(found), 9.5), layout="constrained")
+    names = list(dict.fromkeys(row.name for row in ROWS))
+    styles = {
+        name: (f"C{n % 10}", mark) for n, (name, mark) in enumerate(zip(names, cycle("os^DvPX*<>"), strict=False))
+    }
+    for down, what in enumerate(("multiplications", "time")):
+        for across, (title, by) in enumerate(found.items()):
+            axes = figure.add_subplot(2, len(found), down * len(found) + across + 1)
+            for name, points in by.items():
+                colour, mark = styles[name]
+                x = [one.seconds.median if down else one.flops for one in points]
+                line = "-" if names.index(name) < 10 else "--"
+                axes.plot(x, [one.error for one in points], color=colour, marker=mark, linestyle=line, label=name)
+            axes.axvline(1, color="gray", linewidth=0.8)
+            axes.set(xscale="log", yscale="log", xlabel=f"{what} over dense attention's", title="" if down else title)
+            axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"], minor=False)
+            axes.minorticks_off()
+            if not across:
+                axes.set_ylabel("error of the output over its size")
+    lines = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=7, fontsize=9)
+    figure.savefig(RESULTS / "approximations.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()
