@@ -128,7 +128,14 @@ class Sets(Data):
         return Batches(lambda step: self.train.drawn(batch, seed, step), lots)
 
     def measured(self, length: int, limit: int) -> str:
-        return f"{self._count(limit):,} sets of valid"
+        return f"{self._count(limit):,} sets of valid (always the same answer scores {self.guessing:.3f})"
+
+    @property
+    def guessing(self) -> float:
+        """What the best answer scores that is always the same: the likeliest count, or the median of numbers."""
+        right = self.train.first(MOST)[2]
+        best = right.mode().values if self.answer == "count" else right.median()
+        return float((right == best).float().mean() if self.answer == "count" else (right - best).abs().mean())
 
     def _count(self, limit: int) -> int:
         there = len(self.valid.answers) if isinstance(self.valid, Held) else MOST

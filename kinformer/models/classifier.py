@@ -45,7 +45,7 @@ class Classifier(Encoder):
         self.classes = at_least("classes", classes, 2)
         self.pooling = Mean() if pooling is None else a_part("pooling", pooling, Pooling, "a pooling, such as Mean()")
         self.own = self.pooling.own
-        self.head = nn.Linear(d, classes)
+        self.head = nn.Linear(self.pooling.vectors * d, classes)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("a classifier says what a whole text is and writes none; use a causal member, like gpt")

@@ -99,7 +99,8 @@ class Sets(Model):
         if self.decoder is not None:
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
         head = self.head(F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
-        return out._replace(y=self.answer.says(head))
+        # in float32 or better: half a precision tells counts beyond 256 no longer apart
+        return out._replace(y=self.answer.says(head.to(torch.promote_types(head.dtype, torch.float32))))
 
 
 def _context(real: Tensor) -> Context:

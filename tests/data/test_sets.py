@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.data.sets import Held, Made, Sets, read
+from kinformer.data import sets
+from kinformer.data.sets import Held, Made, Sets, read, unordered
 from kinformer.data.spec import read_spec
+from kinformer.data.task import split_of
 from kinformer.members.set_transformer import set_transformer
 from kinformer.train.begun import fingerprint
 from kinformer.train.checkpoint import load
@@ -36,14 +38,24 @@ def test_maxima_are_the_largest_of_sets_of_every_size() -> None:
 
 
 def test_counts_are_of_the_vectors_that_differ() -> None:
-    data = made("sets=unique,least=3,most=5,kinds=4,inputs=2,noise=0")
-    elements, marks, right = data.train.drawn(100)
+    data = made("sets=unique,least=3,most=5,inputs=2,noise=0")
+    elements, marks, right = data.valid.drawn(100)
     assert data.keywords == {"inputs": 2, "answer": "count"}
     for one, mark, count in zip(elements, marks, right, strict=True):
         assert len(one[mark >= 0].unique(dim=0)) == count and 3 <= (mark >= 0).sum() <= 5
-    assert set(right.tolist()) == {1, 2, 3, 4}
-    vectors = {tuple(v) for x in (data.train, data.test) for v in x.drawn(50)[0].flatten(0, 1).tolist() if any(v)}
-    assert len(vectors) == 4
+    assert set(right.tolist()) == {1, 2, 3, 4, 5}
+    assert len(elements[marks >= 0].unique(dim=0)) == right.sum()  # each set has vectors of its own
+    near, marks, _ = made("sets=unique,noise=0.01").train.drawn(8)
+    assert len(near[marks >= 0].unique(dim=0)) == (marks >= 0).sum()  # and noise tells copies apart
+
+
+def test_what_always_the_same_answer_scores() -> None:
+    right = made("sets=unique").train.first(512)[2]
+    share = max((right == n).float().mean() for n in right.unique())
+    assert f"always the same answer scores {float(share):.3f}" in made("sets=unique").measured(0, 1 << 16)
+    numbers = made("sets=maximum")
+    off = (numbers.train.first(512)[2] - torch.linspace(0, 1, 1001)[:, None]).abs().mean(1)
+    assert abs(numbers.guessing - float(off.min())) < 1e-3
 
 
 def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
@@ -59,18 +71,24 @@ def test_pictures_are_those_of_their_split(tmp_path: Path) -> None:
         read("pictures")
 
 
-def test_draws_are_of_their_step_and_a_set_is_of_one_split_in_any_order() -> None:
-    data = made("sets=unique,least=1,most=2,kinds=30,inputs=1,noise=0")
+def test_draws_are_of_their_step_and_a_set_is_of_one_split_in_any_order(tmp_path: Path) -> None:
+    idx(tmp_path, 300)
+    data = made(f"sets=pictures,images={tmp_path},least=1,most=2")
     want = data.train.drawn(5, 1, 7)
     assert all(torch.equal(a, b) for a, b in zip(want, data.train.drawn(5, 1, 7), strict=True))
-    assert not torch.equal(want[0], data.train.drawn(5, 1, 8)[0])
-    lots = {
-        split: {tuple(sorted(one.flatten().tolist())) for one in getattr(data, split).drawn(8)[0]}
-        for split in ("train", "valid", "test")
-    }
-    assert not lots["train"] & lots["valid"] and not lots["train"] & lots["test"] and not lots["valid"] & lots["test"]
-    with pytest.raises(ValueError, match="has too few sets to split"):
-        made("sets=unique,least=1,most=1,kinds=1,inputs=1,noise=0").valid.drawn(1)
+    assert want[0].tolist() != data.train.drawn(5, 1, 8)[0].tolist()
+    for split in ("train", "valid"):
+        elements, marks, _ = getattr(data, split).drawn(8)
+        for one, mark in zip(elements.numpy(), marks.numpy(), strict=True):
+            kept = one[mark >= 0]
+            assert split_of(unordered(kept)) == split_of(unordered(kept[::-1])) == split
+
+
+def test_too_few_sets_to_split_are_refused(monkeypatch: Any) -> None:
+    monkeypatch.setattr(sets, "TRIED", 3)
+    monkeypatch.setattr(sets, "split_of", lambda of: "train")
+    with pytest.raises(ValueError, match="has too few sets to split into train, valid, test: none of valid came in 3"):
+        made("sets=maximum").valid.drawn(1)
 
 
 def trained(folder: str) -> list[Any]:
@@ -91,7 +109,7 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
     assert run(["evaluate", folder, "--data", "sets=maximum,most=3", "--bytes", "60"]) == 0
     assert "absolute error; 20 judged of test" in capsys.readouterr().out
     assert run(["evaluate", folder, "--data", "sets=unique"]) == 2
-    assert "has inputs=8, and this Sets 1; give inputs=8" in capsys.readouterr().err
+    assert "has inputs=4, and this Sets 1; give inputs=4" in capsys.readouterr().err
 
 
 def arrays(path: Path, **changed: Any) -> str:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from kinformer.blocks.inducing import PMA
+from kinformer.blocks.mab import MAB
 from kinformer.cli.__main__ import run
 from kinformer.core.mechanism import NoState
 from kinformer.members.bert_classifier import bert_classifier
@@ -52,6 +54,12 @@ def test_it_learns_what_rows_are_and_reads_as_many_tokens_as_it_says(pool: str, 
     assert isinstance(again, Classifier) and again.labels == ("a", "b", "c")
     said = again.scores(torch.tensor([list(b"77ccccc12")])).argmax(-1)
     assert again.labels[int(said)] == "c"
+
+
+def test_a_pooling_of_several_vectors_is_read_whole() -> None:
+    body = MAB(16, 2, cross=False)
+    model = Classifier(11, 16, body, classes=3, pooling=PMA(MAB(16, 2), 2)).eval()
+    assert model.head.in_features == 32 and model.scores(torch.zeros(2, 5, dtype=torch.long)).shape == (2, 3)
 
 
 def test_padding_changes_nothing(float64: None) -> None:

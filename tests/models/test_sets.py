@@ -81,6 +81,12 @@ def test_a_count_of_rate_nothing_is_finite() -> None:
     assert math.isclose(float(answer.loss(torch.tensor([3.0]), torch.tensor([0.0]))), 3.0)
 
 
+def test_answers_are_of_float32_in_half_precision() -> None:
+    model = set_transformer(**TINY, answer="count").to(torch.bfloat16)
+    elements, marks = some(3, 2)
+    assert model.says(elements.bfloat16(), marks).dtype == torch.float32
+
+
 def test_a_set_without_elements_is_refused() -> None:
     model = set_transformer(**TINY)
     elements, marks = some(3, 2)
