@@ -61,7 +61,7 @@ def best(of: dict[str, Any], data: Data, seeds: Sequence[int], rates: Sequence[f
 @torch.no_grad()
 def moved(model: Sets, data: Data, seed: int) -> tuple[float, float]:
     """How far an answer and an encoded element are from those of the set in another order, over the largest of them."""
-    elements, marks, _ = data.valid.first(256)
+    elements, marks, _ = data.valid.first(64)
     order = torch.rand(marks.shape, generator=torch.Generator().manual_seed(seed)).argsort(1)
     other, their = elements.take_along_dim(order[..., None], 1), marks.take_along_dim(order, 1)
     said, again = model.says(elements, marks), model.says(other, their)
