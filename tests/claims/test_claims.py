@@ -14,8 +14,10 @@ from kinformer.claims import (
     clustered_error,
     informer_probsparse,
     linformer_spectrum,
+    luna_packs,
     memory_compressed_length,
     performer_features,
+    poolingformer_reach,
     set_transformer_maximum,
     sparse_transformer_reach,
 )
@@ -184,10 +186,41 @@ def test_what_decoders_keep_of_a_row_is_what_their_layers_may_read() -> None:
     assert memory_compressed_length.seconds(made["LMLML"](), torch.randint(256, (1, 16))) > 0
 
 
+def found_or_not(name: str, seed: int, length: int, steps: int) -> poolingformer_reach.Learned:
+    return poolingformer_reach.Learned([0, steps], [0.1, 0.99 if name == "pooled keys" else 0.1])
+
+
+def test_the_needle_lies_where_one_model_reaches_alone() -> None:
+    """Layers one above the other, by what the answer's place learns of the place of the needle."""
+    length = 40
+    makes = poolingformer_reach.models(length)
+    for name, reached in zip(makes, (True, False, False), strict=True):
+        model = makes[name]().eval()
+        x = torch.randint(0, 256, (1, length))
+        other = x.clone()
+        other[0, 4] = (x[0, 4] + 1) % 256  # after "key=" at the begin
+        apart = (model.logits(x).y - model.logits(other).y)[0, -1].abs().max()  # type: ignore[attr-defined]
+        assert bool(apart > 0) is reached
+    learnt = poolingformer_reach.learned("window alone", 0, 16, 1)
+    assert learnt.steps == [1] and 0 <= learnt.accuracy[0] <= 1
+
+
+def test_sets_are_told_by_the_mean_of_their_kinds() -> None:
+    made = luna_packs.sets(3, torch.Generator().manual_seed(0))
+    for x, above in zip(made.x, made.above, strict=True):
+        kind, number = x[:, :-1].argmax(1), x[:, -1]
+        for i in range(len(x)):
+            same = [float(number[j]) for j in range(len(x)) if kind[j] == kind[i]]
+            assert bool(above[i]) is (sum(same) / len(same) > 0)
+    assert 0 <= luna_packs.accuracy(2, 0, 1) <= 1
+
+
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
+    monkeypatch.setattr(luna_packs, "accuracy", lambda packs, seed, steps: 0.5 + packs / 40)  # trainings take minutes
+    monkeypatch.setattr(poolingformer_reach, "learned", found_or_not)
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
     monkeypatch.setattr(clustered_error, "ROWS", 2)
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
@@ -198,14 +231,17 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
+        "luna_packs": luna_packs.claim((0, 1), lengths=(256, 512)),
         "memory_compressed_length": memory_compressed_length.claim((0, 1), lengths=(512, 2048)),
         "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
+        "poolingformer_reach": poolingformer_reach.claim((0, 1)),
         "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
     }
     assert set(found) == set(modules("claims"))
+    assert {name: one.verdict for name, one in found.items()} == dict.fromkeys(found, "holds")
     for one in found.values():
-        assert one.verdict == "holds" and one.says and one.source and one.drawn
+        assert one.says and one.source and one.drawn
         for draw in one.drawn.values():
             draw(Figure().subplots())
 
