@@ -4,12 +4,13 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import numpy
 import pytest
 import torch
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 from tests import annotations, pairs, report, unhooked
 
@@ -19,6 +20,8 @@ install_import_hook("kinformer", f"{annotations.__name__}.{annotations.check.__n
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 SEED = 0
+HERE = Path(__file__).parent
+PLAIN = ("claims", "cli", "decoding", "members", "train")  # folders whose annotations the long run alone checks
 
 # Nothing about time decides a test, and every run draws the same examples.
 hypothesis.settings.register_profile(
@@ -42,6 +45,20 @@ def without_checks(token_cache: None) -> Iterator[None]:
     """The process without checks ends with the tests."""
     yield
     unhooked.close()
+
+
+@pytest.fixture(autouse=True)
+def annotations_unchecked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Commands and trainings run as users run them, a quarter faster; the long run checks annotations there too.
+
+    Whatever they call is called by the tests of the other folders, and by the law `runs`, with its annotations checked.
+    """
+    plain = not PROVE and request.path.relative_to(HERE).parts[0] in PLAIN
+    if plain:
+        config.update("jaxtyping_disable", True)
+    yield
+    if plain:
+        config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="session")
