@@ -128,12 +128,13 @@ class Shortened(Mechanism):
             lambda: OpenGroup.of(rest.pos, rest.now, ctx.pos, size), "open group", rest.pos, rest.now, ctx.pos, size
         )
         both = _joined(rest, keys).cut(plan.order)._replace(pos=plan.pos)
-        left = KV.of(both.cut(plan.left)._replace(pos=plan.left_pos), rest)
+        # positions as the plan's own objects, by which the next call knows that layers share them
+        left = KV.of(both.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
         whole = self.shortened(both)._replace(pos=ctx.memo.get(lambda: plan.ends[:, None], "by head", plan.ends))
         at = ctx.but(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
         short, held = written(made, whole, queries, HELD, at)
         assert held is not None
-        return short, Short(held._replace(now=plan.now), left._replace(now=plan.now))
+        return short, Short(held._replace(now=plan.now), left)
 
     def _with_null(self, short: Keys) -> Keys:
         return short if self.null is None else self.null(short)

@@ -49,6 +49,16 @@ def test_it_caches_a_key_for_each_group() -> None:
     assert (compressed.made.k.shape[2], compressed.rest.k.shape[2]) == (30 // 3 + 1, 2)
 
 
+def test_layers_share_what_is_known_of_positions() -> None:
+    """One plan of a step serves all compressed layers, and so do the positions that it leaves."""
+    model = memory_compressed_transformer(depth=3, layers="M", **SMALL).eval()
+    state = model.start(2, 20)
+    for step in (7, 1, 1, 1):
+        state = model.logits(torch.zeros(2, step, dtype=torch.long), state).state
+        kept = [tensor for block in state.body for part in block[0] for tensor in (part.pos, part.now)]
+        assert len(kept) == 12 and len(set(map(id, kept))) == 3
+
+
 @pytest.mark.parametrize(
     ("given", "text"),
     [

@@ -24,7 +24,7 @@ class OpenGroup(NamedTuple):
     pos: Int[Tensor, "B 1 N"]
     ends: Int[Tensor, "B R"]
     left: Int[Tensor, "B C"]
-    left_pos: Int[Tensor, "B 1 C"]
+    left_pos: Int[Tensor, "B C"]
     now: Int[Tensor, " B"]
 
     @classmethod
@@ -37,7 +37,7 @@ class OpenGroup(NamedTuple):
         at = left.clamp_max(max(length - 1, 0))
         left_pos = torch.where(left < count, pos.take_along_dim(at, 1), -1)
         ends = F.pad(pos, (0, -length % size), value=-1)[:, size - 1 :: size]
-        return cls(order, pos[:, None], ends, at, left_pos[:, None], after(now, new))
+        return cls(order, pos[:, None], ends, at, left_pos, after(now, new))
 
 
 def ordered(pos: Int[Tensor, "B S"]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B S"]]:
