@@ -9,7 +9,7 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.nystrom import Norms, Nystrom
-from kinformer.mechanisms.support.value_conv import ValueConv
+from kinformer.mechanisms.support.value_conv import ValueConv, odd
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
@@ -47,7 +47,7 @@ def nystromformer(
     """
 
     def block() -> PostNorm:
-        skip = None if conv is None else ValueConv(heads, at_least("conv", conv, 1))
+        skip = None if conv is None else ValueConv(heads, odd("conv", conv))
         mechanism = Nystrom(landmarks, iterations=iterations, norms=norms, skip=skip)
         return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 

@@ -16,12 +16,13 @@ from kinformer.claims import (
     linformer_spectrum,
     luna_packs,
     memory_compressed_length,
+    nystromformer_landmarks,
     performer_features,
     poolingformer_reach,
     set_transformer_maximum,
     sparse_transformer_reach,
 )
-from kinformer.claims.support.trained import heads
+from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
 from kinformer.discover import modules
@@ -215,6 +216,13 @@ def test_sets_are_told_by_the_mean_of_their_kinds() -> None:
     assert 0 <= luna_packs.accuracy(2, 0, 1) <= 1
 
 
+def test_landmarks_of_every_token_are_softmax_attention_and_fewer_are_no_better_than_the_best_of_their_rank() -> None:
+    found = nystromformer_landmarks.away(Heads(*torch.randn(3, 1, 2, 64, 4).unbind()), (4, 48, 64))
+    assert found.error[2] < 1e-12 and found.best[2] < 1e-6
+    assert found.error[0] > found.best[0] and found.error[1] > found.best[1] > 1e-6
+    assert found.left == sorted(found.left, reverse=True)
+
+
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
@@ -225,6 +233,8 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(clustered_error, "ROWS", 2)
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
+    monkeypatch.setattr(nystromformer_landmarks, "ROWS", 1)
+    monkeypatch.setattr(nystromformer_landmarks, "trained", lambda *_: 1.0)  # takes a training
     found = {
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
@@ -233,6 +243,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
         "luna_packs": luna_packs.claim((0, 1), lengths=(256, 512)),
         "memory_compressed_length": memory_compressed_length.claim((0, 1), lengths=(512, 2048)),
+        "nystromformer_landmarks": nystromformer_landmarks.claim((0, 1), landmarks=(2, 90), lengths=(64, 128)),
         "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
         "poolingformer_reach": poolingformer_reach.claim((0, 1)),
         "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),

@@ -58,7 +58,7 @@ def test_an_encoder_has_no_state(model) -> None:
 @pytest.mark.parametrize(
     ("member", "keywords", "says"),
     [
-        (nystromformer, {"conv": 4}, "kernel=4 has no token in its middle; give an odd number"),
+        (nystromformer, {"conv": 4}, "conv=4 has no token in its middle; give an odd number"),
         (nystromformer, {"conv": 0}, "conv=0: give a whole number of at least 1"),
         (nystromformer, {"landmarks": 0}, "landmarks=0: give a whole number of at least 1"),
         (nystromformer, {"iterations": -1}, "iterations=-1: give a whole number of at least 0"),

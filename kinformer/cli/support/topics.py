@@ -36,6 +36,11 @@ TOPICS = {
         ("members/linear_transformer", "members/performer", "members/rfa", "members/luna", "mechanisms/linear",
          "mechanisms/luna_causal", "maps/elu", "maps/favor", "maps/random_fourier"),
     ),
+    "low rank": Told(
+        "Attention through fewer numbers than there are tokens: landmarks, fewer keys, or narrow heads.",
+        ("members/nystromformer", "members/csalr", "members/linformer", "members/low_rank_band", "mechanisms/nystrom",
+         "mechanisms/low_rank_band", "mechanisms/shortened"),
+    ),
     "memory": Told(
         "What a layer keeps of the row before: hidden states, compressed ones, keys that are searched, or one state.",
         ("members/transformer_xl", "members/compressive_transformer", "members/memorizing_transformer",
@@ -93,6 +98,7 @@ ALSO = {
     "local": ("window", "sliding window", "local attention", "windowed"),
     "global": ("global attention", "global tokens", "global token"),
     "linear attention": ("linear transformers", "kernel", "kernels", "kernel attention", "feature map", "feature maps"),
+    "low rank": ("low-rank", "landmarks", "landmark", "pseudo inverse"),
     "memory": ("memories", "long memory", "segment memory", "remember"),
     "halting": ("ponder", "pondering", "adaptive computation", "adaptive computation time", "act", "early exit",
                 "exit", "exits"),

@@ -10,6 +10,13 @@ from kinformer.core.heads import number_of_groups
 from kinformer.core.read import precise
 
 
+def odd(name: str, value: int) -> int:
+    """A whole number of tokens, one of them in the middle."""
+    if at_least(name, value, 1) % 2 == 0:
+        raise ValueError(f"{name}={value} has no token in its middle; give an odd number")
+    return value
+
+
 class ValueConv(nn.Module):
     """(w_h * V)_i = sum over d of w_h,d v_(i + d): a convolution over positions, one kernel for each query head.
 
@@ -24,9 +31,7 @@ class ValueConv(nn.Module):
 
     def __init__(self, heads: int, kernel: int):
         super().__init__()
-        if at_least("kernel", kernel, 1) % 2 == 0:
-            raise ValueError(f"kernel={kernel} has no token in its middle; give an odd number")
-        self.heads = at_least("heads", heads, 1)
+        kernel, self.heads = odd("kernel", kernel), at_least("heads", heads, 1)
         self.weight = nn.Parameter(torch.empty(heads, kernel).uniform_(-(kernel**-0.5), kernel**-0.5))
 
     def forward(self, v: Float[Tensor, "B U S V"], pos: Int[Tensor, "B 1 S"]) -> Float[Tensor, "B H S V"]:
