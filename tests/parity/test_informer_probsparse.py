@@ -13,15 +13,16 @@ from tests.parity.goldens import Golden, close, goldens
 
 
 class Given(ProbSparse):
-    """The same with keys that somebody else has drawn, for all heads and rows."""
+    """The same with keys that somebody else has drawn, for all heads and rows or for each."""
 
-    def __init__(self, sample: Int[Tensor, "T U"], **others: Any):
+    def __init__(self, sample: Int[Tensor, "*shared T U"], **others: Any):
         super().__init__(**others)
         self.sample = sample
 
     def ranks(self, heads: int, rank: Tensor, keys: Tensor, draws: int) -> Tensor:
-        assert self.sample.shape == (rank.shape[-1], draws)
-        return self.sample.expand(len(rank), 1, -1, -1)
+        assert self.sample.shape[-2] == rank.shape[-1]
+        by_head = self.sample.view(*[1] * (4 - self.sample.dim()), *self.sample.shape)
+        return by_head.expand(len(rank), -1, -1, -1)
 
 
 def compare(golden: Golden) -> None:
