@@ -59,15 +59,15 @@ Make = Callable[[int, int], Mechanism]  # of a budget and a length
 class Approximation(NamedTuple):
     """What is measured: a mechanism by its budget, and whether it reads earlier tokens alone.
 
-    `fitted` ones have parameters, which are trained on another row to read as softmax does: a short one, or with
-    `whole` one as long as what is measured.
+    `rate` is that at which parameters, where it has any, are trained on another row to read as softmax does: on a short
+    one, or with `whole` on one as long as what is measured.
     """
 
     name: str
     budgets: tuple[int, ...]
     make: Make
     causal: bool = False
-    fitted: bool = False
+    rate: float = 0.0
     whole: bool = False
 
 
@@ -86,6 +86,22 @@ def near_and_far(window: int, features: int) -> Mechanism:
     return Merged(near, Delayed(LinearAttention(FAVOR(WIDTH, features)), window))
 
 
+def shortened(shorten: Linformer | Convolved) -> Mechanism:
+    """Softmax over few keys that are means of as many that follow one another, before they are fitted."""
+    with torch.no_grad():
+        for x in shorten.parameters():
+            if isinstance(shorten, Linformer):  # [heads length k]
+                x.copy_(torch.eye(x.shape[2]).repeat_interleave(x.shape[1] // x.shape[2], 0) * x.shape[2] / x.shape[1])
+            else:  # [heads size K K] of weights, [heads K] of biases
+                x.copy_(torch.eye(x.shape[-1]) / shorten.size if x.dim() > 2 else torch.zeros_like(x))
+    return Shortened(Softmax(Full()), shorten)
+
+
+def fourier(directions: int) -> RandomFourier:
+    """Of queries and keys at length 1, of learned temperature, divided by no less than a tenth."""
+    return RandomFourier(ALL, WIDTH, directions, floor=0.1)
+
+
 def routing(clusters: int, pattern: Pattern) -> Mechanism:
     """Of keys as they are, with centroids that move fast."""
     return Routing(ALL, WIDTH, clusters, pattern=pattern, norm="none", decay=0.8)
@@ -94,35 +110,34 @@ def routing(clusters: int, pattern: Pattern) -> Mechanism:
 ROWS = (
     Approximation("window", (32, 128, 512), lambda n, _: Softmax(Band(n // 2))),
     Approximation("FAVOR+", (32, 128, 512), lambda n, _: FullLinearAttention(FAVOR(WIDTH, n))),
-    Approximation("RFA", (32, 128), lambda n, _: FullLinearAttention(RandomFourier(ALL, WIDTH, n)), fitted=True),
+    Approximation("RFA", (32, 128), lambda n, _: FullLinearAttention(fourier(n)), rate=1e-2),
     Approximation(
-        "Linformer", (32, 128, 512), lambda n, length: Shortened(Softmax(Full()), Linformer(length, n, heads=ALL)),
-        fitted=True, whole=True,
+        "Linformer", (32, 128, 512), lambda n, size: shortened(Linformer(size, n, heads=ALL)), rate=1e-3, whole=True,
     ),
     Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Full()), Pooled(n))),
-    Approximation("convolved", (16, 4), lambda n, _: Shortened(Softmax(Full()), Convolved(n, WIDTH)), fitted=True),
+    Approximation("convolved", (16, 4), lambda n, _: shortened(Convolved(n, WIDTH)), rate=1e-3),
     Approximation("clustered", (25, 100), lambda n, _: Clustered(HammingKMeans(WIDTH, n))),
     Approximation("clustered, improved", (25, 100), lambda n, _: ImprovedClustered(HammingKMeans(WIDTH, n))),
     Approximation("ProbSparse", (2, 5, 20), lambda n, _: ProbSparse(factor=n)),
     Approximation("Nystrom", (32, 128), lambda n, _: Nystrom(n)),
     Approximation("CSALR", (32, 8), lambda n, _: NystromIdentity(n)),
-    Approximation("low rank and band", (8, 16), lambda n, _: LowRankBand(ALL, Band(16), Full(), n), fitted=True),
+    Approximation("low rank and band", (8, 16), lambda n, _: LowRankBand(ALL, Band(16), Full(), n), rate=1e-2),
     Approximation("LSH", (64, 16), lambda n, length: LSH(ALL, WIDTH, length // n, pattern=Full())),
-    Approximation("routing", (32, 8), lambda n, _: routing(n, Full()), fitted=True),
+    Approximation("routing", (32, 8), lambda n, _: routing(n, Full()), rate=1e-2),
     Approximation("window", (32, 128, 512), lambda n, _: Softmax(Causal() & Band(n - 1)), causal=True),
     Approximation("FAVOR+", (32, 128, 512), lambda n, _: LinearAttention(FAVOR(WIDTH, n)), causal=True),
     Approximation("window and FAVOR+", (32, 128), lambda n, _: near_and_far(n, n), causal=True),
     Approximation(
-        "RFA", (32, 128), lambda n, _: LinearAttention(RandomFourier(ALL, WIDTH, n)), causal=True, fitted=True
+        "RFA", (32, 128), lambda n, _: LinearAttention(fourier(n)), causal=True, rate=1e-2
     ),
     Approximation("pooled", (16, 4), lambda n, _: Shortened(Softmax(Causal()), Pooled(n)), causal=True),
     Approximation("ProbSparse", (2, 5, 20), lambda n, _: ProbSparse(factor=n, causal=True), causal=True),
     Approximation(
         "low rank and band", (8, 16), lambda n, _: LowRankBand(ALL, Causal() & Band(16), Causal(), n), causal=True,
-        fitted=True,
+        rate=1e-2,
     ),
     Approximation("LSH", (64, 16), lambda n, length: LSH(ALL, WIDTH, length // n), causal=True),
-    Approximation("routing", (32, 8), lambda n, _: routing(n, Causal()), causal=True, fitted=True),
+    Approximation("routing", (32, 8), lambda n, _: routing(n, Causal()), causal=True, rate=1e-2),
 )  # fmt: skip
 
 
@@ -167,10 +182,10 @@ def dense(causal: bool) -> Read:
     return Read(Softmax(Causal() if causal else Full(), lse=False))
 
 
-def fitted(read: Read, given: Heads, wanted: Tensor) -> Read:
+def fitted(read: Read, given: Heads, wanted: Tensor, rate: float) -> Read:
     """Its parameters trained to read as softmax does, and what moves with steps moved."""
     parameters = list(read.parameters())
-    optimiser = torch.optim.Adam(parameters, 1e-2) if parameters else None
+    optimiser = torch.optim.Adam(parameters, rate) if parameters else None
     read.train()
     for step in range(FITTED):
         loss = (read(given) - wanted).square().mean()
@@ -207,7 +222,7 @@ def measured(
     for row in rows:
         for budget in row.budgets:
             read, n = Read(row.make(budget, length)).eval(), length if row.whole else LENGTHS[0]
-            made[row.name, budget] = fitted(read, given[n][0], wanted[n]) if row.fitted else read
+            made[row.name, budget] = fitted(read, given[n][0], wanted[n], row.rate) if row.rate else read
     seconds = race({"dense": timed(whole, at)} | {f"{key}": timed(read, at) for key, read in made.items()}, rounds)
     flops, found = multiplied(whole, at), dict[str, list[Point]]()
     for (name, budget), read in made.items():
@@ -285,7 +300,7 @@ def show(found: dict[str, dict[str, list[Point]]]) -> None:
     figure = Figure(figsize=(5 * len(found), 9.5), layout="constrained")
     names = list(dict.fromkeys(row.name for row in ROWS))
     styles = {
-        name: (f"C{n % 10}", mark) for n, (name, mark) in enumerate(zip(names, cycle("os^DvPX*<>"), strict=False))
+        name: (f"C{n % 10}", mark) for n, (name, mark) in enumerate(zip(names, cycle("os^DvPX*<>dh"), strict=False))
     }
     for down, what in enumerate(("multiplications", "time")):
         for across, (title, by) in enumerate(found.items()):
@@ -297,7 +312,10 @@ def show(found: dict[str, dict[str, list[Point]]]) -> None:
                 axes.plot(x, [one.error for one in points], color=colour, marker=mark, linestyle=line, label=name)
             axes.axvline(1, color="gray", linewidth=0.8)
             axes.set(xscale="log", yscale="log", xlabel=f"{what} over dense attention's", title="" if down else title)
-            axes.set_yticks([0.1, 0.2, 0.5, 1, 2], ["0.1", "0.2", "0.5", "1", "2"], minor=False)
+            axes.set_ylim(0.02, 2)  # what is further off is of no use
+            axes.set_yticks(
+                [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2], ["0.02", "0.05", "0.1", "0.2", "0.5", "1", "2"], minor=False
+            )
             axes.minorticks_off()
             if not across:
                 axes.set_ylabel("error of the output over its size")

@@ -64,7 +64,8 @@ def performer(
     stabiliser: what keeps exp(...) of keys small: their "token"'s own largest, or the "sequence"'s as in the authors'
         code, with which a decoder's eps knows of later tokens.
     window: read so many of the last tokens exactly, as softmax does, and estimate what lies before them alone; None,
-        the paper's, estimates all. For a decoder whose kernel is softmax's ("softmax", "hyperbolic").
+        the paper's, estimates all and is much further from softmax where attention is sharp. For a decoder whose kernel
+        is softmax's ("softmax", "hyperbolic").
     """
     if stabiliser != "token" and kernel not in ("softmax", "hyperbolic"):
         raise ValueError(f"kernel={kernel!r} needs no stabiliser; leave out stabiliser={stabiliser!r}")
