@@ -41,6 +41,12 @@ TOPICS = {
         ("members/nystromformer", "members/csalr", "members/linformer", "members/low_rank_band", "mechanisms/nystrom",
          "mechanisms/low_rank_band", "mechanisms/shortened"),
     ),
+    "fewer keys": Told(
+        "Keys and values of a row made into fewer before they are read: projected along it, convolved or pooled.",
+        ("members/linformer", "members/memory_compressed_transformer", "members/poolingformer", "mechanisms/shortened",
+         "shorteners/linformer", "shorteners/convolved", "shorteners/pooled", "shorteners/max_pooled",
+         "shorteners/windows"),
+    ),
     "memory": Told(
         "What a layer keeps of the row before: hidden states, compressed ones, keys that are searched, or one state.",
         ("members/transformer_xl", "members/compressive_transformer", "members/memorizing_transformer",
@@ -99,6 +105,7 @@ ALSO = {
     "global": ("global attention", "global tokens", "global token"),
     "linear attention": ("linear transformers", "kernel", "kernels", "kernel attention", "feature map", "feature maps"),
     "low rank": ("low-rank", "landmarks", "landmark", "pseudo inverse"),
+    "fewer keys": ("shortened keys", "compressed memory", "memory compressed", "compressed attention"),
     "memory": ("memories", "long memory", "segment memory", "remember"),
     "halting": ("ponder", "pondering", "adaptive computation", "adaptive computation time", "act", "early exit",
                 "exit", "exits"),
