@@ -35,7 +35,7 @@ Form = Literal["decoder", "encoder"]
 def synthesizer(
     d: int = 128, depth: int = 5, heads: int = 4, scores: Kind | tuple[Kind, ...] = ("random", "product"),
     weights: Weights = "learned", units: int | None = None, first: int | None = None, second: Second = "tiled",
-    rank: int = 8, form: Form = "decoder", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    rank: int = 8, form: Form = "decoder", length: int = 512, vocab: int = 256, dropout: float = 0.0
 ) -> LM | MLM:
     """Synthesizer (Tay et al., 2020, arXiv:2005.00743): attention weights that come from no product of two tokens.
 
@@ -57,7 +57,7 @@ def synthesizer(
     second: its second factor "tiled" as the first, the paper's text, or "repeated", which tells all positions apart.
     rank: of a "factorised_random"; 8 in the paper.
     form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens.
-    length: the longest row: rows and columns of tables, and positions.
+    length: the longest row: rows and columns of tables, and positions; 512 in the authors' code.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kinformer.claims import (
+    average_attention_steps,
     bigbird_paths,
     blockbert_memory,
     clustered_error,
@@ -21,6 +22,7 @@ from kinformer.claims import (
     poolingformer_reach,
     set_transformer_maximum,
     sparse_transformer_reach,
+    synthesizer_positions,
 )
 from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
@@ -29,7 +31,9 @@ from kinformer.discover import modules
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.trigonometric import Trigonometric
 from kinformer.mechanisms.probsparse import ProbSparse
+from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
+from kinformer.members.gpt import gpt
 from kinformer.members.set_transformer import set_transformer
 from kinformer.patterns.band import Band
 
@@ -223,6 +227,41 @@ def test_landmarks_of_every_token_are_softmax_attention_and_fewer_are_no_better_
     assert found.left == sorted(found.left, reverse=True)
 
 
+def unread(kinds: Any, asked: str, seed: int, steps: int) -> tuple[Any, float]:
+    """A reader that nobody trained, and the share of right answers that the claim expects."""
+    return synthesizer_positions.Reader(kinds), 1.0 if asked == "place" or "product" in kinds else 0.3
+
+
+def test_a_step_s_work_is_counted() -> None:
+    row = torch.randint(64, (1, 40))
+    keywords = {"d": 8, "depth": 1, "heads": 2, "vocab": 64}
+    flat, growing = (
+        [average_attention_steps.step(member(**keywords), row[:, :length]) for length in (4, 40)]
+        for member in (average_attention, gpt)
+    )
+    assert flat[0] == flat[1] and growing[0][0] < growing[1][0] and growing[0][1] < growing[1][1]
+    assert average_attention_steps.apart(average_attention(**keywords), row) < 1e-12
+
+
+def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:
+    pairs = synthesizer_positions.PAIRS
+    for asked in ("place", "content"):
+        keys, values, answers = synthesizer_positions.batch(asked, 5, torch.Generator().manual_seed(0))
+        assert keys.shape == values.shape == (5, 2 * pairs) and bool((values[:, pairs:] == 0).all())
+        for row, of, wanted in zip(keys.tolist(), values.tolist(), answers.tolist(), strict=True):
+            assert len(set(row[:pairs])) == pairs and set(row[:pairs]) == set(row[pairs:])
+            known = dict(zip(row[:pairs], of, strict=False))
+            by_place = [of[pairs - 1 - i] for i in range(pairs)]
+            said = by_place if asked == "place" else [known[key] for key in row[pairs:]]
+            assert [value + 1 for value in wanted] == said
+
+
+def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
+    model = synthesizer_positions.Reader(("random",))
+    tables = [block.layers[0].mechanism.score.table.softmax(-1) for block in model.body.layers]
+    assert torch.equal(synthesizer_positions.looks(model), torch.maximum(*(table.amax(0) for table in tables)))
+
+
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
@@ -235,7 +274,9 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 1)
     monkeypatch.setattr(nystromformer_landmarks, "trained", lambda *_: 1.0)  # takes a training
+    monkeypatch.setattr(synthesizer_positions, "trained", unread)
     found = {
+        "average_attention_steps": average_attention_steps.claim((0, 1), lengths=(4, 16)),
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
@@ -248,6 +289,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "poolingformer_reach": poolingformer_reach.claim((0, 1)),
         "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
+        "synthesizer_positions": synthesizer_positions.claim((0, 1)),
     }
     assert set(found) == set(modules("claims"))
     assert {name: one.verdict for name, one in found.items()} == dict.fromkeys(found, "holds")

@@ -29,7 +29,7 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         if not isinstance(score, Synthesizer | Mixture):
             continue
         ends = [one.length for one in score.modules() if isinstance(one, Synthesizer)]
-        size = min(length or NARROW, *ends)
+        size = min([length or NARROW, *ends])
         (call,) = calls(layer, torch.randn(1, size, layer.d))
         names = [str(n) for n in range(size)]
         levels = weighed(call)[:HEADS].detach()

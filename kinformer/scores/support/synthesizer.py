@@ -1,6 +1,5 @@
 """Synthesizer: scores without a product of queries and keys, from tables of so many positions."""
 
-from abc import abstractmethod
 from collections.abc import Mapping
 
 import torch
@@ -17,7 +16,8 @@ class Synthesizer(Score):
     """What makes a score of a pair without comparing the two: by the query alone, by its position, or by nothing.
 
     heads: of the layer.
-    length: positions that its tables have; shorter rows read the first of them.
+    length: positions that its tables have; shorter rows read the first of them. A model slides beyond its table of
+        learned positions, so give that the same length.
 
     Errors: ValueError for a layer of other heads, when it is built; IndexError for a position beyond the length.
     """
@@ -25,9 +25,6 @@ class Synthesizer(Score):
     def __init__(self, heads: int, length: int):
         super().__init__()
         self.heads, self.length = at_least("heads", heads, 1), at_least("length", length, 1)
-
-    @abstractmethod
-    def forward(self, request: Request) -> Float[Tensor, "B H T S"]: ...
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
         self._check(sizes.heads)
