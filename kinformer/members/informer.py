@@ -45,8 +45,9 @@ def informer(
     replicas: smaller encoders beside the first, as in the paper's stack: each of half the rows and a block less.
     decoder_depth: blocks of the decoder, `depth` those of the encoder.
 
-    The authors' code has d=512, 8 heads and 2,048 hidden; the small size is this library's. Rows are of one scale,
-    each column by its mean and deviation in train.
+    The authors' code has d=512, 8 heads and 2,048 hidden; the small size is this library's. Its decoder reads the
+    memory of heads as if it were that of tokens (`mix`), by which places are shuffled: that is left out. Rows are of
+    one scale, each column by its mean and deviation in train.
     """
     made = Wiring(d, heads, position="sinusoidal", norm=norm, dropout=dropout)
     at_least("depth", depth, 1), at_least("decoder_depth", decoder_depth, 1)
