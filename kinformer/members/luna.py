@@ -5,6 +5,7 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, unread
+from kinformer.core.example import Example
 from kinformer.depth.luna import LunaBlock, LunaStack, Nested
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -28,8 +29,8 @@ def luna(
     """Luna (Ma et al., 2021, arXiv:2106.01540): attention of a row over few packs of it, and of packs over the row.
 
     Choose it over `bert` for a cost linear in the row, and over `star_transformer` where a row needs more than one
-    vector to be summed up; as a decoder over `linear_transformer` where a softmax should choose what is read. Post-norm
-    layers.
+    vector to be summed up; as a decoder over `linear_transformer` where a softmax should choose what is read, though
+    averages of all tokens so far learn late to part one of them from the others. Post-norm layers.
 
     d: the width of the model.
     depth: layers.
@@ -67,7 +68,14 @@ def luna(
     return LM(vocab, d, stack, position=made.added(), std=made.start, dropout=dropout)
 
 
-EXAMPLES = (
-    lambda: luna(d=16, depth=2, heads=2, packs=3, length=64, vocab=11),
-    lambda: luna(d=16, depth=2, heads=2, packs=3, form="decoder", tied=True, start="sinusoidal", length=64, vocab=11),
-)
+def _decoder() -> LM | MLM:
+    return luna(
+        d=16, depth=2, heads=2, packs=3, form="decoder", tied=True, start="sinusoidal", length=64, vocab=11
+    )
+
+
+SLOW = {
+    "learns": "running averages of all tokens so far part one of them from the others late: it copies from 6 back "
+    "at 0.68 of places after the law's 800 steps, and with 16 packs at 0.97 after 1,040"
+}
+EXAMPLES = (lambda: luna(d=16, depth=2, heads=2, packs=3, length=64, vocab=11), Example(_decoder, breaks=SLOW))
