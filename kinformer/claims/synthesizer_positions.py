@@ -54,7 +54,7 @@ class Reader(nn.Module):
     def __init__(self, kinds: tuple[Kind, ...], d: int = 32, heads: int = 4):
         super().__init__()
         length = 2 * PAIRS
-        self.body: Layer = synthesizer(d, 2, heads, kinds, length=length, form="encoder").body
+        self.body: Layer = synthesizer(d, 2, heads, scores=kinds, length=length, form="encoder").body
         self.keys, self.values, self.places = (nn.Embedding(n, d) for n in (KEYS, VALUES + 1, length))
         self.head = nn.Linear(d, VALUES)
 

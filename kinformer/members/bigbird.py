@@ -32,9 +32,10 @@ EPS = 1e-12
 
 @member
 def bigbird(
-    d: int = 128, depth: int = 5, heads: int = 4, form: Literal["itc", "etc"] = "itc", block: int = 16, window: int = 1,
-    keys: int = 3, draw: Literal["past", "published"] = "past", tables: str | tuple[str, ...] | None = None,
-    nodes: int = 32, length: int = 1024, kinds: int = 1, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Literal["itc", "etc"] = "itc",
+    block: int = 16, window: int = 1, keys: int = 3, draw: Literal["past", "published"] = "past",
+    tables: str | tuple[str, ...] | None = None, nodes: int = 32, length: int = 1024, kinds: int = 1, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM:
     """BigBird (Zaheer et al., 2020, arXiv:2007.14062): a window, a few global tokens, and random blocks for each block.
 
@@ -44,6 +45,7 @@ def bigbird(
     d: width of a token.
     depth: blocks of the stack.
     heads: heads of attention, each with random blocks of its own.
+    head_dim: the width of a head; d / heads unless given.
     form: "itc": the first and the last block of a text are global. "etc": `nodes` learned tokens outside the text are.
     block: positions of a block; the paper's 64 for rows of 4,096, as many blocks as 16 make of 1,024.
     window: blocks read on either side of the own one; the paper's three blocks are 1.
@@ -85,7 +87,7 @@ def bigbird(
         return (near if itc else Shifted(near, nodes)) | Tokens(wide) | Rows(wide)
 
     def layer(n: int) -> PostNorm:
-        attention = Attention(QKV(d, heads), Softmax(pattern(n), dropout=dropout, lse=False))
+        attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(pattern(n), dropout=dropout, lse=False))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
     stack = Stack([layer(n) for n in range(at_least("depth", depth, 1))])

@@ -22,8 +22,9 @@ SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's, by heads and blo
 
 @member
 def blockbert(
-    d: int = 128, depth: int = 5, heads: int = 4, blocks: int = 2, permutations: tuple[str, ...] = (),
-    shares: tuple[int, ...] | None = None, length: int = 256, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, blocks: int = 2,
+    permutations: tuple[str, ...] = (), shares: tuple[int, ...] | None = None, length: int = 256, kinds: int = 2,
+    vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """BlockBERT (Qiu et al., 2019, arXiv:1911.02972): a row is cut into blocks, and each head reads one for each.
 
@@ -35,6 +36,7 @@ def blockbert(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     blocks: blocks of a row; the paper's are 2 and 3.
     permutations: the block that each block reads, counted from 0: "1-2-0" is block 1 for block 0, and so on. Those
         that read i + 0, i + 1, .. for block i unless given, as in the paper, the identity first.
@@ -52,7 +54,7 @@ def blockbert(
     pattern: Pattern = Heads(*each)
 
     def block() -> PostNorm:
-        attention = Attention(QKV(d, heads), Softmax(pattern, dropout=dropout, lse=False))
+        attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(pattern, dropout=dropout, lse=False))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))])

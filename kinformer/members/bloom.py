@@ -32,7 +32,9 @@ class Normalised(Layer):
 
 
 @member
-def bloom(d: int = 128, depth: int = 5, heads: int = 4, vocab: int = 256, dropout: float = 0.0) -> LM:
+def bloom(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, vocab: int = 256, dropout: float = 0.0
+) -> LM:
     """BLOOM (Le Scao et al., 2022, arXiv:2211.05100): causal attention with ALiBi, a norm on the embeddings, pre-norm.
 
     Choose it over `gpt` for rows longer than those it was trained on: it has no table of positions to run out of, and
@@ -41,7 +43,8 @@ def bloom(d: int = 128, depth: int = 5, heads: int = 4, vocab: int = 256, dropou
     """
 
     def block() -> PreNorm:
-        attention = Attention(QKV(d, heads), Softmax(Causal(), ALiBi(heads), dropout=dropout, lse=False))
+        projection = QKV(d, heads, head_dim=head_dim)
+        attention = Attention(projection, Softmax(Causal(), ALiBi(heads), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
     blocks = [block() for _ in range(at_least("depth", depth, 1))]

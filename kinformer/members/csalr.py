@@ -15,8 +15,8 @@ from kinformer.projections.qkv import QKV
 
 @member
 def csalr(
-    d: int = 128, depth: int = 5, heads: int = 4, size: int = 8, length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, size: int = 8, length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """CSALR (Chen et al., 2020, IJCAI): attention through pooled tokens, joined by the inverse of A + I.
 
@@ -29,6 +29,7 @@ def csalr(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     size: tokens that are pooled into a landmark, by strided means.
     length: the longest row it can read.
     vocab: tokens there are.
@@ -36,7 +37,7 @@ def csalr(
     """
 
     def block() -> PreNorm:
-        return PreNorm(Attention(QKV(d, heads), NystromIdentity(size)), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), NystromIdentity(size)), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
     return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)

@@ -29,12 +29,11 @@ from kinformer.projections.qkv import QKV
 
 @member
 def etc(
-    d: int = 128, depth: int = 4, heads: int = 4, radius: int = 32, tokens: int = 32, clip: int = 12,
-    unit: Literal["sentence", "line", "paragraph"] = "sentence",
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, radius: int = 32, tokens: int = 32,
+    clip: int = 12, unit: Literal["sentence", "line", "paragraph"] = "sentence",
     projections: Literal["reader", "four", "shared", "own"] = "reader",
-    outputs: Literal["separate", "shared"] = "separate",
-    hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (), order: bool = False,
-    contrast: float = 0.0, vocab: int = 256, dropout: float = 0.0
+    outputs: Literal["separate", "shared"] = "separate", hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (),
+    order: bool = False, contrast: float = 0.0, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """ETC (Ainslie et al., 2020, arXiv:2004.08483): long tokens read `radius` either side, and all read global tokens.
 
@@ -46,6 +45,7 @@ def etc(
     d: width of a token.
     depth: blocks.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     radius: how many long tokens a long token reads on either side.
     tokens: the most global tokens; the last one stands for all parts that come after.
     clip: the furthest distance with a vector of its own.
@@ -63,7 +63,7 @@ def etc(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    pattern, width = Band(radius) | Tokens(tokens), head_width(d, heads)
+    pattern, width = Band(radius) | Tokens(tokens), head_width(d, heads, head_dim)
 
     def mechanism() -> Mechanism:
         labels = ETCLabels(heads, width, tokens, clip, order=order)
@@ -74,7 +74,8 @@ def etc(
         return Softmax(pattern | Rows(tokens), labels, dropout=dropout)
 
     def attention() -> Attention:
-        projection = ByStream(tokens, QKV(d, heads), QKV(d, heads)) if projections == "own" else QKV(d, heads)
+        own = QKV(d, heads, head_dim=head_dim)
+        projection = ByStream(tokens, own, QKV(d, heads, head_dim=head_dim)) if projections == "own" else own
         wide, long = (OutProjection(heads, width, d) for _ in range(2))
         join = OutByStream(tokens, wide, long) if outputs == "separate" else long
         return Attention(projection, mechanism(), aggregation=join)

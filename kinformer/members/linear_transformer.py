@@ -25,9 +25,9 @@ from kinformer.projections.qkv import QKV
 
 @member
 def linear_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, length: int = 1024, lanes: bool = False, vocab: int = 256,
-    dropout: float = 0.0, features: Literal["elu", "relu"] = "elu", update: Literal["sum", "gated", "delta"] = "sum",
-    form: Literal["decoder", "encoder"] = "decoder"
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, length: int = 1024, lanes: bool = False,
+    vocab: int = 256, dropout: float = 0.0, features: Literal["elu", "relu"] = "elu",
+    update: Literal["sum", "gated", "delta"] = "sum", form: Literal["decoder", "encoder"] = "decoder"
 ) -> LM | MLM:
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 
@@ -37,6 +37,7 @@ def linear_transformer(
     d: the width of the model.
     depth: blocks.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     length: the longest row it can read.
     lanes: train on consecutive text with the sums carried on; positions are then sinusoids, which do not end.
     vocab: tokens there are.
@@ -54,7 +55,7 @@ def linear_transformer(
     def block() -> PreNorm:
         map = ELU() if features == "elu" else ReLU()
         mechanism = LinearAttention(map, updates[update]()) if form == "decoder" else FullLinearAttention(map)
-        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":

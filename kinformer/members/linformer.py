@@ -5,7 +5,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import multiple, one_of, unread
+from kinformer.core.checks import head_width, multiple, one_of, unread
 from kinformer.core.shorten import Shorten
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -30,8 +30,9 @@ Sharing = Literal["none", "headwise", "key-value", "layerwise"]
 
 @member
 def linformer(
-    d: int = 128, depth: int = 5, heads: int = 4, k: int | tuple[int, ...] = 64, sharing: Sharing = "headwise",
-    projection: Along = "linear", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, k: int | tuple[int, ...] = 64,
+    sharing: Sharing = "headwise", projection: Along = "linear", length: int = 1024, kinds: int = 2, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM:
     """Linformer (Wang et al., 2020, arXiv:2006.04768): every token reads `k` mixtures of all keys and values of a row.
 
@@ -42,6 +43,7 @@ def linformer(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     k: mixtures of a row: one number, or one for each layer from the bottom, the paper's higher ones smaller.
     sharing: who shares matrices of length x k: "none", a pair for each head; "headwise", the heads of a layer a pair;
         "key-value", the heads one for keys and values; "layerwise", all layers that one. Kernels are shared likewise.
@@ -52,7 +54,7 @@ def linformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    sizes, width = by_layer("k", k, depth, 1), multiple("d", d, "heads", heads) // heads
+    sizes, width = by_layer("k", k, depth, 1), head_width(d, heads, head_dim)
     one_of("sharing", sharing, Sharing)
     one_of("projection", projection, Along)
     if sharing == "layerwise" and len(set(sizes)) > 1:
@@ -72,7 +74,8 @@ def linformer(
 
     def block(size: int) -> PostNorm:
         mechanism = Shortened(Softmax(Full(), dropout=dropout, lse=False), shared or shorten(size))
-        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+        projection = QKV(d, heads, head_dim=head_dim)
+        return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
     body = Stack([block(size) for size in sizes])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)

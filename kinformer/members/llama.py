@@ -16,8 +16,9 @@ from kinformer.projections.qkv import QKV
 
 @member
 def llama(
-    d: int = 128, depth: int = 5, heads: int = 4, key_heads: int = 2, hidden: int | None = None, vocab: int = 256,
-    base: float = 10000.0, pairs: Pairs = "half", turned: int | None = None, tie: bool = False
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, key_heads: int = 2,
+    hidden: int | None = None, vocab: int = 256, base: float = 10000.0, pairs: Pairs = "half",
+    turned: int | None = None, tie: bool = False
 ) -> LM:
     """Llama (Touvron et al., 2023, arXiv:2302.13971): rotary positions, RMS norms, gated feed-forward, no biases.
 
@@ -30,8 +31,8 @@ def llama(
     """
 
     def block() -> PreNorm:
-        rotation = Rotary(head_width(d, heads), base=base, pairs=pairs, turned=turned)
-        projection = QKV(d, heads, key_heads=key_heads, rotation=rotation, bias=False)
+        rotation = Rotary(head_width(d, heads, head_dim), base=base, pairs=pairs, turned=turned)
+        projection = QKV(d, heads, head_dim=head_dim, key_heads=key_heads, rotation=rotation, bias=False)
         attention = Attention(projection, Softmax(Causal(), lse=False))
         return PreNorm(attention, GatedMLP(d, hidden), norm=RMSNorm)
 

@@ -22,9 +22,9 @@ EPS = 1e-12
 
 @member
 def longformer(
-    d: int = 128, depth: int = 4, heads: int = 4, window: int | tuple[int, ...] = 64, top: int | None = None,
-    dilation: int | tuple[int, ...] = 1, dilated: int = 2, marked: int = 1, length: int = 1024, kinds: int = 1,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, window: int | tuple[int, ...] = 64,
+    top: int | None = None, dilation: int | tuple[int, ...] = 1, dilated: int = 2, marked: int = 1, length: int = 1024,
+    kinds: int = 1, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """Longformer (Beltagy et al., 2020, arXiv:2004.05150): a window, and a few tokens that see and are seen by all.
 
@@ -33,6 +33,7 @@ def longformer(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     window: how many tokens each reads on either side (half of the paper's w): one number, or one for each layer from
         the bottom, small ones first as in the paper.
     top: the window of the highest layer; those between grow geometrically from `window`.
@@ -51,7 +52,7 @@ def longformer(
 
     def block(size: int, gap: int) -> PostNorm:
         pattern = near(size, gap, heads, dilated) | Tokens(marked)
-        attention = Attention(QKV(d, heads), GlobalSoftmax(pattern, Rows(marked), dropout=dropout))
+        attention = Attention(QKV(d, heads, head_dim=head_dim), GlobalSoftmax(pattern, Rows(marked), dropout=dropout))
         return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
     body = Stack([block(size, gap) for size, gap in zip(sizes, gaps, strict=True)])

@@ -19,8 +19,9 @@ from kinformer.projections.qkv import QKV
 
 @member
 def longformer_lm(
-    d: int = 128, depth: int = 5, heads: int = 4, window: int | tuple[int, ...] = 16, top: int | None = 128,
-    dilation: int | tuple[int, ...] = 1, dilated: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: int | tuple[int, ...] = 16,
+    top: int | None = 128, dilation: int | tuple[int, ...] = 1, dilated: int = 2, vocab: int = 256,
+    dropout: float = 0.0
 ) -> LM:
     """Longformer's language model (Beltagy et al., 2020, arXiv:2004.05150, section 4): causal windows, nothing global.
 
@@ -30,6 +31,7 @@ def longformer_lm(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     window: how many tokens each reads, itself included, i - window < j <= i: one number, or one for each layer from the
         bottom.
     top: the window of the highest layer; those between grow geometrically from `window`. The paper's first phase goes
@@ -41,12 +43,13 @@ def longformer_lm(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads)
+    width = head_width(d, heads, head_dim)
     sizes, gaps = growing(window, top, depth, 1), by_layer("dilation", dilation, depth, 1)
 
     def block(size: int, gap: int) -> PreNorm:
         pattern: Pattern = Causal() & near(size - 1, gap, heads, dilated)
-        attention = Attention(QKV(d, heads), Softmax(pattern, TransformerXL(heads, width, d), dropout=dropout))
+        projection = QKV(d, heads, head_dim=head_dim)
+        attention = Attention(projection, Softmax(pattern, TransformerXL(heads, width, d), dropout=dropout))
         return PreNorm(attention, MLP(d), dropout=dropout)
 
     body = Stack([block(size, gap) for size, gap in zip(sizes, gaps, strict=True)], LayerNorm(d))

@@ -25,8 +25,9 @@ Form = Literal["decoder", "encoder"]
 
 @member
 def low_rank_band(
-    d: int = 128, depth: int = 5, heads: int = 4, window: int = 16, rank: int | None = None, combine: Combine = "gate",
-    form: Form = "decoder", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: int = 16,
+    rank: int | None = None, combine: Combine = "gate", form: Form = "decoder", length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
 ) -> LM | MLM:
     """Low-rank and band attention (Guo et al., 2019, TASLP 27(12)): far tokens are read roughly, near ones sharply.
 
@@ -38,6 +39,7 @@ def low_rank_band(
     d: width of a token.
     depth: layers.
     heads: heads of attention, each with both parts.
+    head_dim: the width of a head; d / heads unless given.
     window: how far the band reaches, to both sides in an encoder.
     rank: the width of narrow queries and keys; a quarter of a head unless given.
     combine: how the parts are joined: by a learned "gate" for each head, one half at first, or their "sum".
@@ -46,7 +48,7 @@ def low_rank_band(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    narrow = max(head_width(d, heads) // 4, 1) if rank is None else at_least("rank", rank, 1)
+    narrow = max(head_width(d, heads, head_dim) // 4, 1) if rank is None else at_least("rank", rank, 1)
     near: Pattern = Band(at_least("window", window, 0))
     far: Pattern = Full()
     if one_of("form", form, Form) == "decoder":
@@ -54,7 +56,7 @@ def low_rank_band(
 
     def block() -> PreNorm:
         mechanism = LowRankBand(heads, near, far, narrow, combine=combine, dropout=dropout)
-        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
     body, position = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d)), Learned(d, length)
     if form == "encoder":

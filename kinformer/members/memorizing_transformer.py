@@ -28,6 +28,7 @@ def memorizing_transformer(
     d: int = 128,
     depth: int = 5,
     heads: int = 4,
+    head_dim: int | None = None,
     segment: int = 64,
     memory: int = 512,
     k: int = 32,
@@ -56,9 +57,10 @@ def memorizing_transformer(
 
     def attention(n: int) -> Attention:
         if n == far:
-            return Attention(QKV(d, heads), Retrieval(heads, segment, memory, k, T5(heads), near=near, faiss=faiss))
+            projection = QKV(d, heads, head_dim=head_dim)
+            return Attention(projection, Retrieval(heads, segment, memory, k, T5(heads), near=near, faiss=faiss))
         mechanism = Softmax(near, T5(heads), dropout=dropout)
-        return Attention(QKV(d, heads), mechanism, memory=Hidden(segment, segment))
+        return Attention(QKV(d, heads, head_dim=head_dim), mechanism, memory=Hidden(segment, segment))
 
     blocks = [PreNorm(attention(n), MLP(d), dropout=dropout) for n in range(1, depth + 1)]
     return LM(vocab, d, Stack(blocks, LayerNorm(d)), std=tied_start(d), dropout=dropout, lanes=True)

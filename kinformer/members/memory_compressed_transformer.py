@@ -2,7 +2,7 @@
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, multiple
+from kinformer.core.checks import at_least, head_width
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -22,8 +22,9 @@ from kinformer.shorteners.convolved import Convolved
 
 @member
 def memory_compressed_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, layers: str = "LM", block: int = 256, compress: int = 3,
-    tied: bool = False, null: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, layers: str = "LM", block: int = 256,
+    compress: int = 3, tied: bool = False, null: bool = False, length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
 ) -> LM:
     """T-DMCA (Liu et al., 2018, arXiv:1801.10198): layers L read their block, layers M the whole past compressed.
 
@@ -34,6 +35,7 @@ def memory_compressed_transformer(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     layers: L and M from the bottom, over again until there are `depth`.
     block: tokens of an L layer's block, which read each other and nothing else; the paper's 256.
     compress: kernel and stride of an M layer's convolutions; the paper's 3. A query reads groups that are whole.
@@ -43,7 +45,7 @@ def memory_compressed_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = multiple("d", d, "heads", heads) // heads
+    width = head_width(d, heads, head_dim)
     if not layers or set(layers) - {"L", "M"}:
         raise ValueError(f"layers={layers!r}: give letters L (a block) and M (compressed), such as 'LMLML'")
 
@@ -56,7 +58,8 @@ def memory_compressed_transformer(
         )
 
     kinds = [layers[n % len(layers)] for n in range(at_least("depth", depth, 1))]
-    blocks = [PreNorm(Attention(QKV(d, heads), mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds]
+    projection = QKV(d, heads, head_dim=head_dim)
+    blocks = [PreNorm(Attention(projection, mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds]
     return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

@@ -20,8 +20,9 @@ EPS = 1e-5
 
 @member
 def nystromformer(
-    d: int = 128, depth: int = 5, heads: int = 4, landmarks: int = 32, conv: int | None = 33, iterations: int = 6,
-    norms: Norms = "head", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, landmarks: int = 32,
+    conv: int | None = 33, iterations: int = 6, norms: Norms = "head", length: int = 1024, kinds: int = 2,
+    vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """Nystromformer (Xiong et al., 2021, arXiv:2102.03902): every token reads every token through a few landmarks.
 
@@ -33,6 +34,7 @@ def nystromformer(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     landmarks: means of a row's tokens that stand for the others; published models have 64. Rows of so many tokens or
         fewer are read exactly.
     conv: tokens that the convolution of values reads, an odd number, its own in the middle; none for no convolution.
@@ -49,7 +51,8 @@ def nystromformer(
     def block() -> PostNorm:
         skip = None if conv is None else ValueConv(heads, odd("conv", conv))
         mechanism = Nystrom(landmarks, iterations=iterations, norms=norms, skip=skip)
-        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+        projection = QKV(d, heads, head_dim=head_dim)
+        return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))])
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)

@@ -34,10 +34,10 @@ Kernel = Literal["softmax", "hyperbolic", "trigonometric", "relu", "sigmoid", "a
 
 @member
 def performer(
-    d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, redraw: int | None = 1000, length: int = 1024,
-    lanes: bool = False, vocab: int = 256, dropout: float = 0.0, kernel: Kernel = "softmax", orthogonal: bool = True,
-    lengths: Lengths = "normal", eps: float | None = None, form: Form = "decoder",
-    stabiliser: Stabiliser = "token", window: int | None = None
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, features: int = 64,
+    redraw: int | None = 1000, length: int = 1024, lanes: bool = False, vocab: int = 256, dropout: float = 0.0,
+    kernel: Kernel = "softmax", orthogonal: bool = True, lengths: Lengths = "normal", eps: float | None = None,
+    form: Form = "decoder", stabiliser: Stabiliser = "token", window: int | None = None
 ) -> LM | MLM:
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
@@ -47,6 +47,7 @@ def performer(
     d: the width of the model.
     depth: blocks; each draws directions of its own.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     features: directions, shared by the heads; the more, the better the estimate. The authors take 256.
     redraw: directions are drawn anew every so many steps of training; None for never. With `lanes` they stay, because
         the sums that are carried on are of theirs.
@@ -73,7 +74,7 @@ def performer(
         unread("kernel='trigonometric'", eps=(eps, None))
     if window is not None and (form == "encoder" or kernel not in ("softmax", "hyperbolic")):
         raise ValueError(f"window={window} goes with a decoder whose kernel is softmax's; leave it out")
-    width = head_width(d, heads)
+    width = head_width(d, heads, head_dim)
     anew = None if lanes else redraw
 
     def features_of(n: int) -> FeatureMap:
@@ -99,7 +100,7 @@ def performer(
         return Merged(near, Delayed(LinearAttention(map), window))
 
     def block(n: int) -> PreNorm:
-        return PreNorm(Attention(QKV(d, heads), mechanism(features_of(n))), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(features_of(n))), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
     if form == "encoder":

@@ -28,8 +28,8 @@ EPS = 1e-12
 
 @member
 def realformer(
-    d: int = 128, depth: int = 5, heads: int = 4, form: Form = "encoder", scores: Sums = "sum", length: int = 1024,
-    kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "encoder",
+    scores: Sums = "sum", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
 ) -> MLM | LM:
     """RealFormer (He et al., 2020, arXiv:2012.11747): each block's scores are added to those of the block beneath.
 
@@ -40,6 +40,7 @@ def realformer(
     d: the width of the model.
     depth: blocks, post-norm as in the paper.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try.
     scores: "sum" of the scores of all blocks so far, or their "mean", with which the authors train 30 blocks and more.
     length: the longest row it can read.
@@ -51,7 +52,8 @@ def realformer(
     def block(n: int, pattern: Pattern, eps: float) -> PostNorm:
         weights = (1 / (n + 1), n / (n + 1)) if scores == "mean" else (1.0, 1.0)
         mechanism = Explicit(pattern, score=ResidualScores(*weights), up=True, dropout=dropout)
-        return PostNorm(Attention(QKV(d, heads), mechanism), MLP(d), norm=partial(LayerNorm, eps=eps), dropout=dropout)
+        projection = QKV(d, heads, head_dim=head_dim)
+        return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=eps), dropout=dropout)
 
     if form == "decoder":
         body = Stack([block(n, Causal(), 1e-5) for n in range(at_least("depth", depth, 1))])

@@ -20,9 +20,9 @@ from kinformer.projections.qkv import QKV
 
 @member
 def rfa(
-    d: int = 128, depth: int = 5, heads: int = 4, features: int = 64, gate: bool = True, length: int = 1024,
-    lanes: bool = False, vocab: int = 256, dropout: float = 0.0, redraw: int | None = 1, tau: float = 1.0,
-    kernel: Literal["gaussian", "arc-cosine"] = "gaussian"
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, features: int = 64, gate: bool = True,
+    length: int = 1024, lanes: bool = False, vocab: int = 256, dropout: float = 0.0, redraw: int | None = 1,
+    tau: float = 1.0, kernel: Literal["gaussian", "arc-cosine"] = "gaussian"
 ) -> LM:
     """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
 
@@ -31,6 +31,7 @@ def rfa(
     d: the width of the model.
     depth: blocks; each draws directions of its own.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     features: directions a head; the more, the nearer to the kernel.
     gate: each head learns what to forget at each token, the paper's RFA-Gate; False adds up all tokens, its RFA.
     length: the longest row it can read.
@@ -46,7 +47,7 @@ def rfa(
     """
     if one_of("kernel", kernel, ("gaussian", "arc-cosine")) == "arc-cosine":
         unread("kernel='arc-cosine'", tau=(tau, 1.0))
-    width, anew = head_width(d, heads), None if lanes else redraw
+    width, anew = head_width(d, heads, head_dim), None if lanes else redraw
 
     def features_of(seed: int) -> FeatureMap:
         if kernel == "arc-cosine":
@@ -55,7 +56,7 @@ def rfa(
 
     def block(seed: int) -> PreNorm:
         mechanism = LinearAttention(features_of(seed), GatedSum() if gate else Sum())
-        return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
+        return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))
     made = Wiring(d, heads, position="sinusoidal" if lanes else "learned", length=length)

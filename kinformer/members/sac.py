@@ -15,9 +15,9 @@ from kinformer.positions.learned import Learned
 
 @member
 def sac(
-    d: int = 128, depth: int = 4, heads: int = 4, edges: int = 4, share: Share = "model", width: int = 32,
-    clip: int = 16, reward: Per = "token", decay: float = 0.9, weight: float = 1.0, length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, edges: int = 4, share: Share = "model",
+    width: int = 32, clip: int = 16, reward: Per = "token", decay: float = 0.9, weight: float = 1.0,
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> Reinforced:
     """SAC, sparse adaptive connection (Li et al., 2020, arXiv:2003.09833): an LSTM chooses what is read, by reward.
 
@@ -28,6 +28,7 @@ def sac(
     d: the width.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     edges: earlier tokens that a token reads.
     share: who has edges of its own: the whole "model", chosen in the lowest layer, each "layer", or each "head".
     width: of the network that chooses.
@@ -41,7 +42,8 @@ def sac(
     dropout: the share of numbers dropped in training.
     """
     choose = partial(SAC, edges, width, clip=clip)
-    body = Stack([block(d, heads, one, dropout) for one in sharing(share, depth, choose, GivenEdges)], LayerNorm(d))
+    mechanisms = sharing(share, depth, choose, GivenEdges)
+    body = Stack([block(d, heads, head_dim, one, dropout) for one in mechanisms], LayerNorm(d))
     return Reinforced(
         vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout, per=reward, decay=decay,
         weight=weight

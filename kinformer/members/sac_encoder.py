@@ -13,8 +13,8 @@ from kinformer.positions.learned import Learned
 
 @member
 def sac_encoder(
-    d: int = 128, depth: int = 4, heads: int = 4, edges: int = 2, share: Share = "model", width: int = 32,
-    clip: int = 16, decay: float = 0.9, weight: float = 1.0, length: int = 1024, vocab: int = 256,
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, edges: int = 2, share: Share = "model",
+    width: int = 32, clip: int = 16, decay: float = 0.9, weight: float = 1.0, length: int = 1024, vocab: int = 256,
     dropout: float = 0.0
 ) -> ReinforcedMLM:
     """SAC as published (Li et al., 2020, arXiv:2003.09833): an LSTM chooses pairs of the whole row, by reward.
@@ -28,7 +28,8 @@ def sac_encoder(
     Others: those of `sac`.
     """
     choose = partial(PublishedSAC, edges, width, clip=clip)
-    body = Stack([block(d, heads, one, dropout) for one in sharing(share, depth, choose, GivenPairs)], LayerNorm(d))
+    mechanisms = sharing(share, depth, choose, GivenPairs)
+    body = Stack([block(d, heads, head_dim, one, dropout) for one in mechanisms], LayerNorm(d))
     return ReinforcedMLM(vocab, d, body, position=Learned(d, length), dropout=dropout, decay=decay, weight=weight)
 
 

@@ -1,6 +1,6 @@
 """Sinkhorn Transformer as an encoder: blocks sorted over the whole row, and SortCut."""
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, head_width
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn
@@ -12,9 +12,9 @@ from kinformer.positions.learned import Learned
 
 @member
 def sinkhorn_encoder(
-    d: int = 128, depth: int = 5, heads: int = 4, block: int = 32, net: Net = "blocks", iterations: int = 7,
-    temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", mixture: bool = False, cut: int | None = None,
-    near: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, block: int = 32, net: Net = "blocks",
+    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", mixture: bool = False,
+    cut: int | None = None, near: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """Sinkhorn Transformer as an encoder (Tay et al., 2020, arXiv:2002.11296): blocks sorted over the whole row.
 
@@ -26,14 +26,15 @@ def sinkhorn_encoder(
 
     Others: those of `sinkhorn_transformer`.
     """
+    width = head_width(d, heads, head_dim)
 
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
-            block, sort_net(net, d, heads, block, length), causal=False, iterations=iterations, temperature=temperature,
+            block, sort_net(net, width, block, length), causal=False, iterations=iterations, temperature=temperature,
             noise=noise, pool=pool, cut=cut, near=near, mixture=mixture, dropout=dropout, seed=n
         )
 
-    blocks = [sorting_block(d, heads, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
+    blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
     return MLM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), dropout=dropout)
 
 

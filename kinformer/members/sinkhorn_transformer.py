@@ -1,6 +1,6 @@
 """Sinkhorn Transformer: blocks that read themselves and what a learned sort of blocks puts beside them."""
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, head_width
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn
@@ -13,9 +13,9 @@ from kinformer.positions.learned import Learned
 
 @member
 def sinkhorn_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, block: int = 32, net: Net = "blocks", iterations: int = 7,
-    temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", mixture: bool = False, length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, block: int = 32, net: Net = "blocks",
+    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", mixture: bool = False,
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Sinkhorn Transformer (Tay et al., 2020, arXiv:2002.11296): a block reads itself and a mixture of earlier blocks.
 
@@ -26,6 +26,7 @@ def sinkhorn_transformer(
     d: the width.
     depth: layers.
     heads: heads of attention; each sorts for itself.
+    head_dim: the width of a head; d / heads unless given.
     block: tokens of a block; the square root of the length costs least.
     net: what sorts: "blocks", the paper's network of a logit for each of the row's blocks, "pairs" a product of what
         is pooled of two blocks, as in the published PyTorch package, for any number of blocks.
@@ -38,14 +39,15 @@ def sinkhorn_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
+    width = head_width(d, heads, head_dim)
 
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
-            block, sort_net(net, d, heads, block, length), iterations=iterations, temperature=temperature, noise=noise,
+            block, sort_net(net, width, block, length), iterations=iterations, temperature=temperature, noise=noise,
             pool=pool, mixture=mixture, dropout=dropout, seed=n
         )
 
-    blocks = [sorting_block(d, heads, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
+    blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]
     return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 

@@ -33,9 +33,10 @@ Form = Literal["decoder", "encoder"]
 
 @member
 def synthesizer(
-    d: int = 128, depth: int = 5, heads: int = 4, scores: Kind | tuple[Kind, ...] = ("random", "product"),
-    weights: Weights = "learned", units: int | None = None, first: int | None = None, second: Second = "tiled",
-    rank: int = 8, form: Form = "decoder", length: int = 512, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
+    scores: Kind | tuple[Kind, ...] = ("random", "product"), weights: Weights = "learned", units: int | None = None,
+    first: int | None = None, second: Second = "tiled", rank: int = 8, form: Form = "decoder", length: int = 512,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM | MLM:
     """Synthesizer (Tay et al., 2020, arXiv:2005.00743): attention weights that come from no product of two tokens.
 
@@ -46,6 +47,7 @@ def synthesizer(
     d: the width of the model.
     depth: blocks; each has tables of its own.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     scores: where scores come from, one kind or several that are mixed: "dense", of the token alone by two matrices;
         "factorised_dense", of it by two short vectors; "random", a trained table; "fixed_random", one that stays as it
         was drawn; "factorised_random", a trained one of low rank; "product", queries and keys. Without a product there
@@ -64,7 +66,7 @@ def synthesizer(
     kinds = scores if isinstance(scores, tuple) else (scores,)
     if not kinds:
         raise ValueError("scores=() has none; give one or more, such as random,product")
-    width, causal = head_width(d, heads), one_of("form", form, Form) == "decoder"
+    width, causal = head_width(d, heads, head_dim), one_of("form", form, Form) == "decoder"
     _refuse_unread(kinds, weights=weights, units=units, first=first, second=second, rank=rank)
 
     def score(kind: Kind) -> Score:
@@ -80,7 +82,7 @@ def synthesizer(
         found = [score(kind) for kind in kinds]
         mixed = found[0] if len(found) == 1 else Mixture(*found, weights=weights)
         mechanism = Softmax(Causal() if causal else Full(), score=mixed, dropout=dropout, lse=False)
-        projection = QKV(d, heads) if "product" in kinds else Values(d, heads)
+        projection = QKV(d, heads, head_dim=head_dim) if "product" in kinds else Values(d, heads, v_dim=head_dim)
         return PreNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))], LayerNorm(d))

@@ -23,6 +23,6 @@ def sharing(
     return [choose(by=share, seed=n) for n in range(depth)]
 
 
-def block(d: int, heads: int, mechanism: Mechanism, dropout: float) -> PreNorm:
+def block(d: int, heads: int, head_dim: int | None, mechanism: Mechanism, dropout: float) -> PreNorm:
     """A pre-norm block of it."""
-    return PreNorm(Attention(QKV(d, heads), mechanism), MLP(d), dropout=dropout)
+    return PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism), MLP(d), dropout=dropout)
