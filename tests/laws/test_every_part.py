@@ -20,6 +20,9 @@ LAWS = laws()
 # cannot or would only say it longer
 HOOKED = ("runs", "mutation")
 UNHOOKED = ("compiles", "learns")
+# what a member learns by; one that has no other parts of these than members before it is trained in the long run
+LEARNT_BY = ("depth", "mechanisms", "memories", "mixers", "models", "scores", "shorteners")
+PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others
 
 
 def conclude(said: Verdict | None, record_property: Callable[[str, object], None]) -> None:
@@ -46,23 +49,36 @@ def asked(law: str, name: str) -> Verdict:
 def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
     """Each example that is asked, and the laws that it is asked about: of each part the first, in the long run all.
 
-    Of a file the first is compiled, and trained; a member is compiled in the long run, as what it is made of is here.
-    Of patterns all are asked what they say of themselves, which is cheap.
+    Of a file the first is compiled, and trained; a member is compiled in the long run, as what it is made of is here,
+    and trained here where it learns by parts that no member before it has. Of patterns all are asked what they say of
+    themselves, which is cheap.
     """
     parts: set[tuple[str, str]] = set()
     files: set[str] = set()
-    for one in (one for kind in (*kinds(), "execute") for one in discovered(kind)):
+    taught: set[type] = set()
+    every = [one for kind in (*kinds(), "execute") for one in discovered(kind)]
+    for one in sorted(every, key=lambda one: one.name.rpartition(".")[0] not in PLAINEST):
         file = one.name.rpartition(".")[0]
         part = (file, type(one.part).__name__)
         if PROVE or part not in parts:
             spoken = speaking(words(one))
-            if not PROVE and (file in files or one.kind == "member"):
-                spoken = spoken.difference(UNHOOKED if file in files else ("compiles",))
+            if not PROVE and file in files:
+                spoken = spoken.difference(UNHOOKED)
+            elif not PROVE and one.kind == "member":
+                new = learnt_by(one).difference(taught)
+                spoken = spoken.difference(("compiles",) if new else UNHOOKED)
+                taught |= new
             yield one, spoken
         elif one.kind == "pattern":
             yield one, speaking({"pattern"})
         parts.add(part)
         files.add(file)
+
+
+def learnt_by(one: Judged) -> set[type]:
+    """The classes by which a model learns."""
+    places = tuple(f"kinformer.{folder}." for folder in LEARNT_BY)
+    return {type(part) for part in one.part.modules() if type(part).__module__.startswith(places)}
 
 
 def speaking(of: set[str]) -> set[str]:
