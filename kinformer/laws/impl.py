@@ -89,7 +89,8 @@ def _gradients(read: Read, request: Request, leaves: dict[str, Tensor]) -> dict[
         loss = loss + torch.where(read.lse > -torch.inf, read.lse, 0.0).sin().sum()
     if not loss.requires_grad:
         return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
-    given = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    # both reads stand on what the bias prepared once, so the graph serves twice
+    given = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True, retain_graph=True)
     return {n: torch.zeros_like(x) if d is None else d for (n, x), d in zip(leaves.items(), given, strict=True)}
 
 

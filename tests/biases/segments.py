@@ -44,6 +44,7 @@ def weights_are_those_of_the_whole(bias: Bias) -> None:
     q, k, v = torch.randn(3, 2, 2, length, 8)
     pos, segment = torch.arange(length).expand(2, 1, -1), torch.randint(0, 3, (2, length))
     request = asked(q, k, v, q_pos=pos, k_pos=pos, pattern=Causal(), bias=bias, segments=(segment, segment))
+    request = request.prepared()
     found = read(request)
     matrix = torch.where(allowed(request), torch.exp(scores(request) - found.lse[..., None]), 0.0)
     torch.testing.assert_close(matrix.sum(-1), torch.ones(2, 2, length), rtol=0, atol=1e-12)

@@ -32,8 +32,8 @@ def pictures(example: Any, length: int | None) -> Iterator[Picture]:
         (call, *_) = calls(layer, torch.randn(1, size, layer.d))
         try:
             weights = weighed(call, q=torch.zeros_like(call.queries.q))
-        except RuntimeError:
-            return  # it adds to values, which then have to be of their own width
+        except (RuntimeError, ValueError):
+            return  # it adds to values, which then are of their own width, or reads labels that nobody gives here
         levels = weights / weights.amax(-1, keepdim=True).clamp_min(1e-9)  # [H T S]
         if levels[:, -1].min() < FLAT and levels.shape[1] == levels.shape[2]:
             names = [str(n) for n in range(size)]
