@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.checks import a_flag, one_of
+from kinformer.core.checks import a_flag, one_of, within
 from kinformer.core.example import Example
 from kinformer.maps.support.drawn import Directions, Lengths
 
@@ -50,9 +50,7 @@ class FAVOR(Directions):
         seed: int = 0,
     ):
         super().__init__(k_dim, directions, orthogonal, lengths, redraw, seed)
-        if not eps >= 0:
-            raise ValueError(f"eps={eps} would make features negative; give 0 or more")
-        self.eps, self.hyperbolic = eps, a_flag("hyperbolic", hyperbolic)
+        self.eps, self.hyperbolic = within("eps", eps, 0.0, math.inf, open_end=True), a_flag("hyperbolic", hyperbolic)
         self.stabiliser = one_of("stabiliser", stabiliser, Stabiliser)
         self.by_vector = stabiliser == "token"
 

@@ -1,5 +1,6 @@
 """GeneralisedKernel: random features of a kernel of their own, which estimates no softmax."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -51,8 +52,8 @@ class GeneralisedKernel(Directions):
         seed: int = 0,
     ):
         super().__init__(k_dim, directions, orthogonal, lengths, redraw, seed)
-        if not eps > 0:
-            raise ValueError(f"eps={eps} lets a vector have no feature at all; make it positive")
+        if not 0 < eps < math.inf:
+            raise ValueError(f"eps={eps} lets a vector have no feature at all; make it positive and finite")
         self.f, self.eps = one_of("f", f, Function), eps
 
     def forward(

@@ -1,12 +1,13 @@
 """RandomFourier: sines and cosines of random directions, random feature attention."""
 
+import math
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.checks import a_flag, one_of
+from kinformer.core.checks import a_flag, one_of, within
 from kinformer.maps.support.drawn import HeadDirections
 
 
@@ -57,10 +58,11 @@ class RandomFourier(HeadDirections):
         seed: int = 0,
     ):
         super().__init__(heads, k_dim, directions, redraw, seed)
-        if floor <= 0:
-            raise ValueError(f"floor={floor} lets a read divide by nothing; make it positive")
+        for name, value in {"floor": floor, "tau": tau, "scale": 1.0 if scale is None else scale}.items():
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} would divide by nothing, or leave nothing; make it positive")
         self.scale = directions**-0.5 if scale is None else scale
-        self.eps, self.tau, self.floor = eps, tau, floor
+        self.eps, self.tau, self.floor = within("eps", eps, 0.0, math.inf, open_end=True), tau, floor
         self.clamp = one_of("clamp", clamp, ("value", "magnitude"))
         self.sigma = nn.Parameter(torch.ones(heads, k_dim))
         self.unit = a_flag("unit", unit)

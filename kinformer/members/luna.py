@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, unread
+from kinformer.core.checks import at_least, multiple, unread
 from kinformer.core.example import Example
 from kinformer.depth.luna import LunaBlock, LunaStack, Nested
 from kinformer.depth.stack import Stack
@@ -46,10 +46,12 @@ def luna(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    at_least("depth", depth, 1)
+    at_least("depth", depth, 1), at_least("packs", packs, 1)
     begin = Packs(packs, d, start)
     if form == "encoder":
         unread("form='encoder'", weight=(weight, "softplus"))
+        if pack_heads is not None:
+            multiple("d", d, "pack_heads", pack_heads)
 
         def nested() -> Nested:
             return Nested(d, heads, pack_heads=pack_heads, tied=tied, dropout=dropout)

@@ -72,6 +72,9 @@ def performer(
         raise ValueError(f"kernel={kernel!r} needs no stabiliser; leave out stabiliser={stabiliser!r}")
     if kernel == "trigonometric":
         unread("kernel='trigonometric'", eps=(eps, None))
+    if form == "encoder":
+        unread("form='encoder'", lanes=(lanes, False))
+    at_least("features", features, 1)
     if window is not None and (form == "encoder" or kernel not in ("softmax", "hyperbolic")):
         raise ValueError(f"window={window} goes with a decoder whose kernel is softmax's; leave it out")
     width = head_width(d, heads, head_dim)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import at_least, from_to, head_width, one_of
 from kinformer.depth.pooling_levels import PoolingLevels
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -41,6 +41,8 @@ def poolingformer(
     dropout: the share of numbers dropped in training.
     """
     width = head_width(d, heads)
+    # a longer kernel fits into no window
+    from_to("kernel", kernel, 1, 2 * at_least("far", far, 0) + 1)
 
     def windows() -> Windows:
         if one_of("pool", pool, Pool) == "dynamic":

@@ -47,6 +47,7 @@ def rfa(
     """
     if one_of("kernel", kernel, ("gaussian", "arc-cosine")) == "arc-cosine":
         unread("kernel='arc-cosine'", tau=(tau, 1.0))
+    at_least("features", features, 1)
     width, anew = head_width(d, heads, head_dim), None if lanes else redraw
 
     def features_of(seed: int) -> FeatureMap:

@@ -1,6 +1,7 @@
 """Random Fourier features: which kernel they estimate, the naive map, and what they refuse."""
 
 import inspect
+from math import nan
 
 import pytest
 import torch
@@ -125,6 +126,9 @@ def test_other_heads_than_it_was_made_for_are_refused():
         layer(torch.randn(1, 3, 16))
     with pytest.raises(ValueError, match="make it positive"):
         RandomFourier(1, 4, floor=0.0)
+    for wrong in ({"floor": nan}, {"scale": 0.0}, {"tau": 0.0}, {"eps": -0.1}):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))}="):
+            RandomFourier(1, 4, **wrong)
 
 
 def test_an_unknown_word_is_refused():

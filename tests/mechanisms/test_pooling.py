@@ -155,5 +155,8 @@ def test_what_it_cannot_do_is_refused() -> None:
         Pooling(2, MeanWindows(6))
     with pytest.raises(ValueError, match="stride=0"):
         Pooling(2, MeanWindows(2), 0)
+    for name, wrong in (("far", -1), ("kernel", 0), ("kernel", 8)):  # 7 tokens are within far=3
+        with pytest.raises(ValueError, match=f"^{name}={wrong}: give"):
+            poolingformer(**{**SMALL, name: wrong})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'median' came"):
         poolingformer(**SMALL, pool="median")  # type: ignore[arg-type]

@@ -1,5 +1,8 @@
 """The linear Transformer and the Performer: a state that does not grow, and draws of their own for each block."""
 
+import math
+from typing import Any
+
 import pytest
 import torch
 
@@ -114,6 +117,26 @@ def test_both_kernels_of_random_feature_attention() -> None:
             assert type(map) is kind and map.features(8) == features and map.redraw == (None if lanes else 5)
     with pytest.raises(ValueError, match=r"^tau=2\.0 is not read with kernel='arc-cosine'"):
         rfa(**sizes, kernel="arc-cosine", tau=2.0)
+
+
+@pytest.mark.parametrize(
+    ("member", "keywords", "says"),
+    [
+        (performer, {"form": "encoder", "lanes": True}, "lanes=True is not read with form='encoder'; leave it out"),
+        (performer, {"orthogonal": False, "lengths": "equal"}, "lengths='equal' is not read with orthogonal=False"),
+        (performer, {"features": 0}, "features=0: give a whole number of at least 1"),
+        (performer, {"eps": math.inf}, "eps=inf: give a number from 0"),
+        (performer, {"eps": math.inf, "kernel": "relu"}, "eps=inf lets"),
+        (rfa, {"features": 0}, "features=0: give a whole number of at least 1"),
+        (rfa, {"tau": 0.0}, "tau=0.0 would divide by nothing"),
+        (rfa, {"tau": math.nan}, "tau=nan would divide by nothing"),
+        (rfa, {"tau": math.inf}, "tau=inf would divide by nothing, or leave nothing"),
+    ],
+)
+def test_what_means_nothing_or_does_nothing_is_refused(member: Any, keywords: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=f"^{says}") as told:
+        member(**{"d": 16, "depth": 1, "heads": 2, "features": 12, "length": 16, "vocab": 11, **keywords})
+    assert "\n" not in str(told.value)
 
 
 def test_the_performer_as_an_encoder_reads_both_ways() -> None:

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.checks import a_flag, at_least, one_of, whole
+from kinformer.core.checks import a_flag, at_least, one_of, unread, whole
 from kinformer.core.feature_map import FeatureMap
 
 Lengths = Literal["normal", "equal"]
@@ -57,7 +57,7 @@ class Directions(Drawn):
         "equal" makes every one sqrt(K) long, the paper's regularised kernel. The authors' code offers both.
     redraw, seed: as in `Drawn`.
 
-    Errors: ValueError for heads of another width.
+    Errors: ValueError for heads of another width, and for lengths of directions that are not orthogonal.
     """
 
     directions: Float[Tensor, "m K"]
@@ -65,10 +65,10 @@ class Directions(Drawn):
     def __init__(self, k_dim: int, directions: int, orthogonal: bool, lengths: Lengths, redraw: int | None, seed: int):
         super().__init__(redraw, seed)
         at_least("k_dim", k_dim, 1)
-        if directions < 1:
-            raise ValueError(f"directions={directions}: random features need at least one")
-        self.shape = (directions, k_dim)
+        self.shape = (at_least("directions", directions, 1), k_dim)
         self.orthogonal, self.lengths = a_flag("orthogonal", orthogonal), one_of("lengths", lengths, Lengths)
+        if not orthogonal:
+            unread("orthogonal=False", lengths=(lengths, "normal"))
         self.begin()
 
     def draw(self, seed: int) -> Float[Tensor, "m K"]:
