@@ -17,10 +17,10 @@ from kinformer.core.request import Request
 class GaussianPrior(Bias):
     """score - |w (i - j)^2 + b|, w > 0, b < 0, both learned: a Gaussian around the query, less of the query itself.
 
-    w = 1 / (2 sigma^2) for a deviation of sigma positions; |b| is what a token loses of its own score. Choose it for
-    encoders of short texts, where what matters stands near, over `ALiBi`, whose slopes are given and straight; and
-    `Localness` where what matters may stand elsewhere. Both numbers are softplus of what is learned, so they keep their
-    signs, and come as near to 0 as they like.
+    w = 1 / (2 sigma^2) for a deviation of sigma positions; |b| is what a token loses of its own score, so that
+    its neighbours may count more. Choose it for short texts, where what matters stands near, over `ALiBi`, whose slopes
+    are given and straight; and `Localness` where what matters may stand elsewhere. Both numbers are softplus of what is
+    learned, so they keep their signs and come as near to 0 as they like.
 
     heads: 1 for the paper's w and b, which all heads share; those of the layer for a pair for each.
     sigma: the deviation at the start, in positions.
@@ -30,22 +30,22 @@ class GaussianPrior(Bias):
     Gaussian Transformer: a lightweight approach for natural language inference, AAAI.
     """
 
-    def __init__(self, heads: int = 1, *, sigma: float = 5.0, own: float = 0.1):
+    def __init__(self, heads: int = 1, *, sigma: float = 5.0, own: float = 0.02):
         super().__init__()
         self.heads = at_least("heads", heads, 1)
         w = 0.5 / within("sigma", sigma, 0.01, 1000) ** 2
-        self.slope = nn.Parameter(torch.full((heads,), inverse(w)))
-        self.loss = nn.Parameter(torch.full((heads,), inverse(within("own", own, 1e-6, 1000))))
+        self.raw_w = nn.Parameter(torch.full((heads,), _inverse(w)))
+        self.raw_b = nn.Parameter(torch.full((heads,), _inverse(within("own", own, 1e-6, 1000))))
 
     @property
     def w(self) -> Float[Tensor, " heads"]:
         """In float32 or better."""
-        return F.softplus(precise(self.slope))
+        return F.softplus(precise(self.raw_w))
 
     @property
     def b(self) -> Float[Tensor, " heads"]:
         """Likewise."""
-        return -F.softplus(precise(self.loss))
+        return -F.softplus(precise(self.raw_b))
 
     def bind(self, piece: Request) -> ScoreFn:
         if self.heads > 1:
@@ -63,7 +63,7 @@ class GaussianPrior(Bias):
         return of_distances(self, request, far)
 
 
-def inverse(x: float) -> float:
+def _inverse(x: float) -> float:
     """What softplus makes x of."""
     return x + math.log(-math.expm1(-x))
 

@@ -38,7 +38,7 @@ class HardCodedGaussian(Bias):
         if len(sigmas) != len(offsets):
             raise ValueError(f"sigma has {len(sigmas)} numbers for {len(offsets)} offsets; give one, or one for each")
         self.sigma = tuple(float(within("sigma", one, 0.01, FAR)) for one in sigmas)
-        self.ratio = within("ratio", ratio, 0, FAR)
+        self.ratio = within("ratio", ratio, 0.001, FAR)
 
     def bind(self, piece: Request) -> ScoreFn:
         of_heads(f"HardCodedGaussian of {len(self.offsets)} offsets", len(self.offsets), piece)

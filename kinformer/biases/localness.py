@@ -20,7 +20,7 @@ from kinformer.patterns.full import Full
 NARROWEST = 0.01  # deviations below it, in positions, read the nearest key alone, and their squares would end at 0
 
 
-class Range(NamedTuple):
+class _Range(NamedTuple):
     """The first position that a query may read, and how many there are from it to the last, whole numbers."""
 
     first: Float[Tensor, "B #H T"]
@@ -46,7 +46,7 @@ class Localness(Bias):
     def __init__(self, heads: int, head_dim: int):
         super().__init__()
         self.heads, self.head_dim = at_least("heads", heads, 1), at_least("head_dim", head_dim, 1)
-        self.inner, self.centre = matrix(heads, head_dim), vector(heads, head_dim)
+        self.inner, self.centre = _matrix(heads, head_dim), _vector(heads, head_dim)
 
     @abstractmethod
     def widths(
@@ -64,7 +64,7 @@ class Localness(Bias):
         self._check(q.shape[-1])
         hidden = torch.tanh(torch.einsum("bhtk,hkl->bhtl", q, self.inner))
         first, size = _range(request)
-        centre = first + size * share(hidden, self.centre)
+        centre = first + size * _share(hidden, self.centre)
         deviation = (self.widths(request, hidden, size) / 2).clamp_min(NARROWEST)
         return {"local": torch.stack([centre, deviation.expand_as(centre)], -1)}
 
@@ -93,10 +93,10 @@ class QueryLocalness(Localness):
 
     def __init__(self, heads: int, head_dim: int):
         super().__init__(heads, head_dim)
-        self.window = vector(heads, head_dim)
+        self.window = _vector(heads, head_dim)
 
     def widths(self, request: Request, hidden: Tensor, size: Tensor) -> Float[Tensor, "B H T"]:
-        return size * share(hidden, self.window)
+        return size * _share(hidden, self.window)
 
 
 class LayerLocalness(Localness):
@@ -112,11 +112,11 @@ class LayerLocalness(Localness):
 
     def __init__(self, heads: int, head_dim: int):
         super().__init__(heads, head_dim)
-        self.summary, self.window = matrix(heads, head_dim), vector(heads, head_dim)
+        self.summary, self.window = _matrix(heads, head_dim), _vector(heads, head_dim)
 
     def widths(self, request: Request, hidden: Tensor, size: Tensor) -> Float[Tensor, "B H T"]:
         mean = _mean_key(request, self.heads)
-        return size * share(torch.tanh(torch.einsum("bhtk,hkl->bhtl", mean, self.summary)), self.window)
+        return size * _share(torch.tanh(torch.einsum("bhtk,hkl->bhtl", mean, self.summary)), self.window)
 
 
 class FixedLocalness(Localness):
@@ -136,24 +136,24 @@ class FixedLocalness(Localness):
         return size.new_full((1, 1, 1), self.width)
 
 
-def matrix(heads: int, width: int) -> nn.Parameter:
+def _matrix(heads: int, width: int) -> nn.Parameter:
     """W of each head, as linear maps start."""
     most = width**-0.5
     return nn.Parameter(torch.empty(heads, width, width).uniform_(-most, most))
 
 
-def vector(heads: int, width: int) -> nn.Parameter:
+def _vector(heads: int, width: int) -> nn.Parameter:
     """U of each head, likewise."""
     most = width**-0.5
     return nn.Parameter(torch.empty(heads, width).uniform_(-most, most))
 
 
-def share(hidden: Float[Tensor, "B H T K"], u: Float[Tensor, "H K"]) -> Float[Tensor, "B H T"]:
+def _share(hidden: Float[Tensor, "B H T K"], u: Float[Tensor, "H K"]) -> Float[Tensor, "B H T"]:
     """sigmoid(U hidden), in float32 or better: bfloat16 cannot tell position 256 from 257."""
     return torch.sigmoid(precise(torch.einsum("bhtk,hk->bht", hidden, u)))
 
 
-def _range(request: Request) -> Range:
+def _range(request: Request) -> _Range:
     """What the pattern's reach and the keys' last position leave of a row, which begins at 0."""
     pos, k_pos = request.queries.pos, request.keys.pos
     back, ahead = request.pattern.reach()
@@ -164,7 +164,7 @@ def _range(request: Request) -> Range:
     else:
         last = pos + int(max(ahead, -1e9))
     wide = torch.promote_types(request.queries.q.dtype, torch.float32)
-    return Range(first.to(wide), (last - first + 1).clamp_min(0).to(wide))
+    return _Range(first.to(wide), (last - first + 1).clamp_min(0).to(wide))
 
 
 def _mean_key(request: Request, heads: int) -> Float[Tensor, "B H #T K"]:

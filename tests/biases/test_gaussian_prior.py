@@ -20,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("float64")
 def test_equals_a_loop_over_the_equation(pattern: Pattern, own: int) -> None:
     bias = GaussianPrior(own, sigma=1.5, own=0.7)
     with torch.no_grad():
-        bias.slope += torch.randn(own)
-        bias.loss += torch.randn(own)
+        bias.raw_w += torch.randn(own)
+        bias.raw_b += torch.randn(own)
     w, shift = bias.w.tolist() * (3 // own), bias.b.tolist() * (3 // own)
     q, k, v = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 2)
     q_pos = torch.tensor([[[4, 5, 6, 7, 8]], [[2, 3, 4, 5, -1]]])

@@ -22,8 +22,9 @@ TOPICS = {
         ("patterns/strided", "patterns/fixed", "patterns/columns", "patterns/band"),
     ),
     "local": Told(
-        "Attention near its query: a window that slides, or blocks.",
-        ("members/longformer", "members/poolingformer", "members/blockbert", "members/adaptive_span", "patterns/band",
+        "Attention near its query: a window that slides, blocks, or a Gaussian that falls off.",
+        ("members/longformer", "members/poolingformer", "members/blockbert", "members/adaptive_span",
+         "members/localness", "members/gaussian_transformer", "members/hard_coded_gaussian", "patterns/band",
          "patterns/block", "patterns/dilated", "mechanisms/split"),
     ),
     "global": Told(

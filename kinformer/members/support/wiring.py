@@ -13,6 +13,7 @@ from kinformer.biases.relative import Relative
 from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.bias import Bias, Plus
 from kinformer.core.checks import a_probability, at_least, head_width, one_of
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
@@ -111,11 +112,18 @@ class Wiring:
         """Embeddings' standard deviation at the start: the first loss is then near ln(vocab)."""
         return tied_start(self.d, 0.75 if self.norm == "pre" and self.position not in SINUSOIDS else 0.5)
 
-    def attention(self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0) -> Attention:
-        """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing."""
+    def attention(
+        self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0, bias: Bias | None = None
+    ) -> Attention:
+        """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing.
+
+        `bias` stands beside that of positions, where they have one.
+        """
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
-        mechanism = Softmax(pattern, None if cross else self._bias(), dropout=dropout, lse=False)
+        biases = [one for one in (None if cross else self._bias(), bias) if one is not None]
+        both = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
+        mechanism = Softmax(pattern, both, dropout=dropout, lse=False)
         projection = QKV(self.d, self.heads, key_heads=self.key_heads, head_dim=self.width, rotation=rotation)
         return Attention(projection, mechanism, cross=cross)
 

@@ -1,0 +1,104 @@
+"""Hard-coded Gaussian attention: every head reads around a fixed place beside the token, whatever stands there."""
+
+from dataclasses import replace
+from typing import Literal
+
+from kinformer.attention import Attention
+from kinformer.biases.hard_coded_gaussian import HardCodedGaussian
+from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.expression import parse
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Layer
+from kinformer.core.pattern import Pattern
+from kinformer.discover import member
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.unnormalised import Unnormalised
+from kinformer.members.support.forms import Form, of_form
+from kinformer.members.support.wiring import Norms, Wiring
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.models.seq2seq import Seq2Seq
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.projections.values import Values
+
+Weights = Literal["densities", "softmax"]
+Across = Literal["learned", "last", "hard_coded"]
+Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
+BOTH_WAYS, PAST = (-1, 0, 1), (-1, 0)
+
+
+@member
+def hard_coded_gaussian(
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
+    offsets: tuple[int, ...] | None = None, sigma: float = 1.0, weights: Weights = "densities",
+    across: Across = "learned", ratio: float = 1.0, pattern: str = "Full()",
+    form: Form = "encoder_decoder", position: Order = "sinusoidal", norm: Norms = "pre", hidden: int | None = None,
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.0
+) -> LM | MLM | Seq2Seq:
+    """Hard-coded Gaussian attention (You et al., 2020, arXiv:2005.00742): a token reads around i + o, o by head.
+
+    In self-attention nothing but values is learned: no queries, no keys. Choose it to see how little of attention a
+    task needs: in the paper translation lost little by it, and much where attention to the source was hard-coded too.
+    `synthesizer` learns its fixed weights; `gaussian_transformer` adds a Gaussian to what tokens say.
+
+    d: the width of the model.
+    depth: blocks, of each side.
+    heads: heads of attention.
+    head_dim: the width of a head, d / heads unless given.
+    offsets: o, taken in turn by heads: -1, 0, 1 unless given, in a decoder -1, 0, as the rest is not there yet.
+    sigma: the deviation, in positions.
+    weights: "densities" as they are, as in the authors' code: at the ends of a row they sum to less than 1; or
+        "softmax", densities over their sum.
+    across: attention to the source: "learned" as ever; a single learned head in the "last" block, none below; or
+        "hard_coded" around ratio i + o.
+    ratio: the usual length of a source over its target's, the paper's gamma.
+    pattern: the expression of what may be read at all; "Band(8)" makes the cost linear and changes next to nothing.
+    form: the paper's "encoder_decoder" for pairs, a "decoder" of text, or an "encoder" that fills in hidden tokens.
+    position, norm: as in `transformer`.
+    hidden: units of each feed-forward, 4 d unless given.
+    length: the longest row, of learned positions alone.
+    vocab: tokens there are.
+    dropout: the share of numbers dropped in training.
+    smoothing: of labels, in an encoder_decoder.
+    """
+    one_of("weights", weights, Weights), one_of("across", across, Across)
+    if form != "encoder_decoder":
+        unread(f"form={form!r}", across=(across, "learned"))
+    if across != "hard_coded":
+        unread(f"across={across!r}", ratio=(ratio, 1.0))
+    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
+    kind, reads = Softmax if weights == "softmax" else Unnormalised, parse(pattern)
+
+    def hard_coded(allowed: Pattern, usual: tuple[int, ...], *, cross: bool = False) -> Attention:
+        found = usual if offsets is None else offsets
+        at_least("the number of offsets", len(found), 1)
+        by_head = tuple(found[h % len(found)] for h in range(heads))
+        bias = HardCodedGaussian(by_head, sigma, ratio=ratio if cross else 1.0)
+        mechanism: Keyed = kind(allowed, bias, dropout=dropout)
+        return Attention(Values(d, heads, v_dim=made.width), mechanism, cross=cross)
+
+    def source(n: int) -> tuple[Layer, ...]:
+        if form != "encoder_decoder" or (across == "last" and n < depth - 1):
+            return ()
+        if across == "hard_coded":
+            return (hard_coded(Full(), BOTH_WAYS, cross=True),)
+        one = replace(made, heads=1) if across == "last" else made
+        return (one.attention(Full(), cross=True, dropout=dropout),)
+
+    def writes(n: int) -> Layer:
+        past = Causal() if reads == Full() else Causal() & reads
+        return made.block(hard_coded(past, PAST), *source(n), MLP(d, hidden))
+
+    def encoder(n: int) -> Layer:
+        return made.block(hard_coded(reads, BOTH_WAYS), MLP(d, hidden))
+
+    return of_form(form, made, depth, vocab, reads=encoder, writes=writes, smoothing=smoothing)
+
+
+EXAMPLES = (
+    lambda: hard_coded_gaussian(d=16, depth=1, heads=2, vocab=11),
+    lambda: hard_coded_gaussian(d=16, depth=1, heads=2, weights="softmax", form="encoder", pattern="Band(6)", vocab=11),
+    lambda: hard_coded_gaussian(d=16, depth=1, heads=4, offsets=(-3, 0), form="decoder", vocab=11),
+)

@@ -1,0 +1,38 @@
+"""The forms that an attention is tried in: an encoder of hidden tokens, a decoder of text, or one with the other."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.layer import Layer
+from kinformer.members.support.wiring import Wiring
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.models.seq2seq import Seq2Seq
+
+Form = Literal["decoder", "encoder", "encoder_decoder"]
+
+
+def of_form(
+    form: Form, made: Wiring, depth: int, vocab: int, *, reads: Callable[[int], Layer],
+    writes: Callable[[int], Layer], smoothing: float = 0.0
+) -> LM | MLM | Seq2Seq:
+    """A model of `depth` blocks on either side that it has.
+
+    reads: makes block n, from the bottom, of an encoder.
+    writes: makes block n of a decoder, which in an "encoder_decoder" reads the source too.
+
+    Errors: ValueError for a form that is none, and for smoothing in one that has none.
+    """
+    one_of("form", form, Form)
+    numbers = range(at_least("depth", depth, 1))
+    keywords: dict[str, Any] = {"position": made.added(), "scale": made.scale, "dropout": made.dropout}
+    if form != "encoder_decoder":
+        unread(f"form={form!r}", smoothing=(smoothing, 0.0))
+    if form == "encoder":
+        return MLM(vocab, made.d, made.stack(map(reads, numbers)), **keywords)
+    decoder = made.stack(map(writes, numbers))
+    if form == "decoder":
+        return LM(vocab, made.d, decoder, std=made.start, **keywords)
+    encoder = made.stack(map(reads, numbers))
+    return Seq2Seq(vocab, made.d, encoder, decoder, std=made.start, smoothing=smoothing, **keywords)
