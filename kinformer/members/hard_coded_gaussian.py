@@ -99,6 +99,6 @@ def hard_coded_gaussian(
 
 EXAMPLES = (
     lambda: hard_coded_gaussian(d=16, depth=1, heads=2, vocab=11),
-    lambda: hard_coded_gaussian(d=16, depth=1, heads=2, weights="softmax", form="encoder", pattern="Band(6)", vocab=11),
-    lambda: hard_coded_gaussian(d=16, depth=1, heads=4, offsets=(-3, 0), form="decoder", vocab=11),
+    lambda: hard_coded_gaussian(d=16, depth=1, heads=2, weights="softmax", form="encoder", pattern="Band(2)", vocab=11),
+    lambda: hard_coded_gaussian(d=16, depth=1, heads=4, offsets=(-3, 0), sigma=0.5, form="decoder", vocab=11),
 )
