@@ -29,13 +29,14 @@ class ISAB(Layer):
     spreads: the block in which the set reads the points.
     points: m, how many there are.
 
-    Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, since the points take part in all elements.
+    Errors: NoState from `start`; ValueError for a block that reads itself, and for `ctx.only` and `ctx.also`, since the
+    points take part in all elements.
     Source: Lee et al., 2018, arXiv:1810.00825, equations 9 and 10; the points' start is the authors' code's.
     """
 
     def __init__(self, gathers: Layer, spreads: Layer, points: int):
         super().__init__()
-        self.gathers, self.spreads = a_part("gathers", gathers, Layer, BLOCK), a_part("spreads", spreads, Layer, BLOCK)
+        self.gathers, self.spreads = _reader("gathers", gathers), _reader("spreads", spreads)
         self.d, self.points = spreads.d, at_least("points", points, 1)
         self.point = nn.Parameter(nn.init.xavier_uniform_(torch.empty(points, gathers.d)))
 
@@ -79,12 +80,13 @@ class PMA(Pooling):
     seeds: k, how many vectors it makes of a set.
     feedforward: what each element goes through before it is read.
 
-    Errors: ValueError for parts of the wrong kind. Source: Lee et al., 2018, arXiv:1810.00825, equation 11.
+    Errors: ValueError for parts of the wrong kind, and for a block that reads itself. Source: Lee et al., 2018,
+    arXiv:1810.00825, equation 11.
     """
 
     def __init__(self, block: Layer, seeds: int = 1, *, feedforward: Layer | None = None):
         super().__init__()
-        self.block = a_part("block", block, Layer, BLOCK)
+        self.block = _reader("block", block)
         self.vectors, self.feedforward = at_least("seeds", seeds, 1), feedforward
         if_given("feedforward", feedforward, Layer, "a layer, such as MLP(d)")
         self.seed = nn.Parameter(nn.init.xavier_uniform_(torch.empty(seeds, block.d)))
@@ -96,6 +98,13 @@ class PMA(Pooling):
             y = self.feedforward(y, None, Context(pos)).y
         ctx = Context(at[: self.vectors].expand(len(y), -1), run=True, source=y, source_pos=pos)
         return self.block(self.seed.expand(len(y), -1, -1), None, ctx).y.flatten(1)
+
+
+def _reader(name: str, block: Layer) -> Layer:
+    """A block that reads a source; one that reads itself would leave out the set, and nobody would see it."""
+    if not getattr(a_part(name, block, Layer, BLOCK), "cross", True):
+        raise ValueError(f"{name} was made with cross=False and reads itself; give {BLOCK}")
+    return block
 
 
 EXAMPLES = (

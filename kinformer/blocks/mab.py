@@ -52,6 +52,7 @@ class MAB(PostNorm):
     ):
         attention = Attention(QKV(d, heads), Softmax(Full(), lse=False), cross=a_flag("cross", cross))
         super().__init__(attention, MLP(d, hidden, activation="relu"), norm=norm, dropout=dropout)
+        self.cross = cross
 
 
 class PublishedMAB(Layer):

@@ -3,8 +3,6 @@
 Choose `images=FOLDER` or `images=FILE.npz` for what reads images. A batch is (images uint8 [B C H W], labels [B]).
 """
 
-import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +17,7 @@ from kinformer.data.batches import Batches
 from kinformer.data.files import found
 from kinformer.data.kind import Data
 from kinformer.data.support import unpacked
+from kinformer.data.support.arrays import arrays
 from kinformer.data.support.compressors import compressed
 
 FORM, SERVES = "images=FOLDER", ("images",)
@@ -128,11 +127,7 @@ def _numbers(path: Path, magic: bytes) -> numpy.ndarray:
 
 
 def _arrays(path: Path) -> tuple[Lot, Lot]:
-    try:
-        with numpy.load(path, allow_pickle=False) as file:
-            held: Mapping[str, numpy.ndarray] = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise ValueError(f"{path} is no .npz of arrays, or cut off") from error
+    held = arrays(path)
     for pixels, labels in (("x_{}", "y_{}"), ("{}_images", "{}_labels"), ("{}_x", "{}_y")):
         if all(name.format(split) in held for split in ("train", "test") for name in (pixels, labels)):
             train, test = (

@@ -4,7 +4,6 @@ Choose `sets=maximum` for the largest of some numbers, `sets=unique` or `sets=pi
 `sets=FILE.npz` for sets of one's own. A batch is (elements [B T C], marks [B T], -1 where there is none, answers [B]).
 """
 
-import zipfile
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +20,7 @@ from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.data.files import TEST, VALID, digest, found
 from kinformer.data.kind import Data
+from kinformer.data.support.arrays import arrays
 from kinformer.data.support.drawn_sets import PROBLEMS, Drawn, Problem
 from kinformer.data.task import split_of
 from kinformer.keywords import nearest, parse_keywords
@@ -203,11 +203,7 @@ def _held(where: str, answer: str) -> Sets:
 
 def _arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
     """Elements [N T C], marks [N T] and answers [N] of a file."""
-    try:
-        with numpy.load(path, allow_pickle=False) as file:
-            held = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise ValueError(f"{path} is no .npz of arrays, or cut off") from error
+    held = arrays(path)
     if missing := [name for name in ("elements", "answers") if name not in held]:
         raise ValueError(f"{path} has the arrays {', '.join(held) or 'none'}; {' and '.join(missing)} are wanted")
     elements, answers = held["elements"], held["answers"]
@@ -223,6 +219,8 @@ def _arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
             f"{path} has sets of {sizes.min()} to {sizes.max()} of {elements.shape[1]} elements; give 1 up"
         )
     marks = numpy.where(numpy.arange(elements.shape[1]) < sizes[:, None], 0, -1)
+    with numpy.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        elements, answers = elements.astype(numpy.float32), answers.astype(numpy.float32)
     if not (numpy.isfinite(elements[marks >= 0]).all() and numpy.isfinite(answers).all()):
-        raise ValueError(f"{path} has a number that is not finite; give others")
-    return elements.astype(numpy.float32), marks, answers.astype(numpy.float32)
+        raise ValueError(f"{path} has a number that is not finite in float32; give others")
+    return elements, marks, answers

@@ -46,7 +46,7 @@ def clustered_transformer(
     iterations: of k-means.
     hash_bias: hashes by hyperplanes that need not go through 0, as the authors' code.
     redraw: draws the projections anew after so many steps of training, 1 being nearest to the authors' code; kept
-        unless given.
+        unless given. Redrawn ones are saved with the weights, so that bert's then do not fit.
     head_dim: the width of a head, d / heads unless given.
     position: what is added to embedded tokens, as in `bert`.
     norm: "post" as in BERT and the authors' code, or "pre".

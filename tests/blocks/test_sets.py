@@ -135,6 +135,15 @@ def test_wrong_uses_are_one_line() -> None:
         PublishedMAB(D, 3)
     with pytest.raises(ValueError, match="points=0"):
         ISAB(MAB(D, HEADS), MAB(D, HEADS), 0)
+    for make in BLOCKS.values():  # it would read its points or seeds alone, and no set
+        alone = make(D, HEADS, cross=False)
+        for name, wrong in (
+            ("gathers", lambda alone=alone, make=make: ISAB(alone, make(D, HEADS), 3)),
+            ("spreads", lambda alone=alone, make=make: ISAB(make(D, HEADS), alone, 3)),
+            ("block", lambda alone=alone: PMA(alone)),
+        ):
+            with pytest.raises(ValueError, match=f"^{name} was made with cross=False and reads itself; give a block"):
+                wrong()
     with pytest.raises(ValueError, match="seeds=0"):
         PMA(MAB(D, HEADS), 0)
     with pytest.raises(NoState, match="inducing points read the whole set"):

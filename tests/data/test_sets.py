@@ -147,6 +147,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         ({"sizes": numpy.zeros(60, int)}, "has sets of 0 to 0 of 4 elements"),
         ({"sizes": numpy.full(60, 5)}, "has sets of 5 to 5 of 4 elements"),
         ({"elements": numpy.full((60, 4, 2), numpy.nan)}, "a number that is not finite"),
+        ({"elements": numpy.arange(480.0).reshape(60, 4, 2) * 1e300}, "a number that is not finite in float32"),
+        ({"answers": numpy.full(60, 1e39)}, "a number that is not finite in float32"),
         ({"elements": numpy.zeros((60, 4, 2)), "sizes": None}, "has one set alone"),
         ({"elements": numpy.full((60, 4, 2), "a")}, "numbers elements"),
     ):
