@@ -170,7 +170,8 @@ def read(where: str, rows: str = "") -> Series:
     """
     path = found(where, f"there is no file {where}; write series=FILE.csv")
     try:
-        table = [row for row in csv.reader(line.decode() for line in lines(path)) if row]
+        # spreadsheets write a mark before the first name
+        table = [row for row in csv.reader(line.decode().removeprefix("\ufeff") for line in lines(path)) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"series={where} is no file of columns: {error}") from error
     if len(table) < 6:
@@ -181,7 +182,9 @@ def read(where: str, rows: str = "") -> Series:
             came = "1 column" if len(row) == 1 else f"{len(row)} columns"
             raise ValueError(f"line {number:,} of series={where} has {came} where {len(names)} are wanted")
     body = body[: _rows(rows, len(body))]
-    kept = [n for n in range(len(names)) if _number(body[0][n]) is not None]
+    # a column of numbers may begin with gaps, which are told of
+    first_told = (next((row[n] for row in body if row[n].strip()), "") for n in range(len(names)))
+    kept = [n for n, told in enumerate(first_told) if _number(told) is not None]
     if not kept:
         raise ValueError(f"series={where} has no column of numbers; its first row is {','.join(body[0])[:80]}")
     values = numpy.array(

@@ -140,6 +140,7 @@ def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
         ("", "has 0 lines"),
         ("a,b\n" + "1,2\n" * 5 + "3\n", "line 7 of series=.* has 1 column where 2 are wanted"),
         ("a,b\n" + "1,2\n" * 5 + "3,\n", "line 7 of .* has '' in the column b; a number is wanted"),
+        ("a,b\n" + "1,\n" * 2 + "1,2\n" * 5, "line 2 of .* has '' in the column b; a number is wanted"),
         ("a,b\n" + "1,2\n" * 5 + "3,nan\n", "line 7 of .* has 'nan' in the column b"),
         ("a\n" + "x\n" * 6, "has no column of numbers"),
     ],
@@ -149,6 +150,11 @@ def test_wrong_series_are_one_line(tmp_path: Path, body: str, says: str) -> None
     with pytest.raises(ValueError, match=says) as caught:
         series.read(f"{tmp_path}/a.csv")
     assert "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 6, encoding="utf-8-sig")
+    assert series.read(f"{tmp_path}/a.csv").columns == ("a", "b")
 
 
 def test_a_run_is_told_from_one_of_other_images(tmp_path: Path) -> None:

@@ -70,8 +70,7 @@ def test_inside_a_row_it_is_attention_over_a_strided_view(sizes: tuple[int, int,
     queries, keys, ctx = bundles(pos=torch.arange(T).expand(B, -1))
     y = Pooling(window, pool, stride)(queries, keys, None, ctx).y.y
     inner = range(window, T - window)
-    if not inner:
-        pytest.skip("no query is a window away from both ends")
+    assert inner
 
     def kernels(x: Tensor, weight: Tensor) -> Tensor:
         each = x.unfold(2, 2 * window + 1, 1).unfold(4, size, stride)  # [B H queries K kernels size]
