@@ -113,8 +113,10 @@ class Sets(Data):
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Batches drawn by seed and step, and of valid always the same sets.
 
-        ValueError for a model of other elements or answers.
+        ValueError for a model of other elements or answers, and where no sets are held to measure.
         """
+        if isinstance(self.valid, Held) and not len(self.valid.answers):
+            raise ValueError(f"{self.name} has no sets in that split; give another one, or more sets")
         for name, its in (
             ("inputs", getattr(model, "inputs", self.inputs)),
             ("answer", getattr(getattr(model, "answer", None), "name", self.answer)),

@@ -1,5 +1,6 @@
 """Sets: what is made up and what an .npz holds, splits by elements, a training, and one line for what is wrong."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,18 @@ def arrays(path: Path, **changed: Any) -> str:
     whole = {"elements": elements, "sizes": sizes, "answers": sizes.astype(float), **changed}
     numpy.savez(path, **{name: value for name, value in whole.items() if value is not None})
     return f"sets={path}"
+
+
+def test_a_split_without_sets_is_refused(tmp_path: Path) -> None:
+    """Of two sets one is learned from and one is measured."""
+    chance = numpy.random.default_rng(0)
+    data = read_spec(arrays(tmp_path / "a.npz", elements=chance.random((2, 4, 2)), sizes=None, answers=numpy.ones(2)))
+    assert isinstance(data, Sets) and isinstance(data.test, Held)
+    assert [len(lot.answers) for lot in (data.train, data.valid, data.test) if isinstance(lot, Held)] == [1, 1, 0]
+    model = set_transformer(**TINY, inputs=2)
+    assert len(data.stream(model, 1, 1, 0, 100).measured) == 1
+    with pytest.raises(ValueError, match=r"a\.npz has no sets in that split; give another one, or more sets$"):
+        replace(data, valid=data.test).stream(model, 1, 1, 0, 100)
 
 
 def test_sets_of_a_file(tmp_path: Path) -> None:
