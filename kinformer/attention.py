@@ -79,6 +79,8 @@ class Attention(Layer):
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         memory, project = self.memory, self.projection
+        if ctx.remember and self.mechanism.needs_queries:
+            ctx = ctx.but(remember=False)
         if memory is not None and (
             isinstance(state, memory.kind) or (state is None and (self.training or not memory.cached))
         ):

@@ -26,11 +26,13 @@ class Mechanism(nn.Module, ABC):
 
     What it wants from the input itself (a gate, a span, further projections) it asks for by `sides` and `key_sides`;
     Attention owns the matrices. A state comes in and goes out; without one, none is made. `wants` and `sends` name
-    what it must find in `ctx.below` and what it sends up. With `ctx.remember` only its state is wanted.
+    what it must find in `ctx.below` and what it sends up. With `ctx.remember` only its state is wanted: nobody asks
+    then, unless its state is made of queries too (`needs_queries`).
     """
 
     wants: tuple[Want, ...] = ()
     sends: frozenset[str] = frozenset()
+    needs_queries: bool = False
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
         """What this mechanism wants from the layer's input for each query and head, by name."""

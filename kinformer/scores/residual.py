@@ -7,12 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.checks import if_given, within
-from kinformer.core.layer import PerPair, Want
+from kinformer.core.layer import Want
 from kinformer.core.pair_map import PairMap
 from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.core.scores import mask
 from kinformer.scores.product import Product
+from kinformer.scores.support.below import of_pairs
 
 
 class ResidualScores(Score):
@@ -39,43 +40,15 @@ class ResidualScores(Score):
         self.product = Product()
 
     def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        own, sent = self.product(request), request.below.get("scores")
-        if sent is None:
+        own, beneath = self.product(request), of_pairs("scores", request)
+        if beneath is None:
             return own
-        beneath = checked(sent, request, tuple(own.shape))
         if not self.below:
             return self.own * own
         if self.change is not None:
             beneath = self.change(beneath, mask(request))
         # a negative weight would make of -inf the largest score of all
         return torch.where(beneath == -torch.inf, -torch.inf, self.own * own + self.below * beneath)
-
-
-def checked(sent: object, request: Request, shape: tuple[int, ...]) -> Float[Tensor, "B H T S"]:
-    """Scores from below, if they are for the pairs of a request.
-
-    Positions that are one object are not looked at; others once for each forward.
-    """
-    if not isinstance(sent, PerPair):
-        raise ValueError(
-            f"what came up as 'scores' is {type(sent).__name__}; let the block beneath send PerPair scores"
-        )
-    here = request.queries.pos, request.keys.pos
-    same = tuple(sent.scores.shape) == shape
-    if same and not torch.compiler.is_compiling():  # a compiled graph cannot look, and knows no object again
-        pairs = list(zip((sent.q_pos, sent.k_pos), here, strict=True))
-        same = all(
-            a is b or request.memo.get(lambda a=a, b=b: torch.equal(a, b), "equal", a, b)  # type: ignore[misc]
-            for a, b in pairs
-        )
-    if not same:
-        heads, queries, keys = sent.scores.shape[1:]
-        raise ValueError(
-            f"the scores from below ({heads} heads x {queries} queries x {keys} keys) are not for this layer's "
-            f"{shape[1]} x {shape[2]} x {shape[3]} pairs; give layers that share scores one pattern and one kind of "
-            "state"
-        )
-    return sent.scores
 
 
 def _changed() -> ResidualScores:

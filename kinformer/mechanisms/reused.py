@@ -1,0 +1,64 @@
+"""Reused: values read by the attention weights of a block beneath."""
+
+from typing import TYPE_CHECKING
+
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_pattern, a_probability
+from kinformer.core.keyed import Keyed
+from kinformer.core.layer import Out, Want
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.pattern import Pattern
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.core.scores import weighted
+from kinformer.scores.support.below import of_pairs
+
+if TYPE_CHECKING:
+    from kinformer.depth.stack import Stack
+
+
+class Reused(Keyed):
+    """A v with the weights A of the `Lending` layer beneath: a layer that compares nothing and makes no softmax.
+
+    Stand it above one, on a projection without queries and keys: `Attention(Values(d, heads), Reused(pattern))`.
+    Decoding keeps values alone. Any number of such layers may stand above one that lends. The read has no lse.
+
+    pattern: which keys each query may read, that of the `Lending` layer: it says which values a cache keeps.
+    dropout: the share of weights that training drops, other ones in each layer; 0 is what the paper advises.
+
+    Errors: ValueError for weights of other pairs or of another number of heads, and where none came; NoState from
+    `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
+    """
+
+    mass = Mechanism.mass  # its queries and keys have no width: the weights are not to be had from them
+    wants = (Want("weights"),)
+    lse = False
+
+    def __init__(self, pattern: Pattern, *, dropout: float = 0.0):
+        super().__init__()
+        self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
+
+    def read(self, request: Request) -> Out[Read]:
+        weights = of_pairs("weights", request)
+        if weights is None:
+            raise ValueError("Reused got no weights from below; let a block beneath read by Lending(pattern)")
+        return Out(Read(weighted(F.dropout(weights, request.dropout), request), None))
+
+
+def _lazy_block() -> "Stack":
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.depth.stack import Stack
+    from kinformer.mechanisms.lending import Lending
+    from kinformer.patterns.band import Band
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+    from kinformer.projections.values import Values
+
+    window = Causal() & Band(3)
+    lent = Attention(QKV(16, 2), Lending(window))
+    return Stack([PreNorm(lent), PreNorm(Attention(Values(16, 2, value_heads=1), Reused(window)))])
+
+
+EXAMPLES = (_lazy_block,)

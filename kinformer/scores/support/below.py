@@ -1,0 +1,39 @@
+"""What the block beneath sent up of each pair, if it is of the pairs of a request."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.layer import PerPair
+from kinformer.core.request import Request
+
+
+def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
+    """What came up as `name` for the pairs of a request; None if nothing did. ValueError for that of other pairs.
+
+    Positions that are one object are not looked at; others once for each forward.
+    """
+    sent = request.below.get(name)
+    if sent is None:
+        return None
+    if not isinstance(sent, PerPair):
+        raise ValueError(
+            f"what came up as {name!r} is {type(sent).__name__}; let the block beneath send PerPair scores"
+        )
+    here = request.queries.pos, request.keys.pos
+    shape = (*request.queries.q.shape[:3], request.keys.v.shape[2])
+    same = tuple(sent.scores.shape) == shape
+    if same and not torch.compiler.is_compiling():  # a compiled graph cannot look, and knows no object again
+        pairs = list(zip((sent.q_pos, sent.k_pos), here, strict=True))
+        same = all(
+            a is b or request.memo.get(lambda a=a, b=b: torch.equal(a, b), "equal", a, b)  # type: ignore[misc]
+            for a, b in pairs
+        )
+    if not same:
+        heads, queries, keys = sent.scores.shape[1:]
+        raise ValueError(
+            f"the {name} from below ({heads} heads x {queries} queries x {keys} keys) are not for this layer's "
+            f"{shape[1]} x {shape[2]} x {shape[3]} pairs; give layers that share {name} one pattern and one kind of "
+            "state"
+        )
+    return sent.scores

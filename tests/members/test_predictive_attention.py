@@ -1,0 +1,48 @@
+"""Predictive and Evolving Attention: its keywords reach every block, and weights at their ends leave known members."""
+
+import pytest
+import torch
+
+from kinformer.mechanisms.evolving import EvolvingAttention
+from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.predictive import PredictiveAttention
+from kinformer.members.gpt import gpt
+from kinformer.members.predictive_attention import predictive_attention
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+
+SMALL = {"d": 16, "depth": 3, "heads": 2, "length": 16, "vocab": 11}
+
+
+def test_keywords_reach_every_block_but_the_lowest() -> None:
+    model = predictive_attention(**SMALL, alpha=0.2, beta=0.7, size=5)
+    lowest, *others = [block.layers[0].mechanism for block in model.body.layers]
+    assert isinstance(model, MLM) and isinstance(lowest, Explicit) and len(others) == 2
+    for one in others:
+        assert isinstance(one, EvolvingAttention) and (one.alpha, one.beta) == (0.2, 0.7)
+        assert one.convolution.conv.weight.shape == (2, 2, 5, 5) and one.convolution.of_keys == range(-2, 3)
+    model = predictive_attention(**SMALL, scores="predictive", alpha=0.2, form="decoder")
+    _, *others = [block.layers[0].mechanism for block in model.body.layers]
+    assert isinstance(model, LM) and all(isinstance(one, PredictiveAttention) and one.alpha == 0.2 for one in others)
+    assert all(one.convolution.of_keys == one.convolution.of_queries == range(-2, 1) for one in others)
+
+
+@pytest.mark.parametrize(
+    "keywords", [{"scores": "predictive", "alpha": 1.0}, {"alpha": 0.0, "beta": 0.0}], ids=["predictive", "evolving"]
+)
+def test_at_the_end_of_its_weights_it_is_gpt(keywords: dict, float64: None) -> None:
+    """So a trained model can be given convolutions and go on from what it was."""
+    plain, model = gpt(**SMALL), predictive_attention(**SMALL, **keywords, form="decoder")
+    found = model.load_state_dict(plain.state_dict(), strict=False)
+    assert all("convolution" in name for name in found.missing_keys) and not found.unexpected_keys
+    for block in plain.body.layers:
+        block.layers[1].activation = "gelu"  # gpt takes its approximation by tanh
+    tokens = torch.randint(0, 11, (2, 9))
+    torch.testing.assert_close(model.logits(tokens).y, plain.logits(tokens).y, rtol=0, atol=1e-12)
+
+
+def test_what_is_not_read_or_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="beta"):
+        predictive_attention(**SMALL, scores="predictive", beta=0.7)
+    with pytest.raises(ValueError, match="size=2 has no middle"):
+        predictive_attention(**SMALL, size=2)
