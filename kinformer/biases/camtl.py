@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from kinformer.core.bias import Bias, ScoreFn, at, entry
 from kinformer.core.checks import a_part, at_least, from_to
 from kinformer.core.request import Request
+from kinformer.core.vocabulary import refuse_beyond
 
 START = 0.02  # the standard deviation of task embeddings at the start, BERT's
 
@@ -31,6 +32,8 @@ class Blocks(Bias):
     Errors: ValueError where queries have no such label; IndexError for a position beyond L, and for a task that there
     is not. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.2.
     """
+
+    joins: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -65,8 +68,8 @@ class Blocks(Bias):
                 f"give Context(labels={{{self.label!r}: ...}}), a number for each token"
             )
         task = queries.labels[self.label]
-        _within(task, self.embedding.num_embeddings, f"{name} knows", "tasks; give it more tasks")
-        _within(queries.pos, self.length, f"{name} has", "positions; make length larger")
+        refuse_beyond(task, self.embedding.num_embeddings, f"{name} knows", "tasks; give it more tasks")
+        refuse_beyond(queries.pos, self.length, f"{name} has", "positions; make length larger")
         rows = self.rows(task.clamp_min(0)[:, None], queries.pos.clamp_min(0))
         return {"blocks": rows.expand(-1, queries.q.shape[1], -1, -1)}
 
@@ -123,16 +126,6 @@ class CAMTLByColumn(Blocks):
     def rows(self, task: Int[Tensor, "B 1 T"], pos: Int[Tensor, "B #H T"]) -> Float[Tensor, "B #H T n"]:
         gamma, beta = (film(self.embedding.weight)[task] for film in (self.gamma, self.beta))
         return self.blocks[pos] * (1 + gamma) + beta
-
-
-def _within(numbers: Int[Tensor, "..."], end: int, who: str, what: str) -> None:
-    """IndexError for a number from `end` up, where looking costs no wait; on an accelerator its own assertion."""
-    if torch.compiler.is_compiling() or not numbers.numel():
-        return
-    if numbers.device.type != "cpu":
-        torch._assert_async((numbers < end).all(), f"{who} {end} {what}")
-    elif (most := int(numbers.max())) >= end:
-        raise IndexError(f"{who} {end} {what}: number {most} came, and they count from 0")
 
 
 EXAMPLES = (lambda: CAMTL(2, 6, 64, 8, label="segment"), lambda: CAMTLByColumn(2, 6, 64, 9, label="segment"))

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -35,10 +35,12 @@ class Bias(nn.Module, ABC):
     Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
     input (a dynamic span) writes `sides` or `key_sides`; one that must see the whole row before it is cut into pieces
     (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for nothing
-    but distances is read faster where it writes `by_distance`.
+    but distances is read faster where it writes `by_distance`. `joins` says that it begins with changing next to
+    nothing, so that layers that were trained without it may be given one.
     """
 
     wants: tuple[Want, ...] = ()
+    joins: ClassVar[bool] = False
 
     @abstractmethod
     def bind(self, piece: Request) -> ScoreFn:

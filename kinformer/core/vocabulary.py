@@ -20,3 +20,13 @@ def spelt(tokens: Tensor, vocab: int) -> Tensor:
     if (most := int(tokens.max())) >= vocab:
         raise IndexError(f"token {most} is none of the {vocab} that there are, 0 to {vocab - 1}; make vocab larger")
     return tokens
+
+
+def refuse_beyond(numbers: Tensor, end: int, who: str, what: str) -> None:
+    """IndexError for a number from `end` up, where looking costs no wait; on an accelerator its own assertion."""
+    if torch.compiler.is_compiling() or not numbers.numel():
+        return
+    if numbers.device.type != "cpu":
+        torch._assert_async((numbers < end).all(), f"{who} {end} {what}")
+    elif (most := int(numbers.max())) >= end:
+        raise IndexError(f"{who} {end} {what}: number {most} came, and they count from 0")

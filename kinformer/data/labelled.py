@@ -15,7 +15,7 @@ from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.data.kind import Data
 from kinformer.data.support.buckets import Buckets
-from kinformer.data.support.columns import three_lots, two_columns
+from kinformer.data.support.columns import Two, three_lots, two_columns
 from kinformer.data.support.tokenizer import Tokenizer, tokenizer_of
 
 FORM, SERVES, NAMES = "labelled=FILE.tsv", ("labelled",), ("label", "text")
@@ -92,6 +92,14 @@ def read(
     fields, name = (label, text), f"labelled={where}"
     found = two_columns("labelled", where, NAMES, fields)
     others = two_columns("labelled", valid, NAMES, fields) if valid else None
+    return split(name, found, others, tokenizer)
+
+
+def split(name: str, found: list[Two], others: list[Two] | None, tokenizer: str) -> Labelled:
+    """Rows of a label and a text in three lots, their texts as tokens; `others` are those of valid, where given.
+
+    Errors: as those of `read`, for what one row alone does not tell.
+    """
     if others is None and len({row.texts[1] for row in found}) < 2:
         raise ValueError(f"{name} has one text alone; give at least two, one to learn from and one to measure")
     lots, how = three_lots(found, 1, others)

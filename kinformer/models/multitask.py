@@ -1,0 +1,95 @@
+"""MultiTask: one encoder for several labelled tasks, told of each row which task it is of."""
+
+from itertools import accumulate
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import at_least, whole_numbers
+from kinformer.core.layer import Layer, State
+from kinformer.core.loss import Loss
+from kinformer.core.model import Judged, random_tokens, total
+from kinformer.core.vocabulary import refuse_beyond
+from kinformer.models.support.of_rows import OfRows
+
+Rows = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
+
+
+class MultiTask(OfRows):
+    """Tokens and a task in, scores of the classes of that task out: a shared body and pooling, a matrix for each task.
+
+    Choose it where several sets of labelled texts should learn from each other: `multitask=FOLDER`. The body finds the
+    task of each token as the label "task", for parts such as `CAMTL`. A batch is rows of tokens, padded with -1 at
+    their ends, the number of each row's task, and that of its class, counted through all tasks; rows of many tasks may
+    stand in one. The loss is the mean over rows, and it is judged by the share of rows that it says right, of all and
+    of each task. `scores(tokens, task)` asks a trained one, whose `labels` are the names of all classes.
+
+    classes: how many each task has.
+    vocab, d, body, others: as those of an `OfRows`: its pooling, and what an `Encoder` takes.
+
+    Errors: NoState from `start`; ValueError for no task, fewer than two classes and a penalty that no part reports;
+    IndexError for a task that there is not. Source: Pilault et al., 2020, arXiv:2009.09139, section 2.
+    """
+
+    reads: ClassVar[str] = "multitask"
+    of_class: Tensor
+
+    def __init__(self, vocab: int, d: int, body: Layer, *, classes: tuple[int, ...] = (2, 2), **others: Any):
+        at_least("the number of tasks", len(whole_numbers("classes", classes, 2)), 1)
+        super().__init__(vocab, d, body, sum(classes), **others)
+        self.classes = classes
+        of_class = torch.arange(len(classes)).repeat_interleave(torch.tensor(classes))
+        self.register_buffer("of_class", of_class, persistent=False)  # the task of each class
+
+    @property
+    def names(self) -> list[str]:
+        """What each task is called: by its data in a trained model, else by its number."""
+        firsts = [0, *accumulate(self.classes)][:-1]
+        return [str(n) if self.labels is None else self.labels[at].split(": ")[0] for n, at in enumerate(firsts)]
+
+    def scores(self, tokens: Int[Tensor, "B T"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
+        """The score of each class for each row, -inf for those of other tasks."""
+        return self._own(self.read(tokens, {"task": task}).y, task)
+
+    def forward(self, batch: Rows, state: State | None = None, progress: float = 1.0) -> Loss:
+        """The loss of saying the classes of rows, in nats a row."""
+        tokens, task, wanted = batch
+        out = self.read(tokens, {"task": task})
+        return self.costs(out._replace(y=self._own(out.y, task)), tokens, wanted, progress)
+
+    def judge(self, batch: Rows, state: State | None = None) -> Judged:
+        """How many rows are said right, of all and of each task."""
+        tokens, task, wanted = batch
+        right = (self.scores(tokens, task).argmax(-1) == wanted).double()
+        each = {f"{self.metric.name} of {name}": total(right, task == n) for n, name in enumerate(self.names)}
+        return Judged({self.metric.name: total(right, wanted >= 0), **each})
+
+    def sample(self, rows: int, length: int, seed: int) -> Rows:
+        """Rows of `length` random tokens; the first of them decides task and class."""
+        tokens = random_tokens(self.vocab, rows, length, seed)
+        wanted = tokens[:, 0] % len(self.of_class)
+        return tokens, self.of_class.cpu()[wanted], wanted
+
+    def _own(self, y: Float[Tensor, "B classes"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
+        refuse_beyond(task, len(self.classes), "this MultiTask knows", "tasks; give it classes of more")
+        return y.masked_fill(self.of_class != task[:, None], -torch.inf)
+
+
+def _example() -> MultiTask:
+    from kinformer.attention import Attention
+    from kinformer.biases.camtl import CAMTL
+    from kinformer.blocks.post_norm import PostNorm
+    from kinformer.depth.stack import Stack
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.full import Full
+    from kinformer.positions.learned import Learned
+    from kinformer.projections.qkv import QKV
+
+    attention = Attention(QKV(16, 2), Softmax(Full(), CAMTL(2, 16, 64, 8)))
+    return MultiTask(11, 16, Stack([PostNorm(attention, MLP(16))]), classes=(3, 2), position=Learned(16, 64))
+
+
+EXAMPLES = (_example,)

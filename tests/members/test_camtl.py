@@ -1,0 +1,88 @@
+"""camtl's keywords reach its parts, frozen layers stay as they are, and it trains from the command line."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.biases.camtl import CAMTL, Blocks, CAMTLByColumn
+from kinformer.cli.__main__ import run
+from kinformer.members.camtl import camtl
+from kinformer.models.multitask import MultiTask
+from kinformer.train.checkpoint import load
+from kinformer.train.fit import fit
+from tests.data.test_multitask import FILES, written
+
+SMALL: dict[str, Any] = {"d": 8, "depth": 3, "heads": 2, "length": 24, "blocks": 5, "classes": (3, 2)}
+
+
+def priors(model: MultiTask) -> list[Blocks | None]:
+    return [layer.layers[0].mechanism.bias for layer in model.body.layers]  # type: ignore[union-attr]
+
+
+def test_keywords_reach_the_parts() -> None:
+    below, first, second = priors(camtl(**SMALL))
+    assert below is None and isinstance(first, CAMTLByColumn) and isinstance(second, CAMTLByColumn)
+    assert first.embedding is second.embedding and first.blocks.shape == (24, 5)
+    only = priors(camtl(**SMALL, form="pairs", upper=1, pool="first"))
+    assert only[:2] == [None, None] and isinstance(only[2], CAMTL) and only[2].blocks.shape == (25, 5)
+    assert camtl(**SMALL, pool="first").longest == 24
+    for wrong in ({"upper": 4}, {"frozen": 4}, {"blocks": 25}, {"form": "rows"}):
+        with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+            camtl(**{**SMALL, **wrong})
+
+
+def test_the_first_loss_is_that_of_a_guess() -> None:
+    """Every row's is near the logarithm of how many classes its own task has."""
+    model = camtl(**{**SMALL, "vocab": 11}).eval()
+    tokens, task, wanted = model.sample(64, 12, 0)
+    guess = sum(math.log(model.classes[int(n)]) for n in task) / 64
+    assert abs(model((tokens, task, wanted)).total.item() - guess) < 0.35
+
+
+def test_frozen_layers_stay_and_what_tells_their_task_learns(tmp_path: Path) -> None:
+    model = camtl(**SMALL, upper=3, frozen=2)
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    fit(model, f"multitask={written(tmp_path, FILES)}", steps=3, batch=8, length=24, lr=1e-2)
+    moved = {name for name, weight in model.state_dict().items() if not torch.equal(weight, before[name])}
+    low = {name for name in before if not name.startswith(("body.layers.2", "head", "pooling"))}
+    assert {name for name in low & moved if ".bias." not in name} == set()
+    assert any("layers.0" in name and ".bias." in name for name in moved)
+    assert any(name.startswith("body.layers.2") and "projection" in name for name in moved) and "head.weight" in moved
+
+
+def test_the_command_line_takes_classes_of_the_data_and_judges_each_task(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, small = f"multitask={written(tmp_path / 'data', FILES)}", ["d=8", "depth=1", "heads=2", "length=24"]
+    words = ["--steps", "2", "--batch", "4", "--length", "24", "--out", str(tmp_path / "run")]
+    assert run(["train", "camtl", *small, "--data", data, *words]) == 0
+    again = load(tmp_path / "run")
+    assert again.classes == (3, 2) and again.names == ["kind", "parity"]
+    capsys.readouterr()
+    assert run(["evaluate", str(tmp_path / "run"), "--data", data, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert "accuracy of parity" in str(told)
+    assert run(["train", "gpt", "--data", data, "--steps", "1", "--out", str(tmp_path / "gpt")]) == 2
+    assert "an LM reads text, and several labelled tasks came; give text=" in capsys.readouterr().err
+    assert run(["train", "camtl", *small, "classes=2,2", "--data", data, *words[:-1], str(tmp_path / "other")]) == 2
+    assert "give it classes=3,2" in capsys.readouterr().err
+
+
+def test_it_begins_with_what_bert_knows(tmp_path: Path) -> None:
+    """The paper's use: a trained body, its lower layers held, the upper ones told the task by parts that are new."""
+    (tmp_path / "text").write_bytes(b"some text that bert reads before. " * 40)
+    sizes, more = ["d=8", "depth=2", "heads=2", "length=24"], ["--length", "24", "--batch", "4", "--steps"]
+    spec = f"multitask={written(tmp_path / 'data', FILES)}"
+    text = f"text={tmp_path / 'text'}"
+    assert run(["train", "bert", *sizes, *more, "2", "--data", text, "--out", str(tmp_path / "bert")]) == 0
+    words = ["train", "camtl", *sizes, "frozen=1", *more, "1", "--data", spec, "--lr", "1e-9"]
+    assert run([*words, "--out", str(tmp_path / "run"), "--from", str(tmp_path / "bert")]) == 0
+    old, new = (load(tmp_path / name).state_dict() for name in ("bert", "run"))
+    shared = {name for name in new if not name.startswith(("head", "pooling")) and ".bias." not in name}
+    assert shared == {name for name in old if not name.startswith(("head", "transform"))}
+    for name in shared:
+        torch.testing.assert_close(new[name], old[name], rtol=0, atol=1e-6)
