@@ -1,0 +1,131 @@
+"""Steps of training of members of one block by length, against `gpt` and `bert`: from where on each is the faster."""
+
+import inspect
+import json
+import math
+from itertools import cycle, pairwise
+from pathlib import Path
+
+import torch
+from interleave import Contender, Middle, middle, race, ready, setup
+from matplotlib.figure import Figure
+
+from kinformer.core.model import Model
+from kinformer.discover import find_member
+
+SIZES = {"d": 256, "depth": 1, "heads": 4}
+LENGTHS, MOST = (1_024, 4_096, 16_384), 20.0  # tokens; seconds of a step, beyond which a member is left out
+OF_GPT: dict[str, dict[str, object]] = {
+    "sparse_transformer": {},
+    "longformer_lm": {"window": 64},
+    "topk_transformer": {},
+    "sinkhorn_transformer": {"block": 64},
+    "bp_transformer": {},
+    "memory_compressed_transformer": {"layers": "M"},
+    "low_rank_band": {},
+    "linear_transformer": {},
+    "performer": {},
+    "luna": {"form": "decoder"},
+    "average_attention": {},
+    "routing_transformer": {},
+    "reformer": {},
+}
+OF_BERT: dict[str, dict[str, object]] = {
+    "longformer": {},
+    "bigbird": {"block": 64},
+    "etc": {},
+    "blockbert": {"blocks": 4},
+    "sinkhorn_encoder": {"block": 64},
+    "star_transformer": {},
+    "linformer": {},
+    "clustered_transformer": {},
+    "nystromformer": {},
+    "csalr": {"size": 64},
+    "luna": {},
+    "poolingformer": {},
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def made(name: str, length: int, keywords: dict[str, object]) -> Model:
+    """A member of these sizes, as long as the row where it has a length."""
+    function = find_member(name)
+    names = inspect.signature(function).parameters
+    sizes = {key: value for key, value in {**SIZES, "length": length}.items() if key in names}
+    return function(**{**sizes, **keywords}).train()
+
+
+def step(model: Model, length: int) -> Contender:
+    """The loss of a row of random bytes, and its gradients."""
+    rows = model.sample(1, length, 0)
+
+    def call() -> None:
+        model.zero_grad()
+        model(rows).total.backward()
+
+    return ready(call)
+
+
+def race_of(base: str, members: dict[str, dict[str, object]], rounds: int) -> dict[str, dict[int, Middle]]:
+    """How many times as fast as `base` each of them is, at each length that it can be asked at."""
+    found: dict[str, dict[int, Middle]] = {name: {} for name in members}
+    slow: set[str] = set()
+    for length in LENGTHS:
+        asked = {name: keywords for name, keywords in members.items() if name not in slow}
+        contenders = {name: step(made(name, length, keywords), length) for name, keywords in asked.items()}
+        seconds = race({base: step(made(base, length, {}), length), **contenders}, rounds)
+        for name in asked:
+            ratio = middle(other / ours for ours, other in zip(seconds[name], seconds[base], strict=True))
+            found[name][length] = ratio
+            took = middle(one * 1e3 for one in seconds[name]).median
+            times = f"{ratio.median:6.2f}x [{ratio.low:.2f}, {ratio.high:.2f}]"
+            print(f"{length:>7,}  {name:<32} {took:9,.1f} ms  {times} {base}")
+            if 16 * took > 1e3 * MOST:
+                slow.add(name)
+        print(flush=True)
+    return found
+
+
+def crossing(by: dict[int, Middle]) -> str:
+    """Where the line through the measured ratios, both axes logarithmic, passes 1; beyond them only which side."""
+    if by[min(by)].median >= 1:
+        return f"below {min(by):,}"
+    for (short, one), (long, other) in pairwise(sorted(by.items())):
+        if other.median >= 1:
+            share = -math.log(one.median) / (math.log(other.median) - math.log(one.median))
+            return f"{short * (long / short) ** share:,.0f}"
+    return f"above {max(by):,}"
+
+
+def show(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
+    """A table, and bench/results/crossover.json and .png."""
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    for axes, (base, members) in zip(figure.subplots(1, 2, sharey=True), found.items(), strict=True):
+        print(f"| times as fast as {base} | " + " | ".join(f"{n:,}" for n in LENGTHS) + " | faster from |")
+        print("|---" * (2 + len(LENGTHS)) + "|")
+        for (name, by), mark in zip(members.items(), cycle("osD^vPX*<>"), strict=False):
+            cells = [f"{by[n].median:.2f} [{by[n].low:.2f}, {by[n].high:.2f}]" if n in by else "" for n in LENGTHS]
+            print(f"| {name} | {' | '.join(cells)} | {crossing(by)} |")
+            style = "-" if len(axes.lines) < 10 else "--"  # ten colours, then they come again
+            axes.plot(list(by), [one.median for one in by.values()], marker=mark, linestyle=style, label=name)
+        axes.axhline(1, color="gray", linewidth=0.8)
+        axes.set(xscale="log", yscale="log", xlabel="length", ylabel=f"times as fast as {base}")
+        axes.set_xticks(LENGTHS, [f"{n:,}" for n in LENGTHS], minor=False)
+        axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5, 10], ["0.1", "0.2", "0.5", "1", "2", "5", "10"])
+        axes.minorticks_off()
+        axes.legend(fontsize=7)
+        print()
+    figure.suptitle("A step of training, one block of width 256, batch 1, float32 on a CPU")
+    RESULTS.mkdir(exist_ok=True)
+    figure.savefig(RESULTS / "crossover.png", dpi=120)
+    (RESULTS / "crossover.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def main() -> None:
+    rounds = setup(f"{__doc__} float32, batch 1, {SIZES}.")
+    show({"gpt": race_of("gpt", OF_GPT, rounds), "bert": race_of("bert", OF_BERT, rounds)})
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    main()
