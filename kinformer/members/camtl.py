@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.biases.camtl import CAMTL, Blocks, CAMTLByColumn
-from kinformer.core.checks import from_to, one_of
+from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -50,7 +50,7 @@ def camtl(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    one_of("form", form, Form)
+    one_of("form", form, Form), at_least("depth", depth, 1)
     knowing = (depth + 1) // 2 if upper is None else from_to("upper", upper, 0, depth)
     pooling = First(d) if one_of("pool", pool, Pool) == "first" else Mean()
     rows = length + pooling.own

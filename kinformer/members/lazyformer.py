@@ -25,8 +25,8 @@ Form = Literal["encoder", "decoder"]
 
 @member
 def lazyformer(
-    d: int = 128, depth: int = 6, heads: int = 4, every: int = 2, form: Form = "encoder", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0, attention_dropout: float = 0.0
+    d: int = 128, depth: int = 6, heads: int = 4, head_dim: int | None = None, every: int = 2, form: Form = "encoder",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0, attention_dropout: float = 0.0
 ) -> MLM | LM:
     """LazyFormer (Ying et al., 2021, arXiv:2102.12702): the first of each `every` blocks says who reads whom.
 
@@ -39,6 +39,7 @@ def lazyformer(
     d: the width of the model.
     depth: blocks; where they are no whole number of lazy blocks, the last of these is shorter.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     every: blocks that share weights, m of the paper, which takes 2; 1 shares none.
     form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try: lazy
         blocks then keep values alone.
@@ -52,9 +53,9 @@ def lazyformer(
 
     def block(n: int) -> PreNorm:
         if n % every:
-            attention = Attention(Values(d, heads), Reused(pattern, dropout=attention_dropout))
+            attention = Attention(Values(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
         else:
-            attention = Attention(QKV(d, heads), Lending(pattern, dropout=attention_dropout))
+            attention = Attention(QKV(d, heads, head_dim=head_dim), Lending(pattern, dropout=attention_dropout))
         return PreNorm(attention, MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))

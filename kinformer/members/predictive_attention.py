@@ -28,8 +28,9 @@ Form = Literal["encoder", "decoder"]
 
 @member
 def predictive_attention(
-    d: int = 128, depth: int = 5, heads: int = 4, scores: Scores = "evolving", alpha: float = 0.5, beta: float = 0.5,
-    size: int = 3, form: Form = "encoder", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, scores: Scores = "evolving",
+    alpha: float = 0.5, beta: float = 0.5, size: int = 3, form: Form = "encoder", length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM | LM:
     """Predictive and Evolving Attention (Wang et al., 2021, arXiv:2102.12895): attention maps seen as pictures.
 
@@ -41,6 +42,7 @@ def predictive_attention(
     d: the width of the model.
     depth: blocks.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     scores: "evolving" mixes scores from beneath with the block's own and convolves both; "predictive", the form before
         it, convolves those from beneath alone.
     alpha: of "evolving", how much of what is convolved comes from beneath; of "predictive", how much of the scores is
@@ -69,7 +71,7 @@ def predictive_attention(
         return PredictiveAttention(pattern, heads, alpha=alpha, size=size, kernel=kernel, dropout=dropout)
 
     blocks = [
-        PreNorm(Attention(QKV(d, heads), mechanism(n)), MLP(d), dropout=dropout)
+        PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(n)), MLP(d), dropout=dropout)
         for n in range(at_least("depth", depth, 1))
     ]
     body = Stack(blocks, LayerNorm(d))

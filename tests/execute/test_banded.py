@@ -130,7 +130,8 @@ def by_distance_is_bind(bias: Bias) -> None:
     sizes = bias.sides(Sizes(2, 2, 2, 8, 8))
     q, k, *sides = (torch.randn(2, 2, n, 8, dtype=torch.float64) for n in (5, 7, *(5 for _ in sizes)))
     q_pos, k_pos = torch.tensor([3, 0, 9, 5, 1]).expand(2, 1, -1), torch.tensor([2, 0, 1, 8, 4, 9, 3]).expand(2, 1, -1)
-    queries = Queries(q, q_pos, {n: side[..., : sizes[n].width] for n, side in zip(sizes, sides, strict=True)})
+    asked = {n: side[..., : sizes[n].width] for n, side in zip(sizes, sides, strict=True)}
+    queries = Queries(q, q_pos, asked, {"segment": torch.zeros(2, 5, dtype=torch.long)})
     request = Request(queries, Keys(k, k, k_pos), Full(), Product(), bias, 0.3).prepared()
     told = bias.by_distance(request, torch.arange(9, -10, -1))
     if told is None:
