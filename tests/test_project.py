@@ -26,7 +26,7 @@ PART_FILES = [
 ]
 LAWS = {file.stem for file in (PACKAGE / "laws").glob("*.py")} - {"__init__"}
 # executors and laws are judged as files; rules of exits and losses are parts of what depth/ and memories/ hold
-NO_KINDS = {"claims", "cli", "core", "data", "decoding", "execute", "exits", "laws", "losses", "train"}
+NO_KINDS = {"claims", "cli", "core", "data", "decoding", "environments", "execute", "exits", "laws", "losses", "train"}
 EXECUTOR_FILES = [file for file in sorted((PACKAGE / "execute").rglob("*.py")) if file not in MORE_THAN_A_DOCSTRING]
 
 

@@ -1,0 +1,49 @@
+"""CartPole whose velocities are hidden: an agent must tell them from where things were."""
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.spaces import Box
+from gymnasium.wrappers import TimeLimit
+from jaxtyping import Float32
+
+from kinformer.core.checks import at_least
+
+SEEN = [0, 2]  # the cart's place and the pole's angle; 1 and 3 are their velocities
+
+
+class _Masked(gymnasium.ObservationWrapper):
+    """The places of CartPole, without its velocities."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, Box)
+        self.observation_space = Box(space.low[SEEN], space.high[SEEN], dtype=numpy.float32)
+
+    def observation(self, observation: Float32[numpy.ndarray, "4"]) -> Float32[numpy.ndarray, "2"]:
+        return observation[SEEN]
+
+
+class MaskedCartPole(gymnasium.Wrapper):
+    """CartPole of which only the cart's place and the pole's angle are seen.
+
+    Choose it for a memory of a few steps: who sees one step alone does not know which way the pole falls, two steps
+    tell it. Each step that the pole stands is worth 1, up to `length`.
+
+    length: steps after which an episode is cut short.
+
+    Errors: ValueError for a length without a step. Source: Wierstra et al., 2007, "Solving deep memory POMDPs with
+    recurrent policy gradients", ICANN; the cart of Gymnasium's CartPole-v1.
+    """
+
+    kind: ClassVar[str] = "environment"
+
+    def __init__(self, length: int = 500, render_mode: str | None = None):
+        inside = TimeLimit(CartPoleEnv(render_mode=render_mode), at_least("length", length, 1))
+        super().__init__(_Masked(inside))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed, options=options)

@@ -1,0 +1,1 @@
+"""How the environments here, and Gymnasium's, are made from text."""

@@ -1,0 +1,116 @@
+"""From "t_maze,corridor=10" or "CartPole-v1", as it stands on a command line, to an environment."""
+
+import ast
+import warnings
+from collections.abc import Iterable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from kinformer.discover import modules, own_module
+from kinformer.keywords import nearest, parse_keywords, split
+
+if TYPE_CHECKING:
+    import gymnasium
+
+EXTRA = "gymnasium is not installed, which environments are made with; pip install 'kinformer[rl]'"
+
+
+def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) -> "gymnasium.Env":
+    """The environment of a spec: one of ours by its name, a user's FILE.py:Class, or any ID that Gymnasium knows.
+
+    Behind it stand its keywords: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". With a seed it has been
+    reset by it, so that all episodes that follow are the same for the same seed.
+
+    Errors: ImportError without the package Gymnasium or what an ID wants, ValueError for a name, an ID or a keyword
+    that is not there, with the nearest, and for what an environment refuses; one line each.
+    """
+    name, *words = split(spec)
+    there = _ours()
+    if render_mode is not None:
+        words.append(f"render_mode={render_mode}")
+    kind = _own(name) if ".py:" in name else _kind(there[name]) if name in there else None
+    env = _known(name, words, there) if kind is None else _made(kind, words)
+    if seed is not None:
+        env.reset(seed=seed)
+    return env
+
+
+def _ours() -> dict[str, ModuleType]:
+    try:
+        import gymnasium  # noqa: F401
+    except ImportError as error:
+        raise ImportError(EXTRA) from error
+    return modules("environments")
+
+
+def _made(kind: type, words: Iterable[str]) -> "gymnasium.Env":
+    try:
+        return kind(**parse_keywords(kind, words))
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _kind(module: ModuleType) -> type:
+    """The environment of a file: its last class that is no helper."""
+    return _kinds(module, module.__name__)[-1]
+
+
+def _kinds(module: ModuleType, home: str) -> list[type]:
+    import gymnasium
+
+    inside = [one for name, one in vars(module).items() if isinstance(one, type) and not name.startswith("_")]
+    return [one for one in inside if issubclass(one, gymnasium.Env | gymnasium.Wrapper) and one.__module__ == home]
+
+
+def _own(where: str) -> type:
+    path, name = where.rsplit(":", 1)
+    try:
+        module = own_module(path)
+    except (LookupError, ImportError) as error:
+        raise ValueError(str(error)) from error
+    kinds = {one.__name__: one for one in _kinds(module, module.__name__)}
+    if name not in kinds:
+        raise ValueError(f"{path} has no environment {name!r}{nearest(name, kinds)}")
+    return kinds[name]
+
+
+def _known(name: str, words: Iterable[str], ours: Iterable[str]) -> "gymnasium.Env":
+    """One that Gymnasium makes."""
+    import gymnasium
+
+    keywords: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key or key in keywords:
+            raise ValueError(f"{word!r} is no keyword of {name}, or given twice; write name=value")
+        keywords[key] = _value(value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is a later version, which was not asked for
+            return gymnasium.make(name, **keywords)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise ImportError(f"{name}: {_line(error)}") from error
+    except gymnasium.error.NameNotFound as error:
+        near = nearest(name, [*ours, *gymnasium.registry])
+        # Gymnasium knows too many to tell them all
+        told = near if near.startswith("; the nearest") else f"; ours are {', '.join(ours)}"
+        raise ValueError(f"there is no environment {name!r}{told}, and Gymnasium has others") from error
+    except (gymnasium.error.Error, ImportError) as error:
+        raise ValueError(f"there is no environment {name!r}: {_line(error)}") from error
+    except Exception as error:  # whatever its constructor raises
+        raise ValueError(f"the environment {name!r} cannot be made: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _value(text: str) -> Any:
+    """A keyword's value: a number, a tuple, true, false, none, or the text itself."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,1 @@
+"""Environments: what they show, reward and remember of themselves, and how text makes them."""

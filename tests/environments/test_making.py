@@ -1,0 +1,56 @@
+"""From text to an environment: ours, a user's and Gymnasium's, and one clear line for what is none of them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from kinformer.environments.support.making import make
+
+WRONG = {
+    "t_maz": "there is no environment 't_maz'; the nearest is 't_maze'",
+    "t_maze,coridor=3": "no keyword 'coridor'; the nearest is 'corridor'",
+    "t_maze,corridor=x": "'corridor' of 'TMaze' is int, and 'x' came",
+    "t_maze,corridor=0": "corridor=0: give a whole number of at least 1",
+    "t_maze,corridor": "'corridor' is no keyword; write name=value",
+    "CartPol-v1": "the nearest is 'CartPole-v1'",
+    "CartPole-v9": "there is no environment 'CartPole-v9'",
+    "CartPole-v1,foo=2": "cannot be made: .*unexpected keyword argument 'foo'",
+    "CartPole-v1,foo": "'foo' is no keyword of CartPole-v1",
+    "qqq": "ours are masked_cartpole, repeat_previous, t_maze",
+    "a b": "there is no environment 'a b'",
+    "none.py:Maze": "there is no file none.py",
+    "": "there is no environment ''",
+}
+
+
+@pytest.mark.parametrize("spec", WRONG)
+def test_what_is_no_environment_is_said_in_one_line(spec: str) -> None:
+    with pytest.raises(ValueError, match=WRONG[spec]) as said:
+        make(spec)
+    assert "\n" not in str(said.value)
+
+
+def test_keywords_reach_the_environment() -> None:
+    assert make("t_maze,corridor=7").corridor == 7
+    assert make("CartPole-v1,sutton_barto_reward=true").unwrapped._sutton_barto_reward is True
+    assert make("masked_cartpole,length=11").get_wrapper_attr("_max_episode_steps") == 11
+
+
+def test_a_user_s_own_file_holds_environments(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from kinformer.environments.t_maze import TMaze\n"
+        "class Short(TMaze):\n"
+        "    def __init__(self, corridor: int = 2, render_mode: str | None = None):\n"
+        "        super().__init__(corridor, render_mode)\n"
+    )
+    assert make(f"{file}:Short").corridor == 2
+    with pytest.raises(ValueError, match="has no environment 'Long'; the nearest is 'Short'|there are Short"):
+        make(f"{file}:Long")
+
+
+def test_without_gymnasium_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ImportError, match=r"pip install 'kinformer\[rl\]'"):
+        make("t_maze")
