@@ -16,7 +16,7 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, pref
 from kinformer.core.loss import penalties_of
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
 from kinformer.exits.classifiers import of_exit
-from kinformer.exits.confidence import exactly
+from kinformer.exits.confidence import Head, exactly
 from kinformer.exits.rules import Rule
 from kinformer.losses.aligned import scale_gradient
 
@@ -119,7 +119,7 @@ class EarlyExit(Layer):
             states.append(h)
             if n < last and whole:
                 continue
-            leaves = inside if n == last or by is None else inside & self._leave(by, states, head, asked, ctx)
+            leaves = inside if n == last or by is None else inside & self._leave(by, states, asked, ctx)
             y = torch.where(leaves[..., None], head(h), y)
             exits = torch.where(leaves, n + 1.0, exits)
             inside = inside & ~leaves
@@ -127,16 +127,16 @@ class EarlyExit(Layer):
         kept = None if state is None else Exiting(told, out.state)
         return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
 
-    def _leave(self, by: Rule, states: list[Tensor], head: nn.Module, told: State, ctx: Context) -> Tensor:
-        lent = None if ctx.head is None else of_exit(ctx.head, len(states) - 1)
-
-        def logits(h: Tensor) -> Tensor:
-            assert lent is not None
-            return exactly(lent, exactly(head, h))
-
-        read: Callable[[Tensor], Tensor] | None = None if lent is None else logits
+    def _leave(self, by: Rule, states: list[Tensor], told: State, ctx: Context) -> Tensor:
         with torch.no_grad():
-            return choice(lambda: by(states, ctx.pos, told, read))
+            return choice(lambda: by(states, ctx.pos, told, self.reads(len(states) - 1, ctx.head)))
+
+    def reads(self, n: int, head: nn.Module | None) -> Head | None:
+        """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""
+        if head is None:
+            return None
+        norm, lent = self.heads[n], of_exit(head, n)
+        return lambda h: exactly(lent, exactly(norm, h))
 
 
 def _example(

@@ -24,11 +24,18 @@ class Rule(nn.Module, ABC):
     """Which tokens leave after a layer, decided in float32 or better.
 
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
-    its own. A rule that needs something from outside keeps it from call to call: `start` and `told`.
+    its own. A rule that needs something from outside keeps it from call to call: `start` and `told`. One with a
+    threshold says by `strict` whether that must be exceeded or only reached.
     """
+
+    strict: bool = True
 
     def agree(self, d: int, depth: int) -> None:
         """ValueError unless the rule is made for `depth` layers of width d."""
+
+    def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+        """What is held against the threshold after the last of these layers; ValueError where there is none."""
+        raise ValueError(f"{type(self).__name__} leaves by no threshold; give a rule that does, such as Geometric")
 
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
         """What the rule keeps from call to call."""
@@ -111,8 +118,11 @@ class Confident(Rule):
         self.confidence.agree(d)
         _counted(self.threshold, depth)
 
+    def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+        return self.confidence(states, head)
+
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
-        sure = self.confidence(states, head)
+        sure = self.sure(states, head)
         given = self.threshold
         threshold = given(pos) if isinstance(given, Decaying) else _of_layer(given, len(states))
         return sure > threshold if self.strict else sure >= threshold
@@ -202,8 +212,11 @@ class Geometric(Rule):
         stay = F.pad(F.logsigmoid(-logits).cumsum(-1), (1, 0))
         return stay + F.pad(F.logsigmoid(logits), (0, 1))
 
+    def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
+        return self._logit(states, len(states) - 1).sigmoid()
+
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
-        return self._logit(states, len(states) - 1).sigmoid() > _of_layer(self.threshold, len(states))
+        return self.sure(states) > _of_layer(self.threshold, len(states))
 
     def loss(
         self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None

@@ -2,13 +2,15 @@
 
 from typing import Any
 
+from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part
 from kinformer.core.layer import Layer
+from kinformer.core.numbering import numbered
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.rules import BySequence
 from kinformer.losses.aligned import Weights
-from kinformer.models.lm import LM
-from kinformer.models.support.exits import ManyExits, Outputs
+from kinformer.models.lm import LM, Tokens, next_tokens
+from kinformer.models.support.exits import Exits, ManyExits, Outputs
 
 
 class MultiExit(ManyExits, LM):
@@ -49,6 +51,13 @@ class MultiExit(ManyExits, LM):
     @property
     def exits(self) -> EarlyExit:
         return self.body
+
+    def every_exit(self, batch: Tokens) -> Exits:
+        batch = TokenBatch.of(batch)
+        read = batch.tokens[:, :-1]
+        ctx = batch.limited(numbered(read), -1)
+        _, states, logits = self._every(lambda taps: self.logits(read, None, ctx.but(taps=taps)))
+        return Exits(states, logits, next_tokens(batch))
 
     def refuse_untrained(self, part: Layer) -> None:
         """ValueError for a rule that reads a source, and for one within the layers, which this loss would not train."""

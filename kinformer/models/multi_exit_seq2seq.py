@@ -6,8 +6,8 @@ from kinformer.core.checks import a_part
 from kinformer.core.layer import Layer
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.losses.aligned import Weights
-from kinformer.models.seq2seq import Seq2Seq
-from kinformer.models.support.exits import ManyExits, Outputs
+from kinformer.models.seq2seq import Pair, Seq2Seq
+from kinformer.models.support.exits import Exits, ManyExits, Outputs
 
 
 class MultiExitSeq2Seq(ManyExits, Seq2Seq):
@@ -44,6 +44,12 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
     @property
     def exits(self) -> EarlyExit:
         return self.decoder
+
+    def every_exit(self, batch: Pair) -> Exits:
+        read, wanted = self.taught(batch)
+        _, ctx = self._with_source(read, batch[0], None, None)
+        _, states, logits = self._every(lambda taps: self._decoded(read, None, ctx.but(taps=taps)))
+        return Exits(states, logits, wanted)
 
 
 def _example() -> MultiExitSeq2Seq:

@@ -123,10 +123,7 @@ class Seq2Seq(Writer):
         return self._decoded(tokens, state, ctx, last)
 
     def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 1.0) -> Loss:
-        source, target = batch
-        target = TokenBatch.of(target)
-        read, wanted = framed(target.tokens, self.begin, self.end)
-        wanted = wanted.where(_scored(target) | (wanted == self.end), -1)
+        source, (read, wanted) = batch[0], self.taught(batch)
         encoded, ctx = self._with_source(read, source, state, None)
         out, data, parts = self.learned(lambda taps: self._decoded(read, state, ctx.but(taps=taps)), wanted, ctx)
         sums = gathered(encoded.aux, source >= 0)
@@ -136,6 +133,12 @@ class Seq2Seq(Writer):
         return Loss(
             weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, stats, torch.sum(wanted >= 0)
         )
+
+    def taught(self, batch: Pair) -> tuple[Int[Tensor, "B _"], Int[Tensor, "B _"]]:
+        """What the decoder reads of a batch's targets, and what it learns to write after each."""
+        target = TokenBatch.of(batch[1])
+        read, wanted = framed(target.tokens, self.begin, self.end)
+        return read, wanted.where(_scored(target) | (wanted == self.end), -1)
 
     def learned(
         self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context

@@ -1,22 +1,31 @@
 """Exits under a model: the loss of all of them and of their rule, and rules that no loss would train."""
 
 import math
-from collections.abc import Callable
-from typing import Any, Literal
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.loss import mean, surprise
-from kinformer.core.model import Writer, total
+from kinformer.core.model import Batch, Writer, total
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.classifiers import PerExit, of_exit
 from kinformer.losses.aligned import Weights, aligned, scale_gradient
 
 Outputs = Literal["shared", "each"]
+
+
+class Exits(NamedTuple):
+    """What all exits make of a batch, the lowest first, and what each token is to predict (-1: nothing)."""
+
+    states: Sequence[Float[Tensor, "B T D"]]
+    logits: Sequence[Float[Tensor, "B T V"]]
+    wanted: Int[Tensor, "B T"]
 
 
 class ManyExits(Writer):
@@ -64,16 +73,13 @@ class ManyExits(Writer):
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading in which nobody leaves, what all its exits and the rule cost, and the parts of that."""
         body, real = self.exits, wanted >= 0
-        mixed, names = self.training and body.chance is not None, tuple(str(n) for n in range(len(body.layers)))
+        mixed = self.training and body.chance is not None
         drawn = [call(()) for _ in range(self.paths)] if mixed else []
         if mixed and drawn[0].state is not None:
             raise ValueError("mixed training reads a row several times and carries no state; train on rows without one")
         if mixed and not any(True for _ in body.rule.parameters()):
             return self._mixed(drawn, wanted)
-        out = call(names)
-        states = [out.taps[name] for name in names]
-        heads = [of_exit(self.head, n) for n in range(len(states) - 1)]
-        logits = [head(norm(h)) for head, norm, h in zip(heads, body.heads, states, strict=False)] + [out.y]
+        out, states, logits = self._every(call)
         if mixed:
             out, loss, parts = self._mixed(drawn, wanted)
         else:
@@ -88,6 +94,20 @@ class ManyExits(Writer):
             parts["leaving"] = mean(learned, real)
             loss = loss + self.alpha * parts["leaving"]
         return out, loss, parts
+
+    @abstractmethod
+    def every_exit(self, batch: Batch) -> Exits:
+        """What each exit makes of a batch with nobody having left."""
+
+    def _every(self, call: Callable[[tuple[str, ...]], Out]) -> tuple[Out, list[Tensor], list[Tensor]]:
+        """A reading in which nobody leaves, and the states and logits of all exits."""
+        body = self.exits
+        names = tuple(str(n) for n in range(len(body.layers)))
+        out = call(names)
+        states = [out.taps[name] for name in names]
+        heads = [of_exit(self.head, n) for n in range(len(states) - 1)]
+        logits = [head(norm(h)) for head, norm, h in zip(heads, body.heads, states, strict=False)] + [out.y]
+        return out, states, logits
 
     def _mixed(self, drawn: list[Out], wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """The first of the readings with the means of their aux, and their mean loss."""

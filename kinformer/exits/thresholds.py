@@ -1,0 +1,116 @@
+"""Thresholds by layer, found by random search: at each cost those of best quality."""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.checks import at_least
+from kinformer.core.loss import surprise
+
+DRAWS, SEGMENTS = 10_000, 10
+AT_ONCE = 1 << 22  # numbers of a piece of the drawn vectors, by all tokens
+Vectors = Float[Tensor, "R L"]  # a threshold for each layer but the last, in each row
+Measure = Callable[[Vectors], tuple[Float[Tensor, " R"], Float[Tensor, " R"]]]  # of each its quality, and its layers
+
+
+class Kept(NamedTuple):
+    """Thresholds of all layers but the last, what they are worth, and how many layers a token takes on average."""
+
+    threshold: tuple[float, ...]
+    quality: float
+    layers: float
+
+
+class Said(NamedTuple):
+    """How sure a rule was of tokens after each layer but the last, and what each exit's word was worth; nobody left.
+
+    strict: a token leaves only where it is surer than the threshold.
+    """
+
+    sure: Float[Tensor, "L M"]
+    worth: Float[Tensor, "N M"]
+    strict: bool
+
+    def measure(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
+        """The mean worth of the exits that such thresholds choose, and the mean number of layers.
+
+        What a token reads of those before it is here of all layers: what it would read of those that left early, only
+        a reading in which they leave can tell.
+        """
+        some = max(1, AT_ONCE // max(1, self.worth.shape[1]))
+        found = [self._measured(piece) for piece in thresholds.split(some)]
+        return torch.cat([quality for quality, _ in found]), torch.cat([layers for _, layers in found])
+
+    def _measured(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
+        exits = torch.full((len(thresholds), self.worth.shape[1]), len(self.sure), device=self.worth.device)
+        for n in reversed(range(len(self.sure))):
+            sure, threshold = self.sure[n], thresholds[:, n, None]
+            exits = exits.masked_fill(sure > threshold if self.strict else sure >= threshold, n)
+        return self.worth.T.gather(1, exits.T).mean(0), 1 + exits.to(self.worth.dtype).mean(1)
+
+
+@torch.no_grad()
+def said(model: Any, batches: Iterable[Any]) -> Said:
+    """What a rule and the exits of a `MultiExit` or `MultiExitSeq2Seq` say of batches, in eval mode.
+
+    A word is worth 1 where it is right, of a model that is judged by accuracy, else less for each bit that it costs.
+
+    Errors: ValueError for a rule without a threshold, and where nothing is to be predicted.
+    """
+    rule, body = model.exits.rule, model.exits
+    training, sure, worth = model.training, list[Tensor](), list[Tensor]()
+    model.eval()
+    try:
+        for batch in batches:
+            states, logits, wanted = model.every_exit(batch)
+            real = wanted >= 0
+            each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
+            sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
+            worth.append(torch.stack([_worth(one, wanted, model.metric.better == "more")[real] for one in logits]))
+    finally:
+        model.train(training)
+    if not sum(one.shape[1] for one in worth):
+        raise ValueError("the batches to search on hold no token to predict; give others")
+    return Said(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict)
+
+
+def search(
+    measure: Measure, depth: int, *, draws: int = DRAWS, segments: int = SEGMENTS, seed: int = 0
+) -> tuple[Kept, ...]:
+    """Of thresholds drawn from U(0, 1), a vector at a time, those of best quality in each segment of cost.
+
+    Choose it for thresholds by layer, which no grid covers; of one number for all layers Learn then Test proves what it
+    keeps (`learn_then_test`), and this proves nothing.
+
+    measure: of vectors, a threshold for each of the `depth` layers but the last, quality and mean layers:
+        `Said.measure`, which is quick, or readings in which tokens leave.
+    draws: how many vectors; 10,000 in the paper.
+    segments: of equal width, from 1 layer to all; one in which no vector fell is left out. Of equal ones in quality the
+        cheapest is kept.
+
+    Errors: ValueError for counts below 1, and for a single layer, which has no threshold.
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 4.
+    """
+    at_least("depth", depth, 2)
+    at_least("draws", draws, 1)
+    at_least("segments", segments, 1)
+    drawn = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    quality, layers = (one.cpu().double() for one in measure(drawn))
+    place = ((layers - 1) / (depth - 1) * segments).long().clamp_max(segments - 1)
+    kept = []
+    for one in place.unique().tolist():
+        inside = (place == one).nonzero()[:, 0].tolist()
+        best = min(inside, key=lambda n: (-float(quality[n]), float(layers[n])))
+        kept.append(Kept(tuple(drawn[best].tolist()), float(quality[best]), float(layers[best])))
+    return tuple(kept)
+
+
+def _worth(logits: Tensor, wanted: Tensor, right: bool) -> Tensor:
+    """Of each token's word: 1 where it is right, or what it costs in bits, below 0."""
+    if right:
+        return (logits.argmax(-1) == wanted).to(torch.float32)
+    return -surprise(logits, wanted) / math.log(2)

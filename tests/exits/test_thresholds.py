@@ -1,0 +1,144 @@
+"""The random search for thresholds by layer: by loops over vectors and tokens, and against what is judged."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.model import ACCURACY
+from kinformer.exits.thresholds import Kept, Said, said, search
+from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.models.support.exits import ManyExits
+
+TINY = {"d": 16, "depth": 4, "heads": 2, "length": 32, "vocab": 7}
+ROWS = torch.tensor([[3, 1, 4, 1, 5], [-1, 2, 6, 5, 3]])
+SOURCE = torch.tensor([[3, 1, 4], [2, 6, -1]])
+
+
+def by_hand(said: Said, threshold: list[float]) -> tuple[float, float]:
+    """Each token goes up until it is sure; the last exit asks nobody."""
+    worth, layers, count = 0.0, 0, said.worth.shape[1]
+    for token in range(count):
+        n = 0
+        while n < len(threshold):
+            sure = float(said.sure[n, token])
+            if sure > threshold[n] or (sure == threshold[n] and not said.strict):
+                break
+            n += 1
+        worth, layers = worth + float(said.worth[n, token]), layers + n + 1
+    return worth / count, layers / count
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_each_vector_is_measured_as_tokens_go_up(strict: bool, float64: None) -> None:
+    table = Said(torch.rand(3, 29).mul(4).round().div(4), torch.rand(4, 29), strict)
+    drawn = torch.cat([torch.rand(40, 3), torch.rand(40, 3).mul(4).round().div(4)])  # of these many are met exactly
+    quality, layers = table.measure(drawn)
+    for n, one in enumerate(drawn.tolist()):
+        assert (float(quality[n]), float(layers[n])) == pytest.approx(by_hand(table, one), rel=1e-12)
+
+
+def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
+    table, seen = Said(torch.rand(3, 17), torch.rand(4, 17), False), []
+
+    def watched(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.append(drawn)
+        return table.measure(drawn)
+
+    kept, (drawn,) = search(watched, 4, draws=500, segments=5, seed=3), seen
+    assert drawn.shape == (500, 3) and 0 <= drawn.min() and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.05
+    best: dict[int, Kept] = {}
+    for one in drawn.tolist():
+        quality, layers = by_hand(table, one)
+        place = min(int((layers - 1) / 3 * 5), 4)
+        if place not in best or quality > best[place].quality + 1e-12:
+            best[place] = Kept(tuple(one), quality, layers)
+    assert len(kept) == len(best) > 3
+    for ours, (_, theirs) in zip(kept, sorted(best.items()), strict=True):
+        assert ours.quality == pytest.approx(theirs.quality) and by_hand(table, list(ours.threshold)) == pytest.approx(
+            ours[1:]
+        )
+    assert (
+        search(table.measure, 4, draws=500, segments=5, seed=3) == kept != search(table.measure, 4, draws=500, seed=4)
+    )
+
+
+def test_of_equal_quality_the_cheapest_is_kept() -> None:
+    (kept,) = search(lambda some: (torch.ones(len(some)), 1 + some.sum(1)), 4, draws=50, segments=1)
+    assert kept.layers == pytest.approx(1 + sum(kept.threshold)) and kept.layers < 2
+
+
+def texts(model: Any) -> Any:
+    return ROWS if model.reads == "text" else (SOURCE, ROWS)
+
+
+@pytest.mark.parametrize(
+    ("classifier", "form", "right"), [("probability", "decoder", True), ("geometric", "encoder_decoder", False)]
+)
+@torch.no_grad()
+def test_what_was_said_is_of_each_exit_alone(classifier: str, form: str, right: bool, float64: None) -> None:
+    """A stack that ends at an exit says what that exit's row of the table holds, and how sure its tokens are."""
+    model = depth_adaptive(**TINY, classifier=classifier, form=form, outputs="each").eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.7)
+    model.metric = ACCURACY if right else model.metric
+    table, batch = said(model, [texts(model), texts(model)]), texts(model)
+    assert not model.training and table.strict is (classifier == "geometric")
+    rows, count = model.every_exit(batch), table.worth.shape[1] // 2
+    assert count == int((rows.wanted >= 0).sum()) == (7 if form == "decoder" else 11)
+    at = (rows.wanted >= 0).nonzero().tolist()
+    for n in range(4):
+        forced(model, n)
+        y = readings(model, batch)
+        for place, (b, t) in enumerate(at):
+            p, target = y[b, t].softmax(-1), int(rows.wanted[b, t])
+            worth = float(int(p.argmax()) == target) if right else math.log2(float(p[target]))
+            assert (
+                float(table.worth[n, place]) == float(table.worth[n, count + place]) == pytest.approx(worth, rel=1e-6)
+            )
+            if n < 3:
+                unit = model.exits.rule.stop[0] if classifier == "geometric" else None
+                sure = p.max() if unit is None else torch.sigmoid(unit(rows.states[n][b, t]))
+                assert float(table.sure[n, place]) == pytest.approx(float(sure), rel=1e-9)
+
+
+def forced(model: ManyExits, n: int) -> None:
+    """All leave at exit n, from 0: copied states are then those of all layers."""
+    model.exits.rule.threshold = (*(1.0 for _ in range(n)), *(0.0 for _ in range(3 - n)))
+
+
+@torch.no_grad()
+def readings(model: ManyExits, batch: Any) -> torch.Tensor:
+    tokens, more = model.inputs(batch)
+    return model.logits(tokens[:, :-1] if model.reads == "text" else tokens, **more).y
+
+
+@torch.no_grad()
+def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> None:
+    model = depth_adaptive(**TINY, classifier="geometric").eval()
+    batch = TokenBatch(ROWS, ROWS > 2)
+    table = said(model, [batch])
+    for n in range(4):
+        forced(model, n)
+        quality, layers = table.measure(torch.tensor([model.exits.rule.threshold]))
+        total, count = model.judge(batch).totals["bits per byte"]
+        assert float(quality) == pytest.approx(-float(total / count)) and float(layers) == n + 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (lambda: search(lambda some: (some, some), 1), "depth=1"),
+        (lambda: search(lambda some: (some, some), 3, draws=0), "draws=0"),
+        (lambda: search(lambda some: (some, some), 3, segments=0), "segments=0"),
+        (lambda: said(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
+        (lambda: said(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
+        (lambda: said(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(wrong: Callable[[], object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        wrong()
