@@ -1,5 +1,6 @@
 """Read: what a set of keys tells a query, and the exact merge of reads of disjoint sets."""
 
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -10,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
 
-BLOCK = 256  # queries that `mass` holds the weights of at a time
+BLOCK = 256  # queries whose weights are held at a time
 
 
 class Read(NamedTuple):
@@ -68,14 +69,19 @@ def mass(request: Request, lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H S"
 
     The column sums of the attention matrix, a block of queries at a time, in linear memory.
     """
+    batch, heads = request.queries.q.shape[:2]
+    total = lse.new_zeros(batch, heads, request.keys.k.shape[2])
+    for sums in by_blocks(request, lambda at: weights(request, lse, at).sum(2)):
+        total = total + sums
+    return total
+
+
+def by_blocks(request: Request, made: Callable[[Int[Tensor, "B R"]], Tensor]) -> Iterator[Tensor]:
+    """What is made of each block of queries, given their places, one after the other.
+
+    Where gradients are on it is made again in the backward, so that no more than one block's weights are ever held.
+    """
     q = request.queries.q
-
-    def column_sums(at: Tensor) -> Tensor:
-        return weights(request, lse, at).sum(2)
-
-    total = lse.new_zeros(q.shape[0], q.shape[1], request.keys.k.shape[2])
     for block in torch.arange(q.shape[2], device=q.device).split(BLOCK):
         at = block.expand(q.shape[0], -1)
-        again = torch.is_grad_enabled()
-        total = total + (checkpoint(column_sums, at, use_reentrant=False) if again else column_sums(at))
-    return total
+        yield checkpoint(made, at, use_reentrant=False) if torch.is_grad_enabled() else made(at)

@@ -3,14 +3,11 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from kinformer.core.heads import Keys
-from kinformer.core.read import Read, precise, weights
+from kinformer.core.read import Read, by_blocks, precise, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
-
-BLOCK = 128  # queries whose weights are held at a time
 
 
 class SubspaceDisagreement(Regulariser):
@@ -48,9 +45,8 @@ class PositionDisagreement(Regulariser):
         def overlap(at: Tensor) -> Tensor:
             return weights(request, lse, at).sum(1).square().sum(-1)  # of all heads at once: [B R S] to [B R]
 
-        blocks = torch.arange(q.shape[2], device=q.device).split(BLOCK)
-        every = [checkpoint(overlap, at.expand(q.shape[0], -1), use_reentrant=False) for at in blocks]
-        return torch.cat(every, 1) / q.shape[1] ** 2 if every else lse.new_zeros(q.shape[0], 0)
+        none = lse.new_zeros(q.shape[0], 0)
+        return torch.cat([none, *by_blocks(request, overlap)], 1) / q.shape[1] ** 2
 
 
 class OutputDisagreement(Regulariser):

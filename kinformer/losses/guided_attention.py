@@ -1,21 +1,20 @@
 """GuidedAttention: heads that are held to patterns given beforehand."""
 
+from functools import partial
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from kinformer.core.checks import a_part, one_of
 from kinformer.core.heads import Keys
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, weights
+from kinformer.core.read import Read, by_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed
 
-BLOCK = 128  # queries whose weights are held at a time
 Over = Literal["sum", "mean"]
 Guide = Pattern | int | None
 
@@ -54,16 +53,12 @@ class GuidedAttention(Regulariser):
         if q.shape[1] != (heads := len(self.guides)):
             raise ValueError(f"there are guides for {heads} heads, and the layer has {q.shape[1]}; give each one")
 
-        def away(at: Tensor) -> Tensor:
-            return self._away(request, lse, at)
-
-        blocks = torch.arange(q.shape[2], device=q.device).split(BLOCK)
-        every = [checkpoint(away, at.expand(q.shape[0], -1), use_reentrant=False) for at in blocks]
-        return torch.cat(every, 1) if every else lse.new_zeros(q.shape[0], 0)
+        none = lse.new_zeros(q.shape[0], 0)
+        return torch.cat([none, *by_blocks(request, partial(self._away, request, lse))], 1)
 
     def _away(self, request: Request, lse: Float[Tensor, "B H T"], at: Tensor) -> Float[Tensor, "B R"]:
         some = request.piece(at, None)
-        may = allowed(some) & (some.keys.pos >= 0)[:, :, None]  # [B H R S]
+        may = allowed(some)  # [B H R S]
         there = weights(request, lse, at)
         total = there.new_zeros(there.shape[0], there.shape[2])
         for h, guide in enumerate(self.guides):
