@@ -63,6 +63,14 @@ class Request:
         """The same request with other fields."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
+    def apart(self, **changes: object) -> "Request":
+        """The read of other queries or keys, such as buckets, with other fields.
+
+        Nothing is promised of their positions, nothing from below is theirs, and what is found out about them serves
+        no other layer.
+        """
+        return self.but(**{"run": False, "full": False, "below": {}, "memo": fresh(), **changes})
+
     def prepared(self) -> "Request":
         """With what the bias wants to know of the whole, before anything is cut, among the queries' sides."""
         extra = {} if self.bias is None else self.bias.prepare(self)

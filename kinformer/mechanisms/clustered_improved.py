@@ -10,7 +10,6 @@ from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Out
-from kinformer.core.memo import Memo
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores, softmax, weighted
@@ -76,15 +75,11 @@ class ImprovedClustered(Clustered):
         at = best.take_along_dim(tiles.cluster[..., None], 2).transpose(1, 2)  # [B N H k]
         own, there = column.clamp_min(0), column >= 0
         found = read(
-            request.but(
+            request.apart(
                 queries=Queries(picked(queries.q, own), folded(queries.pos, own, there), head=queries.head),
                 keys=Keys(picked(keys.k, at), picked(keys.v, at), picked(keys.pos[..., None], at)[..., 0]),
                 lse=False,
                 rows=torch.arange(len(own), device=own.device).repeat_interleave(own.shape[1]),
-                run=False,
-                full=False,
-                below={},
-                memo=Memo(),  # what is found out about these positions serves no other layer
             )
         )
         return tiles.spread(found.y.unflatten(0, own.shape[:2]).transpose(1, 2))

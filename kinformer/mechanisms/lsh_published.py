@@ -10,7 +10,6 @@ from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
@@ -97,7 +96,7 @@ class PublishedLSH(Hashed):
         q_turn, k_turn = (turn.flatten(0, 1)[..., None] for turn in (windows.turn, windows.look(chunks.turn)))
         q_tags = {"chunk": picked(chunk, item), "bucket": picked(bucket, item), "round": q_turn}
         k_tags = {"chunk": picked(chunk, column), "bucket": picked(bucket, column), "round": k_turn}
-        return request.but(
+        return request.apart(
             queries=Queries(
                 picked(queries.q, asked), folded(queries.pos, asked, windows.query >= 0), head=queries.head, tags=q_tags
             ),
@@ -105,10 +104,6 @@ class PublishedLSH(Hashed):
             score=InChunks(self.restricted, self.divided),
             lse=True,
             rows=torch.arange(len(column), device=column.device).repeat_interleave(column.shape[1]),
-            run=False,
-            full=False,
-            below={},
-            memo=Memo(),  # what is found out about these positions serves no other layer
         )
 
     def _another(self) -> str:

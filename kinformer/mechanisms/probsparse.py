@@ -15,7 +15,6 @@ from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_gro
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.memo import Memo
 from kinformer.core.read import Read, precise
 from kinformer.core.request import Request
 from kinformer.core.scores import scores
@@ -123,7 +122,7 @@ class ProbSparse(Keyed):
         q = queries.q.take_along_dim(at[..., None], 2)
         pos = queries.pos.expand(-1, at.shape[1], -1).gather(2, at).masked_fill(~real, -1)
         asking = Queries(q, pos, head=queries.head)
-        y = read(request.but(queries=asking, run=False, full=False, below={}, memo=Memo())).y
+        y = read(request.apart(queries=asking)).y
         rest = self.unchosen(request).to(y.dtype)
         last = rest.shape[2]  # one column more, for places that no query has
         column = torch.where(real, chosen, last)[..., None].expand_as(y)

@@ -14,7 +14,6 @@ from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge, precise
 from kinformer.core.request import Request
@@ -83,16 +82,12 @@ class PublishedRouting(Routed):
         asking, asked = self._asking(request), self._asked(keys)
         q = picked(q, asking.column)
         found = read(
-            request.but(
+            request.apart(
                 queries=Queries(q, asking.pos, head=queries.head),
                 keys=Keys(picked(k, asked.column), picked(v, asked.column), asked.pos),
                 score=PRODUCT,
                 lse=True,
                 rows=torch.arange(len(k), device=q.device).repeat_interleave(self.clusters),
-                run=False,
-                full=False,
-                below={},
-                memo=Memo(),  # what is found out about these positions serves no other layer
             )
         )
         if self.null_k is not None:

@@ -14,7 +14,6 @@ from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, PerToken, Want, in_order
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism
-from kinformer.core.memo import Memo
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.execute import read
@@ -79,12 +78,13 @@ class Chosen(Keyed):
         q_pos = request.queries.pos.expand(-1, heads, -1).transpose(1, 2).flatten(0, 1)[..., None]
         batch = torch.arange(len(at), device=at.device).repeat_interleave(length)
         found = read(
-            request.but(
+            request.apart(
                 queries=Queries(q, q_pos, head=request.queries.head),
                 keys=Keys(picked(request.keys.k, at), picked(request.keys.v, at), pos),
-                rows=batch, lse=True, run=False, full=False, below={}, memo=Memo(),
+                rows=batch,
+                lse=True,
             )
-        )  # fmt: skip
+        )
         assert found.lse is not None
         y, lse = (x[:, :, 0].unflatten(0, (-1, length)).transpose(1, 2) for x in (found.y, found.lse[..., None]))
         return Read(y, lse[..., 0])

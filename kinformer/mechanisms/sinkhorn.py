@@ -15,7 +15,6 @@ from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.memo import Memo
 from kinformer.core.read import Read, merge, precise
 from kinformer.core.request import Request
 from kinformer.execute import read
@@ -224,7 +223,7 @@ def _at(blocks: TokenBlocks, values: Tensor, which: Tensor) -> Tensor:
 
 def _small(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) -> Request:
     """The read of other keys, at positions that are no row's."""
-    return request.but(queries=queries, keys=keys, rows=rows, lse=True, run=False, full=False, below={}, memo=Memo())
+    return request.apart(queries=queries, keys=keys, rows=rows, lse=True)
 
 
 _APART = {"merge": "a key is a mixture of blocks, so the keys of two halves of a row are not those of the whole"}

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries, number_of_groups
-from kinformer.core.memo import Memo
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.execute import read
@@ -52,7 +51,7 @@ def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
     pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
     found = Keys(gathered(keys.k), gathered(keys.v), pos, own=keys.own)
     rows = b.flatten().repeat_interleave(length)
-    one = read(request.but(queries=alone, keys=found, rows=rows, run=False, full=False, lse=True, memo=Memo()))
+    one = read(request.apart(queries=alone, keys=found, rows=rows, lse=True))
     assert one.lse is not None
     y, lse = (x[:, :, 0].unflatten(0, (batch, length)).transpose(1, 2) for x in (one.y, one.lse))  # [B H T ..]
     return Read(y, lse)

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
 from kinformer.core.heads import Keys, Queries
-from kinformer.core.memo import Memo
 from kinformer.core.pattern import pairs
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
@@ -174,16 +173,12 @@ def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool)
             x[n].view(batch * count, heads, size, x[n].shape[-1])
             for x, size in ((q, m), (k, w), (v, w), (q_pos, m), (k_pos, w), (q_tags, m), (k_tags, w))
         )
-        tiles = request.but(
+        tiles = request.apart(
             queries=Queries(q_, at[..., 0], head=queries.head),
             keys=Keys(k_, v_, of[..., 0], own=keys.own),
             score=Product(),
             lse=True,
             rows=torch.arange(batch, device=q_.device).repeat_interleave(count),
-            run=False,
-            full=False,
-            below={},
-            memo=Memo(),  # what is found out about these positions serves no other layer
         )
         tell(tiles, _first_found(tiles, q_group[..., :turn], k_group[..., :turn], lonely))
         found = read(tiles)
