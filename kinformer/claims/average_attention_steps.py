@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kinformer.claims.support.growth import ticks
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
@@ -101,6 +102,5 @@ def _draw(lengths: Sequence[int], work: dict[str, list[list[int]]], axes: Any) -
         means = [mean(column) for column in zip(*found, strict=True)]
         axes.plot(lengths, means, "o-", label=f"{name}, times {means[-1] / means[0]:.2f}")
     axes.set(xscale="log", xlabel="tokens before it", ylabel="numbers", ylim=(0, None))
-    axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
-    axes.minorticks_off()
+    ticks(axes, lengths)
     axes.legend()

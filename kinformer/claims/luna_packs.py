@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.attention import Attention
+from kinformer.claims.support.growth import draw_growth, ticks
 from kinformer.claims.support.verdict import Claim, Draw, Measure, slope
 from kinformer.core.layer import Layer
 from kinformer.depth.luna import LunaBlock, LunaStack, Nested
@@ -103,12 +104,8 @@ def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = S
 
 
 def _draw_products(lengths: Sequence[int], count: dict[str, list[int]], axes: Any) -> None:
-    for name, found in count.items():
-        axes.loglog(lengths, found, "o-", label=f"{name}: L^{slope(lengths, found):.2f}")
+    draw_growth(count, lengths, axes)
     axes.set(xlabel="tokens in a row", ylabel="additions and multiplications")
-    axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
-    axes.minorticks_off()
-    axes.legend()
 
 
 def _draw_accuracy(found: dict[int, list[float]], axes: Any) -> None:
@@ -116,5 +113,4 @@ def _draw_accuracy(found: dict[int, list[float]], axes: Any) -> None:
         axes.plot([packs] * len(of), of, "o", color="tab:blue", alpha=0.4)
     axes.plot(list(found), [mean(of) for of in found.values()], color="tab:blue")
     axes.set(xlabel="packs", ylabel="members told right", xscale="log", ylim=(0.5, 1.0))
-    axes.set_xticks(list(found), [str(packs) for packs in found])
-    axes.minorticks_off()
+    ticks(axes, list(found))

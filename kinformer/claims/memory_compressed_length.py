@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinformer.claims.support.growth import ticks
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
@@ -84,6 +85,5 @@ def _draw(took: dict[str, dict[int, list[float]]], axes: Any) -> None:
     for name, of in took.items():
         axes.plot(list(of), [mean(found) for found in of.values()], "o-", label=name)
     axes.set(xscale="log", yscale="log", xlabel="tokens of a row", ylabel="seconds of the processor")
-    axes.set_xticks(list(next(iter(took.values()))), list(map(str, next(iter(took.values())))))
-    axes.minorticks_off()
+    ticks(axes, list(next(iter(took.values()))))
     axes.legend()

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from kinformer.claims.support.growth import draw_growth
 from kinformer.claims.support.verdict import Claim, Draw, Measure, slope
 from kinformer.core.pattern import Or, Pattern
 from kinformer.members.sparse_transformer import sparse_transformer
@@ -102,12 +103,8 @@ def _draw_reach(patterns: Sequence[Pattern], axes: Any) -> None:
 
 def _draw_cost(lengths: Sequence[int], count: dict[Sets, list[int]], axes: Any) -> None:
     axes.loglog(lengths, [n * (n + 1) / 2 for n in lengths], "--", color="tab:gray", label="all earlier tokens")
-    for form, found in count.items():
-        axes.loglog(lengths, found, "o-", label=f"{form}: L^{slope(lengths, found):.2f}")
+    draw_growth({form: found for form, found in count.items()}, lengths, axes)
     axes.set(xlabel="tokens in a row", ylabel="pairs")
-    axes.set_xticks(lengths, [f"{n:,}" for n in lengths])
-    axes.minorticks_off()
-    axes.legend()
 
 
 def _draw_uses(bits: dict[str, list[float]], axes: Any) -> None:
