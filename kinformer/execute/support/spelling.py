@@ -100,7 +100,6 @@ def _kind(name: str) -> type[Pattern]:
     return NAMES[name] if name in NAMES else _found(name)
 
 
-@torch.compiler.assume_constant_result
 def name_of(kind: type[Pattern]) -> str:
     """Its module and name where these lead to it, else a name of this process alone: compiled graphs outlive it.
 
@@ -113,6 +112,10 @@ def name_of(kind: type[Pattern]) -> str:
         name = next((known for known, one in NAMES.items() if one is kind), f"{uuid.uuid4()}:{kind.__name__}")
         NAMES[name] = kind
     return name
+
+
+# torch.compiler.assume_constant_result does this and no more, but loads the compiler: a second of every command's start
+name_of._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _of_fields(kind: type[Pattern]) -> bool:
