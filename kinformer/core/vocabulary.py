@@ -14,11 +14,8 @@ def rows(tokens: Tensor) -> Tensor:
 
 
 def spelt(tokens: Tensor, vocab: int) -> Tensor:
-    """The tokens; IndexError for one that there is not, where looking costs no wait: on a CPU, outside a compiler."""
-    if tokens.device.type != "cpu" or torch.compiler.is_compiling() or not tokens.numel():
-        return tokens
-    if (most := int(tokens.max())) >= vocab:
-        raise IndexError(f"token {most} is none of the {vocab} that there are, 0 to {vocab - 1}; make vocab larger")
+    """The tokens; IndexError for one that there is not, as `refuse_beyond`."""
+    refuse_beyond(tokens, vocab, "the model knows", "tokens; make vocab larger")
     return tokens
 
 

@@ -124,7 +124,8 @@ class LM(Writer):
         The state stands before the last token, which the next chunk repeats.
         """
         batch = TokenBatch.of(batch)
-        read, wanted = spelt(batch.tokens, self.vocab)[:, :-1], next_tokens(batch)
+        spelt(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
+        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
         out, data, parts = self.learned(lambda taps: self.logits(read, state, ctx.but(taps=taps)), wanted, ctx)
         # of tokens that have one after them, scored or not: the last of a row is not read

@@ -1,9 +1,12 @@
 """Equal weights for a peer and for us: a copy by shape, and agreement relative to the output's scale."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from kinformer.projections.qkv import QKV
 
@@ -57,6 +60,21 @@ def agree(ours: Tensor, theirs: Tensor, tolerance: float | None = None) -> None:
     scale = theirs.abs().max().item()
     error = (ours - theirs).abs().max().item()
     assert scale > 0 and error <= tolerance * scale, f"off by {error:.1e}; {tolerance:.0e} of {scale:.1e} is allowed"
+
+
+def agree_on_what_is_hidden(
+    ours: Any, tokens: Int[Tensor, "B T"], logits: Callable[[Int[Tensor, "B T"]], Float[Tensor, "B T V"]]
+) -> None:
+    """A masked model's loss and the peer's, over its logits of what eval mode hides; leaves the gradients of both.
+
+    Logits of real tokens alone: the mask is no answer of ours.
+    """
+    read, wanted = ours.hide(tokens, fixed=True)
+    loss = ours(tokens).total
+    theirs = F.cross_entropy(logits(read)[..., : ours.vocab].transpose(1, 2), wanted, ignore_index=-1)
+    agree(loss, theirs)
+    loss.backward()
+    theirs.backward()
 
 
 def shaken(model: nn.Module) -> nn.Module:

@@ -5,13 +5,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from transformers import BertConfig, BertForMaskedLM
 
 from kinformer.core.layer import Context
 from kinformer.members.bert import bert
 from kinformer.models.mlm import MLM
-from tests.parity.peers import agree, gradient, put, put_qkv, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, put_qkv, shaken, small
 
 VOCAB, D, DEPTH, HEADS, LENGTH = 19, 24, 3, 4, 40  # Hugging Face counts the mask, which is our id 19, among its tokens
 
@@ -88,16 +87,9 @@ def test_two_kinds_of_segments() -> None:
 
 
 def test_loss_and_gradients() -> None:
-    """The loss of what eval mode hides, over the logits of real tokens: the mask is no answer of ours."""
     theirs = peer(torch.float64)
     ours: Any = ours_like(theirs)
-    tokens = torch.randint(0, VOCAB, (3, 17))
-    read, wanted = ours.hide(tokens, fixed=True)
-    loss = ours(tokens)
-    their_loss = F.cross_entropy(theirs(input_ids=read).logits[..., :VOCAB].transpose(1, 2), wanted, ignore_index=-1)
-    agree(loss.total, their_loss)
-    loss.total.backward()
-    their_loss.backward()
+    agree_on_what_is_hidden(ours, torch.randint(0, VOCAB, (3, 17)), lambda read: theirs(input_ids=read).logits)
     embeddings, first, their_first = theirs.bert.embeddings, ours.body.layers[0], theirs.bert.encoder.layer[0]
     agree(ours.embedding.weight.grad, embeddings.word_embeddings.weight.grad)
     agree(ours.position.table.weight.grad, embeddings.position_embeddings.weight.grad)

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 from transformers import BigBirdConfig, BigBirdForMaskedLM
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
@@ -18,7 +16,7 @@ from kinformer.members.bigbird import bigbird
 from kinformer.models.mlm import MLM
 from kinformer.patterns.blocks import Blocks
 from kinformer.patterns.published_random import PublishedRandom
-from tests.parity.peers import agree, gradient, put, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, HEADS, DEPTH, BLOCK, KEYS, BLOCKS = 19, 24, 4, 2, 2, 2, 20
@@ -101,13 +99,7 @@ def test_logits_under_the_blocks_that_they_drew(dtype: torch.dtype, their_draws:
 def test_loss_and_gradients() -> None:
     theirs, tokens = peer(torch.float64), torch.randint(0, VOCAB, (3, LENGTH))
     ours: Any = ours_like(theirs)
-    read, wanted = ours.hide(tokens, fixed=True)
-    loss = ours(tokens)
-    logits: Tensor = theirs(input_ids=read).logits[..., :VOCAB]
-    their_loss = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=-1)
-    agree(loss.total, their_loss)
-    loss.total.backward()
-    their_loss.backward()
+    agree_on_what_is_hidden(ours, tokens, lambda read: theirs(input_ids=read).logits)
     block, their = ours.body.layer.layers[0], theirs.bert.encoder.layer[0]
     agree(gradient(block.layers[0].projection, "k"), their.attention.self.key.weight.grad)
     agree(block.layers[1].down.weight.grad, their.output.dense.weight.grad)

@@ -15,7 +15,7 @@ from kinformer.core.layer import Context
 from kinformer.members.longformer import longformer
 from kinformer.models.mlm import MLM
 from kinformer.patterns.marked import Marked
-from tests.parity.peers import agree, gradient, put, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, HEADS, LENGTH = 19, 24, 4, 40
@@ -97,15 +97,10 @@ def test_global_tokens_and_padding_of_each_example(dtype: torch.dtype) -> None:
 def test_loss_and_gradients() -> None:
     theirs = peer(torch.float64)
     ours: Any = ours_like(theirs, 2)
-    tokens = torch.randint(0, VOCAB, (3, 21))
-    read, wanted = ours.hide(tokens, fixed=True)
-    loss = ours(tokens)
-    first = (torch.arange(21) < 2).expand(3, -1)
-    logits = theirs(input_ids=read, global_attention_mask=first.long()).logits[..., :VOCAB]
-    their_loss = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=-1)
-    agree(loss.total, their_loss)
-    loss.total.backward()
-    their_loss.backward()
+    first = (torch.arange(21) < 2).expand(3, -1).long()
+    agree_on_what_is_hidden(
+        ours, torch.randint(0, VOCAB, (3, 21)), lambda read: theirs(input_ids=read, global_attention_mask=first).logits
+    )
     block, their = ours.body.layers[0], theirs.longformer.encoder.layer[0]
     own, mine = their.attention.self, block.layers[0]
     agree(mine.side.weight.grad, own.query_global.weight.grad)

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
-from torch.nn import functional as F
 from transformers import NystromformerConfig, NystromformerForMaskedLM
 
 from kinformer.members.nystromformer import nystromformer
 from kinformer.models.mlm import MLM
-from tests.parity.peers import agree, gradient, put, shaken, small
+from tests.parity.peers import agree, agree_on_what_is_hidden, gradient, put, shaken, small
 from tests.parity.test_hf_bert import put_encoder
 
 VOCAB, D, DEPTH, HEADS, LENGTH, LANDMARKS, KERNEL = 19, 24, 2, 4, 24, 6, 5
@@ -82,13 +80,7 @@ def test_padded_rows_are_what_theirs_reads_one_by_one() -> None:
 def test_loss_and_gradients() -> None:
     theirs, tokens = peer(torch.float64), torch.randint(0, VOCAB, (3, LENGTH))
     ours: Any = ours_like(theirs)
-    read, wanted = ours.hide(tokens, fixed=True)
-    loss = ours(tokens)
-    logits: Tensor = theirs(input_ids=read).logits[..., :VOCAB]
-    their_loss = F.cross_entropy(logits.transpose(1, 2), wanted, ignore_index=-1)
-    agree(loss.total, their_loss)
-    loss.total.backward()
-    their_loss.backward()
+    agree_on_what_is_hidden(ours, tokens, lambda read: theirs(input_ids=read).logits)
     block, their = ours.body.layers[0], theirs.nystromformer.encoder.layer[0].attention.self
     agree(gradient(block.layers[0].projection, "q"), their.query.weight.grad)
     agree(gradient(block.layers[0].projection, "k"), their.key.weight.grad)
