@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -13,18 +12,15 @@ from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_part, a_probability, at_least, if_given, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, room
 from kinformer.core.loss import Loss, Weight, gathered, known, mean, surprise, weighed
-from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import shared
 from kinformer.core.vocabulary import spelt
 from kinformer.models.support.exits import refuse_rules
-from kinformer.models.support.sliding import fitted, in_windows
-
-Tokens = Int[Tensor, "B T"] | TokenBatch
+from kinformer.models.support.texts import Texts, Tokens, next_tokens
 
 
-class LM(Writer):
+class LM(Texts):
     """Tokens in, logits of the next token out: embedding, absolute position or none, body, head.
 
     p(next token) = softmax(head(body(scale * embedding + position))). Rows are whole numbers [B T]; -1 is padding, at
@@ -47,9 +43,6 @@ class LM(Writer):
     `EarlyExit` whose rule learns: `MultiExit` trains it.
     Source: Radford et al., 2018, "Improving language understanding by generative pre-training".
     """
-
-    reads: ClassVar[str] = "text"
-    metric = Metric("bits per byte", "bits")
 
     def __init__(
         self,
@@ -103,6 +96,11 @@ class LM(Writer):
 
         Without a ctx the model numbers tokens on from its state.
         """
+        out = self.hidden(tokens, state, ctx)
+        return out._replace(y=self.scores(out, last))
+
+    def hidden(self, tokens: Int[Tensor, "B T"], state: Numbered | None = None, ctx: Context | None = None) -> Out:
+        """What the body makes of each token, before the head."""
         ctx = (numbered(tokens, state) if ctx is None else ctx).but(head=self.head)
         x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0))
         x = x if self.scale == 1 else self.scale * x
@@ -112,7 +110,7 @@ class LM(Writer):
         ctx.memo.settle()
         if state is not None:
             out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
-        return out._replace(y=self.scores(out, last))
+        return out
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """What the head makes of the body's tokens, or of the last one alone."""
@@ -140,34 +138,6 @@ class LM(Writer):
         out = call(())
         nll = mean(surprise(out.y, wanted), wanted >= 0)
         return out, nll, {"nll": nll}
-
-    def judge(self, batch: Tokens, state: Numbered | None = None) -> Judged:
-        """The bits that each token costs but the first of a row; of what is scored alone also how much is right."""
-        batch = fitted(self, TokenBatch.of(batch), -1, state)
-        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
-        if batch.documents is None:
-            out = in_windows(lambda some: self.logits(some, state), read, self.window, state)
-        else:
-            out = self.logits(read, state, batch.limited(numbered(read, state), -1, state))
-        answers = {} if batch.scored is None else accuracy(out.y, wanted)
-        return Judged({**answers, **self.measured(out, wanted)}, out.state)
-
-    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-        """The measures of a reading, over all targets."""
-        return {type(self).metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}
-
-    def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
-        """Rows of `length` random tokens."""
-        return random_tokens(self.vocab, rows, length, seed)
-
-
-def next_tokens(batch: TokenBatch) -> Int[Tensor, "B _"]:
-    """What each token but the last is to predict.
-
-    -1 where it, or what comes after it, is padding, or that is not scored, or is of another document.
-    """
-    found = batch.wanted[:, 1:].masked_fill(batch.tokens[:, :-1] < 0, -1)
-    return found if batch.documents is None else found.masked_fill(batch.documents.diff() != 0, -1)
 
 
 def _example() -> LM:

@@ -1,0 +1,50 @@
+"""Neighbours: what a search for the nearest keys gives; Store: keys and the tokens that followed, to be searched."""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+class Neighbours(NamedTuple):
+    """The entries nearest to each query, nearest first; of a store with fewer all, or -1 and inf.
+
+    distances: squared L2. tokens: their values, what followed in the text. places: their numbers in the store.
+    """
+
+    distances: Float[Tensor, "*A k"]
+    tokens: Int[Tensor, "*A k"]
+    places: Int[Tensor, "*A k"]
+
+
+class Store(ABC):
+    """Keys with the token that followed each, which can be searched."""
+
+    @abstractmethod
+    def search(self, queries: Float[Tensor, "N d"], k: int) -> Neighbours:
+        """The `k` entries whose keys are nearest to each query; those in lower places first among equals."""
+
+
+class Entries(Store):
+    """A store that is held in memory and searched by all distances.
+
+    Choose it for some thousands of entries that are at hand as tensors; a `Datastore` for those of a corpus.
+
+    keys: inner states of a model.
+    tokens: what followed each.
+
+    Errors: ValueError for keys and tokens of different numbers.
+    """
+
+    def __init__(self, keys: Float[Tensor, "N d"], tokens: Int[Tensor, " N"]):
+        if len(keys) != len(tokens):
+            raise ValueError(f"{len(keys)} keys and {len(tokens)} tokens came; give each key the token that followed")
+        self.keys, self.tokens = keys, tokens
+
+    def search(self, queries: Float[Tensor, "M d"], k: int) -> Neighbours:
+        keys = self.keys.to(queries)
+        away = (queries[:, None] - keys).square().sum(-1)  # differences first: equal keys are 0 away, not nearly
+        distances, places = away.sort(dim=-1, stable=True)
+        places = places[:, :k]
+        return Neighbours(distances[:, :k], self.tokens.to(places.device)[places], places)

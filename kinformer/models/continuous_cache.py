@@ -1,0 +1,125 @@
+"""ContinuousCache: a trained language model beside what followed its own last states (Grave et al.)."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import at_least, within
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Out, room
+from kinformer.core.numbering import Numbered, after
+from kinformer.models.lm import LM
+from kinformer.models.support.by_token import by_token, log_probabilities, mixed
+from kinformer.models.support.wrapped import Wrapped, counted
+
+
+class Cached(NamedTuple):
+    """Each row's next position, the model's state, and what was read last: states, tokens, positions (-1: none)."""
+
+    now: Int[Tensor, " B"]
+    model: Numbered
+    hidden: Float[Tensor, "B C D"]
+    tokens: Int[Tensor, "B C"]
+    pos: Int[Tensor, "B C"]
+
+
+class ContinuousCache(Wrapped):
+    """p = weight p_cache + (1 - weight) p_LM, p_cache(w) = sum_(i<t: x_(i+1) = w) softmax_i(theta h_t . h_i).
+
+    The h_i are what the head reads of the `size` tokens before this one, and x_(i+1) the token that followed each.
+    Choose it to give a trained model the words of the text at hand without training it: a name that was said comes
+    back. It costs a product with `size` states a token. A row's first token has nothing to look up: the model alone
+    says what follows it.
+
+    model: a trained `LM`.
+    size: how many tokens before this one are looked up; the paper has 100 to 10,000.
+    weight: lambda, the share of p_cache; tuned on valid.
+    theta: how flat the cache's distribution is, 0 being all alike; tuned on valid.
+
+    Errors: ValueError for numbers without a meaning, for documents that share a row, and beyond a table of positions.
+    Source: Grave et al., 2017, arXiv:1612.04426, section 3.
+    """
+
+    model: LM
+
+    def __init__(self, model: LM, *, size: int = 500, weight: float = 0.1, theta: float = 0.3):
+        super().__init__(model)
+        if not isinstance(model, LM):
+            raise ValueError(f"model={type(model).__name__}: a cache keeps the states of an LM; give that")
+        self.size, self.weight = at_least("size", size, 1), within("weight", weight, 0, 1)
+        self.theta = within("theta", theta, 0, math.inf, open_end=True)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Cached:
+        inner = self.model.start(batch, length, dtype=dtype, device=device)
+        new = room(self, batch, length, dtype, device)
+        none = torch.full((batch, self.size + 1), -1, device=new.device)  # the last of them waits for what follows it
+        hidden = torch.zeros(batch, self.size + 1, self.model.d, dtype=new.dtype, device=new.device)
+        return Cached(inner.now.clone(), inner, hidden, none, none.clone())
+
+    def logits(
+        self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
+    ) -> Out:
+        """Logs of the probabilities of the token after each token, in float32 or better."""
+        ctx = counted(tokens, state) if ctx is None else ctx
+        if ctx.only is not None:
+            raise ValueError(
+                "a continuous cache cannot honour ctx.only: all of a row is its past; give each document its own row"
+            )
+        out = self.model.hidden(tokens, None if state is None else state.model, ctx)
+        at = slice(-1 if last else 0, None)
+        own = log_probabilities(self.model.scores(out, last))
+        with torch.no_grad():
+            kept = _joined(state, out.y, tokens, ctx.pos)
+            likely = self._likely(out.y[:, at], ctx.pos[:, at], kept, own)
+        if state is not None and out.state is not None:
+            end = -(self.size + 1)
+            rest = (kept.hidden[:, end:].to(state.hidden.dtype), kept.tokens[:, end:], kept.pos[:, end:])
+            out = out._replace(state=Cached(after(state.now, ctx.pos), out.state, *rest))
+        return out._replace(y=mixed(own, likely, self.weight))
+
+    def _likely(
+        self, h: Float[Tensor, "B T D"], pos: Int[Tensor, "B T"], kept: "_Kept", like: Float[Tensor, "B T V"]
+    ) -> Float[Tensor, "B T V"]:
+        """log p_cache: of each token what followed those before it."""
+        h, keys, followed = h.to(like), kept.hidden[:, :-1].to(like), kept.tokens[:, 1:]
+        back = pos[:, :, None] - kept.pos[:, None, :-1]  # [B T S]
+        there = (back > 0) & (back <= self.size) & (kept.pos[:, None, :-1] >= 0)
+        scores = (self.theta * h @ keys.mT).masked_fill(~there, -torch.inf)
+        return by_token(scores, followed[:, None].expand(scores.shape), self.vocab)
+
+
+class _Kept(NamedTuple):
+    hidden: Float[Tensor, "B S D"]
+    tokens: Int[Tensor, "B S"]
+    pos: Int[Tensor, "B S"]
+
+
+def _joined(
+    state: Cached | None, h: Float[Tensor, "B T D"], tokens: Int[Tensor, "B T"], pos: Int[Tensor, "B T"]
+) -> _Kept:
+    """What was kept and what came, in the order of positions, what is none before them: each stands before its next."""
+    if state is not None:
+        h = torch.cat([state.hidden.to(h.dtype), h], 1)
+        tokens, pos = torch.cat([state.tokens, tokens], 1), torch.cat([state.pos, pos], 1)
+    order = pos.argsort(dim=1, stable=True)
+    return _Kept(h.take_along_dim(order[..., None], 1), tokens.take_along_dim(order, 1), pos.take_along_dim(order, 1))
+
+
+def _example() -> ContinuousCache:
+    from kinformer.models.lm import EXAMPLES as MODELS
+
+    return ContinuousCache(MODELS[0](), size=3, weight=0.5)
+
+
+EXAMPLES = (
+    Example(
+        _example,
+        breaks={
+            "derivative": "what it keeps is held constant: nothing is trained by it",
+            "dtype": "probabilities are mixed, and given, in float32 or better",
+        },
+    ),
+)

@@ -1,0 +1,99 @@
+"""Nearest: a trained language model beside the tokens that followed what was most alike in a datastore (kNN-LM)."""
+
+import math
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import at_least, within
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Out
+from kinformer.core.neighbours import Neighbours, Store
+from kinformer.models.lm import LM
+from kinformer.models.support.by_token import by_token, log_probabilities, mixed
+from kinformer.models.support.wrapped import Wrapped, counted
+
+
+class Nearest(Wrapped):
+    """p = weight p_kNN + (1 - weight) p_LM, p_kNN(w) = sum_(i: v_i = w) softmax_i(-|k_i - f(x)|^2 / temperature).
+
+    The (k_i, v_i) are the `k` entries of a datastore that are nearest to the state f(x) of what was read: its keys are
+    such states of other text, its values the tokens that followed. Choose it to give a trained model a corpus without
+    training it: names and phrases that stand there come back. `kinformer knn-lm` finds the three numbers on valid.
+
+    Distances are of keys as the store holds them, squared as in the paper's main results, and nothing else is done to
+    them. A store with fewer entries than `k` gives all it has; an empty one leaves the model as it is. Over a
+    `ContinuousCache` it is the paper's kNN-LM with the continuous cache.
+
+    model: a trained `LM`, or a `ContinuousCache` over one.
+    store: what is searched: keys that this model made, such as a `Datastore`.
+    k: how many are looked up; the paper's 1024 unless given.
+    weight: lambda, the share of p_kNN; the paper tunes it on valid and finds 0.25 on the model's own corpus.
+    temperature: of the distances; 1 is the paper's.
+    tap: the inner state that is f(x), as the store's keys are.
+
+    Errors: ValueError for numbers without a meaning.
+    Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
+    """
+
+    def __init__(
+        self,
+        model: LM | Wrapped,
+        store: Store,
+        tap: str,
+        *,
+        k: int = 1024,
+        weight: float = 0.25,
+        temperature: float = 1.0,
+    ):
+        super().__init__(model)
+        self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
+        self.weight = within("weight", weight, 0, 1)
+        self.temperature = within("temperature", temperature, 1e-6, math.inf, open_end=True)
+
+    def logits(
+        self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
+    ) -> Out:
+        """Logs of the probabilities of the token after each token, in float32 or better."""
+        ctx = counted(tokens, state) if ctx is None else ctx
+        out = self.model.logits(tokens, state, ctx.but(taps=(*ctx.taps, self.tap)), last=last)
+        if self.tap not in out.taps:
+            raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
+        own = log_probabilities(out.y)
+        return out._replace(
+            y=mixed(own, self.likely(self.found(out.taps[self.tap][:, -own.shape[1] :]), own), self.weight)
+        )
+
+    @torch.no_grad()
+    def found(self, states: Float[Tensor, "B T d"]) -> Neighbours:
+        """The entries that are nearest to each state."""
+        found = self.store.search(states.flatten(0, 1), self.k)
+        return Neighbours(*(one.unflatten(0, states.shape[:2]).to(states.device) for one in found))
+
+    @torch.no_grad()
+    def likely(self, found: Neighbours, like: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
+        """log p_kNN, -inf of what is not among the neighbours."""
+        return by_token(-found.distances.to(like) / self.temperature, found.tokens, self.vocab)
+
+
+def _example() -> Nearest:
+    from kinformer.core.neighbours import Entries
+    from kinformer.models.lm import EXAMPLES as MODELS
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model, keys = MODELS[0](), torch.randn(20, 16)
+    return Nearest(model, Entries(keys, torch.arange(20) % 11), "1.1.input", k=5, temperature=9.0)
+
+
+EXAMPLES = (
+    Example(
+        _example,
+        breaks={
+            "derivative": "what is found is held constant: nothing is trained by it",
+            "dtype": "probabilities are mixed, and given, in float32 or better",
+        },
+    ),
+)

@@ -1,0 +1,35 @@
+"""Probabilities of remembered tokens: a softmax over memories, added up by token, and mixed with a model's own."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: int) -> Float[Tensor, "*A V"]:
+    """log p(w) = log sum_(i: token_i = w) softmax(scores)_i, -inf of a token that is not among them.
+
+    In logs throughout, so that nothing is lost of tokens that are far less likely than others. A token of -1, or a
+    score of -inf, stands for no memory; where there is none every entry is -inf.
+    """
+    there = (tokens >= 0) & (scores > -torch.inf)
+    scores = scores.masked_fill(~there, -torch.inf)
+    norm = scores.logsumexp(-1, keepdim=True)
+    likely = torch.where(there, scores - norm, -torch.inf)
+    at = tokens.clamp_min(0)
+    most = likely.new_full((*tokens.shape[:-1], vocab), -torch.inf).scatter_reduce(-1, at, likely, "amax")
+    away = torch.where(there, likely - most.gather(-1, at), -torch.inf).exp()
+    return torch.zeros_like(most).scatter_add(-1, at, away).log() + most
+
+
+def mixed(own: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
+    """log(weight p_other + (1 - weight) p_own) of logs of probabilities; the own alone where the other has none."""
+    one, rest = (-math.inf if x <= 0 else math.log(x) for x in (weight, 1 - weight))
+    both = torch.logaddexp(other + one, own + rest)
+    return torch.where((other > -torch.inf).any(-1, keepdim=True), both, own)
+
+
+def log_probabilities(logits: Float[Tensor, "*A V"]) -> Float[Tensor, "*A V"]:
+    """Of logits, in float32 or better."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)

@@ -1,0 +1,56 @@
+"""Texts: what models share that predict the next token of a text: how they are judged, and by what."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.layer import Out
+from kinformer.core.loss import surprise
+from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
+from kinformer.core.numbering import numbered
+from kinformer.models.support.sliding import fitted, in_windows
+
+Tokens = Int[Tensor, "B T"] | TokenBatch
+
+
+class Texts(Writer):
+    """A model of texts: it reads rows of tokens, is judged by the bits of each, and goes on with them.
+
+    `vocab` is how many tokens there are.
+    """
+
+    reads: ClassVar[str] = "text"
+    metric = Metric("bits per byte", "bits")
+    vocab: int
+
+    def judge(self, batch: Tokens, state: Any = None) -> Judged:
+        """The bits that each token costs but the first of a row; of what is scored alone also how much is right."""
+        batch = fitted(self, TokenBatch.of(batch), -1, state)
+        read, wanted = batch.tokens[:, :-1], next_tokens(batch)
+        if batch.documents is None:
+            out = in_windows(lambda some: self.logits(some, state), read, self.window, state)
+        else:
+            out = self.logits(read, state, batch.limited(numbered(read, state), -1, state))
+        answers = {} if batch.scored is None else accuracy(out.y, wanted)
+        return Judged({**answers, **self.measured(out, wanted)}, out.state)
+
+    def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
+        """The measures of a reading, over all targets."""
+        return {type(self).metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}
+
+    def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
+        """Rows of `length` random tokens."""
+        return random_tokens(self.vocab, rows, length, seed)
+
+
+def next_tokens(batch: TokenBatch) -> Int[Tensor, "B _"]:
+    """What each token but the last is to predict.
+
+    -1 where it, or what comes after it, is padding, or that is not scored, or is of another document.
+    """
+    found = batch.wanted[:, 1:].masked_fill(batch.tokens[:, :-1] < 0, -1)
+    return found if batch.documents is None else found.masked_fill(batch.documents.diff() != 0, -1)

@@ -1,0 +1,20 @@
+"""kNN-LM's probabilities against the authors' code."""
+
+import torch
+
+from kinformer.core.neighbours import Entries
+from kinformer.models.support.by_token import by_token, log_probabilities, mixed
+from tests.parity.goldens import Golden, close, goldens
+
+
+@goldens("knn_lm")
+def test_knn_lm(golden: Golden) -> None:
+    sizes, tensors = golden.hyperparameters, golden.tensors
+    queries = tensors["queries"]
+    found = Entries(tensors["keys"], tensors["values"]).search(queries.flatten(0, -2), sizes["k"])
+    own = log_probabilities(tensors["lm_logits"])
+    scores = -found.distances / sizes.get("temperature", 1.0)
+    likely = by_token(scores, found.tokens, own.shape[-1]).view(own.shape)
+    close(likely.exp(), tensors["p_knn"])
+    close(mixed(own, likely, sizes["lambda"]), tensors["log_p"])
+    assert torch.equal(likely > -torch.inf, tensors["p_knn"] > 0)
