@@ -1,0 +1,1 @@
+"""What the joins of blocks/ share."""
