@@ -50,9 +50,9 @@ TOPICS = {
     ),
     "memory": Told(
         "What a layer keeps of the row before: hidden states, compressed ones, keys that are searched, or one state.",
-        ("members/transformer_xl", "members/compressive_transformer", "members/memorizing_transformer",
-         "memories/hidden", "memories/compressive", "memories/compression", "mechanisms/retrieval",
-         "mechanisms/linear", "patterns/segment"),
+        ("members/transformer_xl", "members/gtrxl", "members/compressive_transformer",
+         "members/memorizing_transformer", "memories/hidden", "memories/compressive", "memories/compression",
+         "mechanisms/retrieval", "mechanisms/linear", "patterns/segment"),
     ),
     "halting": Told(
         "How a token says that it has taken enough steps, or gone through enough layers.",
@@ -83,8 +83,8 @@ TOPICS = {
     ),
     "recurrence": Told(
         "Something carried from one piece of a row to the next.",
-        ("members/transformer_xl", "members/compressive_transformer", "mechanisms/linear", "memories/hidden",
-         "depth/recurrent_act"),
+        ("members/transformer_xl", "members/gtrxl", "members/compressive_transformer", "mechanisms/linear",
+         "memories/hidden", "depth/recurrent_act"),
     ),
     "decoding": Told(
         "Writing token by token: a cache of the keys that may still be read, or a state.",
@@ -96,7 +96,13 @@ TOPICS = {
     ),
     "normalisation": Told(
         "Where and how a layer's numbers are brought to one size.",
-        ("norms/layer", "norms/rms", "blocks/pre_norm", "blocks/post_norm"),
+        ("norms/layer", "norms/rms", "blocks/pre_norm", "blocks/post_norm", "blocks/identity_map",
+         "projections/normed"),
+    ),
+    "gates": Told(
+        "A learned share of the stream, and of what a sublayer made of it, in place of their sum.",
+        ("members/gtrxl", "blocks/gru_gate", "blocks/input_gate", "blocks/output_gate", "blocks/highway_gate",
+         "blocks/sigtanh_gate", "blocks/identity_map"),
     ),
 }  # fmt: skip
 ALSO = {
@@ -118,6 +124,7 @@ ALSO = {
     "decoding": ("decoder", "cache", "kv cache", "generation", "autoregressive"),
     "encoder": ("encoders", "masked language model", "bidirectional"),
     "normalisation": ("normalization", "norm", "norms"),
+    "gates": ("gate", "gating", "gated", "highway", "residual", "residual connection", "residual connections"),
 }  # fmt: skip
 
 

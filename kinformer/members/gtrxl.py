@@ -1,0 +1,39 @@
+"""GTrXL: a Transformer-XL with gates in place of residual connections."""
+
+from kinformer.discover import member
+from kinformer.members.support.gated_xl import B_G, GatedXL, GateName
+from kinformer.models.lm import LM
+from kinformer.train.recipe import Recipe
+
+
+@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+def gtrxl(
+    d: int = 128,
+    depth: int = 4,
+    heads: int = 4,
+    head_dim: int | None = None,
+    segment: int = 64,
+    memory: int = 64,
+    gate: GateName = "gru",
+    b_g: float = B_G,
+    hidden: int | None = None,
+    vocab: int = 256,
+    dropout: float = 0.0,
+) -> LM:
+    """Gated Transformer-XL (Parisotto et al., 2019, arXiv:1910.06764): a stream without norms, gates for sublayers.
+
+    Choose it over transformer_xl where training is unstable, above all in reinforcement learning: at the start it
+    hands on what it reads nearly as it is, nearer with a larger `b_g` (0 for gates half open). `gate` is the paper's
+    ablation: "gru" is GTrXL, "residual" TrXL-I, "post_norm" TrXL. Each layer reads its `segment` and `memory` tokens
+    before it, normed together; the norm stands on what a sublayer is told, a ReLU on what it says. Gates of "gru" cost
+    as much as the rest of a layer. Embeddings are read and start as transformer_xl's do: as the paper has no norm at
+    the end, a token's own logit starts at about d^1.5 times their variance.
+    """
+    wiring = GatedXL(d, depth, heads, segment, memory, gate, b_g, head_dim, hidden, dropout)
+    return LM(vocab, d, wiring.stack(), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)
+
+
+EXAMPLES = (
+    lambda: gtrxl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),
+    lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="residual", vocab=11),
+)

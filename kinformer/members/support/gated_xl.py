@@ -1,0 +1,105 @@
+"""GatedXL: the keywords of gtrxl as a stack of blocks, for tokens and for observations alike."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from torch import nn
+
+from kinformer.attention import Attention
+from kinformer.biases.transformer_xl import TransformerXL
+from kinformer.blocks.gru_gate import GRUGate
+from kinformer.blocks.highway_gate import HighwayGate
+from kinformer.blocks.identity_map import IdentityMap
+from kinformer.blocks.input_gate import InputGate
+from kinformer.blocks.output_gate import OutputGate
+from kinformer.blocks.post_norm import NormLast
+from kinformer.blocks.sigtanh_gate import SigTanhGate
+from kinformer.blocks.support.gate import Biased
+from kinformer.core.block import Join, ResidualBlock
+from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
+from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.memories.hidden import Hidden
+from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.segment import Segment
+from kinformer.projections.normed import Normed
+from kinformer.projections.qkv import QKV
+
+GateName = Literal["gru", "input", "output", "highway", "sigtanh", "residual", "post_norm"]
+B_G = 2.0  # where the paper starts its gates
+BIASED: dict[GateName, type[Biased]] = {
+    "gru": GRUGate,
+    "output": OutputGate,
+    "highway": HighwayGate,
+    "sigtanh": SigTanhGate,
+}
+
+
+@dataclass(frozen=True)
+class GatedXL:
+    """A Transformer-XL whose sublayers meet the stream by a gate: `stack()` makes it, from width d to width d.
+
+    In training (`.train()`) its state is a memory of hidden states, read without gradients; in `.eval()` a cache of
+    keys, which says the same. No embedding, no head, and no norm at the end, as the paper has none.
+
+    d, heads, head_dim: the width, query heads, and the width of a head, d / heads unless given.
+    depth: blocks of attention and a feed-forward.
+    segment, memory: positions of a segment, and those before it that each of its positions reads too.
+    gate: "gru", "input", "output", "highway" or "sigtanh"; "residual" is TrXL-I, x + relu(f(norm(x))); "post_norm" is
+        TrXL, norm(x + f(x)).
+    b_g: where the gates' biases start; of "gru", "output", "highway" and "sigtanh" alone.
+    hidden: units of a feed-forward, 4 d unless given.
+    dropout: of attention, of a feed-forward's units and of each sublayer's output.
+
+    Errors: ValueError for sizes that do not divide, a gate that is none, and a b_g where no gate has a bias.
+    """
+
+    d: int
+    depth: int
+    heads: int
+    segment: int
+    memory: int
+    gate: GateName = "gru"
+    b_g: float = B_G
+    head_dim: int | None = None
+    hidden: int | None = None
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("depth", self.depth, 1)
+        a_probability("dropout", self.dropout)
+        if one_of("gate", self.gate, GateName) not in BIASED:
+            unread(f"gate={self.gate!r}, which has no bias", b_g=(self.b_g, B_G))
+
+    def stack(self) -> Stack:
+        """The blocks; u and v of their distances are shared, as in Transformer-XL."""
+        width = head_width(self.d, self.heads, self.head_dim)
+        biases = TransformerXL.sharing(self.depth, self.heads, width, self.d)
+        return Stack(self._block(bias) for bias in biases)
+
+    def _block(self, bias: TransformerXL) -> ResidualBlock:
+        d, behind = self.d, self.gate == "post_norm"
+        projection = QKV(d, self.heads, head_dim=self.head_dim, bias=False)
+        mechanism = Softmax(Causal() & Segment(self.segment, self.memory), bias, dropout=self.dropout)
+        attention = Attention(
+            projection if behind else Normed(projection, LayerNorm(d)),
+            mechanism,
+            memory=Hidden(self.segment, self.memory),
+        )
+        mlp = MLP(d, self.hidden, activation="relu", dropout=self.dropout)
+        # attention norms memory and input together
+        norms = [LayerNorm(d) if behind else nn.Identity(), LayerNorm(d)]
+        make = self._join()
+        return ResidualBlock([attention, mlp], [make(), make()], norms)
+
+    def _join(self) -> Callable[[], Join]:
+        """What makes the join of a sublayer."""
+        if self.gate in BIASED:
+            return partial(BIASED[self.gate], self.d, self.b_g, self.dropout)
+        if self.gate == "input":
+            return partial(InputGate, self.d, self.dropout)
+        return partial(IdentityMap if self.gate == "residual" else NormLast, self.dropout)
