@@ -9,8 +9,9 @@ from kinformer.core.numbering import numbered
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.rules import BySequence
 from kinformer.losses.aligned import Weights
-from kinformer.models.lm import LM, Tokens, next_tokens
+from kinformer.models.lm import LM
 from kinformer.models.support.exits import Exits, ManyExits, Outputs
+from kinformer.models.support.texts import Tokens, next_tokens
 
 
 class MultiExit(ManyExits, LM):
