@@ -68,6 +68,7 @@ class Attention(Layer):
         self.side = _matrix(projection, self.sides, sizes.heads)
         self.key_side = _matrix(projection, self.key_sides, sizes.key_heads)
         self.wants, self.sends = mechanism.wants, mechanism.sends
+        self.of_source = cross and not mechanism.needs_queries
         self._merges = isinstance(mechanism, Keyed) and mechanism.merges and mechanism.lse
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:

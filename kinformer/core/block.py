@@ -45,11 +45,15 @@ class ResidualBlock(Layer):
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state)
         last = len(self.layers) - 1
-        if ctx.remember:  # nobody wants y: sublayers behind the last one with a state are left out
-            last = max((n for n, old in enumerate(state or ()) if leaves(old)), default=-1)
+        if ctx.remember:  # nobody wants y: what stands behind the last sublayer whose state is of x is not read
+            kept = [bool(leaves(old)) for old in state or ()]
+            last = max((n for n, one in enumerate(kept) if one and not self.layers[n].of_source), default=-1)
         for n, (layer, join, norm) in enumerate(zip(self.layers, self.joins, self.norms, strict=True)):
             if n > last:
-                found.skip(None if state is None else state[n])
+                if state is not None and kept[n]:
+                    found.remember(n, layer, x)
+                else:
+                    found.skip(None if state is None else state[n])
                 continue
             if ctx.remember and n == last:
                 join(x, lambda z, n=n, layer=layer: found.remember(n, layer, z), norm)

@@ -184,10 +184,11 @@ class Layer(nn.Module, ABC):
 
     `d` is the width of x and y. A chunked call carries the state of the previous chunk; cut anywhere, the outputs are
     the same. `layer(x).y` reads a whole sequence. `wants` and `sends` name what it must find in `ctx.below` and what
-    it sends up.
+    it sends up. `of_source` says that its state is of `ctx.source` alone: whatever its x is, it is the same.
     """
 
     d: int
+    of_source: bool = False
     wants: tuple[Want, ...] = ()
     sends: frozenset[str] = frozenset()
 
