@@ -125,14 +125,16 @@ class LM(Texts):
         spelt(batch.tokens[:, -1:], self.vocab)  # `logits` reads all others
         read, wanted = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
-        out, data, parts = self.learned(lambda taps: self.logits(read, state, ctx.but(taps=taps)), wanted, ctx)
+        out, data, parts = self.learned(
+            lambda taps: self.logits(read, state, ctx.but(taps=taps)), wanted, ctx, progress
+        )
         # of tokens that have one after them, scored or not: the last of a row is not read
         sums = gathered(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (wanted >= 0).sum()
         return Loss(weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
 
     def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
+        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
         out = call(())

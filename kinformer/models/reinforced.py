@@ -62,7 +62,7 @@ class Reinforced(Rewarded, LM):
         self.teach(body, per, decay, weight)
 
     def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
+        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, its NLL with what its choices learn by, and both apart."""
         return self.rewarded(call(()), wanted)

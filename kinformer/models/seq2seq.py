@@ -125,7 +125,9 @@ class Seq2Seq(Writer):
     def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 1.0) -> Loss:
         source, (read, wanted) = batch[0], self.taught(batch)
         encoded, ctx = self._with_source(read, source, state, None)
-        out, data, parts = self.learned(lambda taps: self._decoded(read, state, ctx.but(taps=taps)), wanted, ctx)
+        out, data, parts = self.learned(
+            lambda taps: self._decoded(read, state, ctx.but(taps=taps)), wanted, ctx, progress
+        )
         sums = gathered(encoded.aux, source >= 0)
         for name, value in gathered(out.aux, read >= 0).items():
             sums[name] = sums[name] + value if name in sums else value
@@ -141,7 +143,7 @@ class Seq2Seq(Writer):
         return read, wanted.where(_scored(target) | (wanted == self.end), -1)
 
     def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
+        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading that hands back these taps, what it costs, and the parts of that."""
         out, real = call(()), wanted >= 0

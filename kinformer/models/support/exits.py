@@ -69,7 +69,7 @@ class ManyExits(Writer):
             refuse_rules(self, layer)
 
     def learned(
-        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context
+        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading in which nobody leaves, what all its exits and the rule cost, and the parts of that."""
         body, real = self.exits, wanted >= 0

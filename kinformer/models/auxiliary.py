@@ -1,0 +1,121 @@
+"""AuxiliaryLM: a language model that, while it trains, also predicts from lower layers and further ahead."""
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.checks import a_flag, a_part, at_least, unread, within
+from kinformer.core.layer import Context, Out
+from kinformer.core.loss import Loss, mean, surprise
+from kinformer.core.numbering import Numbered
+from kinformer.depth.stack import Stack
+from kinformer.losses.auxiliary import contributing, following, last, several
+from kinformer.models.lm import LM
+from kinformer.models.support.texts import Tokens, next_tokens
+
+
+class AuxiliaryLM(LM):
+    """An `LM` over a `Stack` whose layers beneath the last predict too, the lowest first to stop, and further tokens.
+
+    loss = sum of L_l over the last layer and those `contributing`, L = CE(token 1 ahead) + weight sum_k CE(token k
+    ahead). Choose it for stacks too deep to learn from their end alone; choose `MultiExit` where lower layers shall
+    answer as well. It writes as an LM does: the heads of lower layers and of further tokens serve training alone, where
+    each costs as much as the head. All are means over the same number of targets, those one token ahead, so that a
+    batch may be cut.
+
+    body: a `Stack`; its last norm, if any, stands before every head.
+    targets: how many tokens ahead are predicted, by a head each.
+    weight: of every further one.
+    lower: lower layers predict.
+    shared: they do so by the heads of the last layer, in place of heads of their own.
+    everywhere: predict at every position; False at the last of each row alone, as before the paper.
+
+    Others: those of `LM`. Errors: ValueError for a body that is no Stack, no targets, and shared heads that no lower
+    layer has; the LM's. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Auxiliary losses".
+    """
+
+    body: Stack
+    tops: ClassVar[tuple[str, ...]] = ("further", "beneath")
+
+    def __init__(
+        self,
+        vocab: int,
+        d: int,
+        body: Stack,
+        *,
+        targets: int = 2,
+        weight: float = 0.5,
+        lower: bool = True,
+        shared: bool = False,
+        everywhere: bool = True,
+        **others: Any,
+    ):
+        a_part("body", body, Stack, "a Stack of blocks")
+        super().__init__(vocab, d, body, **others)
+        self.targets, self.weight = at_least("targets", targets, 1), within("weight", weight, 0, math.inf)
+        self.lower, self.everywhere = a_flag("lower", lower), a_flag("everywhere", everywhere)
+        if not lower:
+            unread("lower=False", shared=(shared, False))
+        layers = 0 if a_flag("shared", shared) or not lower else len(body.layers) - 1
+
+        def heads(count: int) -> nn.ModuleList:
+            return nn.ModuleList(nn.Linear(d, vocab, bias=False) for _ in range(count))
+
+        self.further, self.beneath = heads(targets - 1), nn.ModuleList(heads(targets) for _ in range(layers))
+
+    def forward(self, batch: Tokens, state: Numbered | None = None, progress: float = 1.0) -> Loss:
+        """The loss of an LM, with what lower layers and further tokens cost at this part of the training."""
+        loss = super().forward(batch, state, progress)
+        if self.everywhere:
+            return loss
+        return loss._replace(count=(next_tokens(TokenBatch.of(batch)) >= 0).any(1).sum())
+
+    def learned(
+        self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float
+    ) -> tuple[Out, Tensor, dict[str, Tensor]]:
+        """A reading, what all layers that still predict pay for it, and the parts of that."""
+        depth = len(self.body.layers)
+        layers = [*(contributing(depth, progress) if self.lower else ()), depth - 1]
+        out = call(tuple(str(n) for n in layers))
+        targets = following(wanted, self.targets)
+        targets = targets if self.everywhere else [last(one) for one in targets]
+        count = (targets[0] >= 0).sum().clamp_min(1)
+        *beneath, top = (self._several(n, out, targets) / count for n in layers)
+        nll = mean(surprise(out.y, targets[0]), targets[0] >= 0)
+        parts = {"nll": nll}
+        if self.targets > 1:
+            parts["further"] = top - nll
+        if self.lower:
+            parts["beneath"] = torch.stack([nll.new_zeros(()), *beneath]).sum()
+        return out, sum(parts.values(), nll.new_zeros(())), parts
+
+    def _several(self, n: int, out: Out, targets: list[Int[Tensor, "B T"]]) -> Tensor:
+        """What layer n, from 0, pays for all of its targets."""
+        norm = self.body.norm
+        h = out.taps[str(n)] if norm is None else norm(out.taps[str(n)])
+        is_top = n == len(self.body.layers) - 1
+        if is_top or not len(self.beneath):
+            first = out.y if is_top else self.head(h)
+            return several([first, *(head(h) for head in self.further)], targets, self.weight)
+        return several([head(h) for head in self.beneath[n]], targets, self.weight)
+
+
+def _example() -> AuxiliaryLM:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.norms.layer import LayerNorm
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(2)]
+    return AuxiliaryLM(11, 16, Stack(blocks, LayerNorm(16)), shared=True)
+
+
+EXAMPLES = (_example,)

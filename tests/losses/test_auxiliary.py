@@ -1,0 +1,37 @@
+"""Auxiliary losses: when layers stop, and where further targets lie."""
+
+import pytest
+import torch
+
+from kinformer.losses.auxiliary import contributing, following, last, several
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 12])
+def test_layer_l_of_n_stops_when_l_over_2n_of_the_training_is_done(depth: int) -> None:
+    for done in (*(n / (4 * depth) for n in range(4 * depth + 1)), 0.499):
+        want = [layer - 1 for layer in range(1, depth) if not done >= layer / (2 * depth)]
+        assert list(contributing(depth, done)) == want
+    assert len(contributing(depth, 0.0)) == depth - 1 and not contributing(depth, 0.5)
+
+
+def test_a_further_target_has_every_one_before_it() -> None:
+    wanted = torch.tensor([[5, 3, -1, 2, 4, 6], [-1, -1, 7, 8, -1, -1]])
+    assert [one.tolist() for one in following(wanted, 3)] == [
+        wanted.tolist(),
+        [[3, -1, -1, 4, 6, -1], [-1, -1, 8, -1, -1, -1]],
+        [[-1, -1, -1, 6, -1, -1], [-1] * 6],
+    ]
+    assert following(wanted[:, :2], 4)[3].tolist() == [[-1, -1]] * 2, "more steps than a row is long"
+    assert last(wanted).tolist() == [[-1, -1, -1, -1, -1, 6], [-1, -1, -1, 8, -1, -1]]
+    assert last(torch.full((1, 3), -1)).tolist() == [[-1] * 3]
+
+
+def test_further_targets_are_weighed(float64: None) -> None:
+    logits, wanted = [torch.randn(2, 4, 7) for _ in range(3)], torch.tensor([[5, 3, 0, 2], [1, 6, -1, -1]])
+    total = 0.0
+    for k, (one, targets) in enumerate(zip(logits, following(wanted, 3), strict=True)):
+        for b, t in (targets >= 0).nonzero().tolist():
+            total -= (1.0 if k == 0 else 0.25) * float(one[b, t].log_softmax(-1)[targets[b, t]])
+    assert float(several(logits, following(wanted, 3), 0.25)) == pytest.approx(total, rel=1e-12)
+    with pytest.raises(ValueError, match="shorter than"):
+        several(logits, following(wanted, 2))
