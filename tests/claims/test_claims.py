@@ -13,6 +13,7 @@ from kinformer.claims import (
     bigbird_paths,
     blockbert_memory,
     clustered_error,
+    gtrxl_identity,
     informer_probsparse,
     linformer_spectrum,
     luna_packs,
@@ -280,6 +281,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
+        "gtrxl_identity": gtrxl_identity.claim((0, 1), deepest=4),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
         "luna_packs": luna_packs.claim((0, 1), lengths=(256, 512)),
@@ -292,7 +294,9 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "synthesizer_positions": synthesizer_positions.claim((0, 1)),
     }
     assert set(found) == set(modules("claims"))
-    assert {name: one.verdict for name, one in found.items()} == dict.fromkeys(found, "holds")
+    # a GRU gate with b_g = 2 keeps 0.88 of the stream, and a block has two
+    verdicts = {**dict.fromkeys(found, "holds"), "gtrxl_identity": "does not hold"}
+    assert {name: one.verdict for name, one in found.items()} == verdicts
     for one in found.values():
         assert one.says and one.source and one.drawn
         for draw in one.drawn.values():
