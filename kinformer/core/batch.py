@@ -1,4 +1,4 @@
-"""Batches: rows of tokens with what is known of each, where tokens alone do not say it; windows of a series."""
+"""Batches: tokens with what is known of each, where they alone do not say it; windows, steps of episodes."""
 
 from typing import NamedTuple
 
@@ -66,3 +66,18 @@ class Windows(NamedTuple):
 
     values: Float[Tensor, "B T C"]
     calendar: Float[Tensor, "B T F"]
+
+
+class Steps(NamedTuple):
+    """Steps of episodes that follow one another, in the units of their environment.
+
+    returns: to go: what rewards add up to from this step's on.
+    states: what was observed.
+    actions: what was done then: kinds [B T], or numbers [B T A].
+    times: how many steps of the episode were before; -1 is padding, at the ends of a row only.
+    """
+
+    returns: Float[Tensor, "B T"]
+    states: Float[Tensor, "B T S"]
+    actions: Int[Tensor, "B T"] | Float[Tensor, "B T A"]
+    times: Int[Tensor, "B T"]

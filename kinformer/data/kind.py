@@ -65,6 +65,10 @@ class Data(ABC):
         """What a model is judged by on it: what its class says, unless the data decides."""
         return cast(Metric, getattr(type(model), "metric", model.metric))
 
+    def tell(self, model: Model) -> None:
+        """Tell a model what it keeps of the data beside its weights, such as the scale of numbers, before it learns."""
+        return None
+
     def longest(self, length: int) -> int | None:
         """The longest row of a training on rows of up to `length`; None where rows have no length."""
         return length

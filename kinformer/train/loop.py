@@ -288,6 +288,7 @@ def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) 
 def _noted(model: Model, data: Data, length: int) -> None:
     """Let the model know what it learns from, and warn of what it does not see."""
     model.trained_length, model.tokenizer, model.labels = data.longest(length), data.tokenizer, data.labels
+    data.tell(model)
     if left_out := data.left_out(length):
         warnings.warn(left_out, stacklevel=3)
 

@@ -1,0 +1,53 @@
+"""Measured: what a model of episodes keeps of the data that it learned from: means, deviations and the largest."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+class Scales(NamedTuple):
+    """By what numbers of episodes are divided, from what to what whole episodes returned, and whether at their ends."""
+
+    mean: Float[Tensor, " S"]
+    deviation: Float[Tensor, " S"]
+    returns: Float[Tensor, ""]
+    actions: Float[Tensor, " A"]
+    span: Float[Tensor, "2"]
+    delayed: Bool[Tensor, ""]
+
+
+class Measured(nn.Module):
+    """Scales as buffers, so that they are in a checkpoint; none before they are told.
+
+    states, actions: how many numbers an observation, and an action, has; 0 actions where these are kinds.
+    """
+
+    known: Tensor
+    mean: Tensor
+    deviation: Tensor
+    returns: Tensor
+    actions: Tensor
+    span: Tensor
+    delayed: Tensor
+
+    def __init__(self, states: int, actions: int):
+        super().__init__()
+        no, one = torch.zeros((), dtype=torch.bool), torch.ones(())
+        self.register_buffer("known", no)
+        none = Scales(torch.zeros(states), torch.ones(states), one, torch.ones(actions), torch.zeros(2), no.clone())
+        for name, value in none._asdict().items():
+            self.register_buffer(name, value)
+
+    def tell(self, scales: Scales) -> None:
+        """Keep these, unless some are kept already, by which the weights were learned."""
+        if self.known:
+            return
+        for name, value in scales._asdict().items():
+            getattr(self, name).copy_(value)
+        self.known.fill_(True)
+
+    def normed(self, states: Float[Tensor, "*n S"]) -> Float[Tensor, "*n S"]:
+        """Observations by their mean and deviation."""
+        return (states - self.mean) / self.deviation

@@ -1,0 +1,73 @@
+"""Recalling: acts by the last steps of each row, which a model of trajectories reads again for every action."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.acting import Actor, Seen
+from kinformer.core.batch import Steps
+from kinformer.decoding.evaluating import evaluating
+
+if TYPE_CHECKING:
+    from kinformer.models.trajectory import Trajectory
+
+
+class Recalled(NamedTuple):
+    """The last steps of each row, the newest at the right; -1 in times is none."""
+
+    steps: Steps
+
+
+class Recalling(Actor):
+    """Acts as a model says: the likeliest kind, or its numbers in the environment's own units.
+
+    model: a model of trajectories.
+    asked: the return that each row asks for.
+    highest: what is asked for where nothing else is.
+
+    What is left of a return is lowered by each reward: R_{t+1} = R_t - r_t. Source: Chen et al., 2021,
+    arXiv:2106.01345, algorithm 1.
+    """
+
+    def __init__(self, model: "Trajectory", asked: Float[Tensor, " B"] | None, highest: float):
+        self.model, self.asked, self.highest = model, asked, highest
+
+    def start(self, rows: int) -> Recalled:
+        """No steps."""
+        model, size = self.model, self.model.context
+        like = model.of_states.weight
+        numbers = like.new_zeros(rows, size, model.states)
+        actions = numbers[..., 0].long() if model.discrete else like.new_zeros(rows, size, model.actions)
+        times = torch.full((rows, size), -1, device=like.device)
+        return Recalled(Steps(numbers[..., 0], numbers, actions, times))
+
+    def act(self, seen: Seen, state: Recalled) -> tuple[Tensor, Recalled]:
+        """An action for each row, and the steps with the newest one behind the others."""
+        before, begins = state.steps, seen.begins
+        asked = torch.full_like(seen.reward, self.highest) if self.asked is None else self.asked.to(seen.reward)
+        came = seen.reward * ~self.model.measured.delayed  # of what learned from rewards at the end alone
+        left = torch.where(begins, asked, before.returns[:, -1] - came)
+        time = torch.where(begins, 0, before.times[:, -1] + 1).clamp_max(self.model.steps - 1)
+        new = (left, seen.observation, torch.zeros_like(before.actions[:, 0]), time)
+        pairs = zip(before, new, strict=True)
+        steps = Steps._make(torch.cat([old[:, 1:], one[:, None].to(old)], 1) for old, one in pairs)
+        steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _earlier(steps.times), -1))
+        with evaluating(self.model):
+            said = self.model.says(_tight(steps)).actions[:, -1]
+        model = self.model
+        action = said.argmax(-1) if model.discrete else said * model.measured.actions
+        steps.actions[:, -1] = action.to(steps.actions)
+        return action, Recalled(steps)
+
+
+def _earlier(times: Tensor) -> Tensor:
+    """All columns but the last."""
+    return torch.arange(times.shape[1], device=times.device) < times.shape[1] - 1
+
+
+def _tight(steps: Steps) -> Steps:
+    """The columns in which any row has a step."""
+    first = int((steps.times >= 0).any(0).long().argmax())
+    return Steps._make(part[:, first:] for part in steps)

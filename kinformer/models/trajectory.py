@@ -1,0 +1,210 @@
+"""Trajectory: steps of episodes in, actions out: what to do so that a return is reached."""
+
+from typing import ClassVar, NamedTuple, NoReturn
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.acting import Player
+from kinformer.core.batch import Steps
+from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.loss import Loss, mean, surprise
+from kinformer.core.mechanism import NoState
+from kinformer.core.model import ACCURACY, Judged, Metric, total
+from kinformer.core.numbering import numbered
+from kinformer.models.support.measured import Measured
+from kinformer.models.support.recalling import Recalling
+from kinformer.norms.layer import LayerNorm
+
+ERROR = Metric("mean squared error of actions", "")
+
+
+class Predicted(NamedTuple):
+    """What is said at each step: of actions scores of each kind, or the numbers over their largest.
+
+    With `beside`, also the next step's state by its mean and deviation, and its return to go over the largest.
+    """
+
+    actions: Float[Tensor, "B T A"]
+    states: Float[Tensor, "B T S"] | None
+    returns: Float[Tensor, "B T"] | None
+
+
+class Trajectory(Player):
+    """Returns to go, states and actions as tokens of one sequence: a causal body says each action at its state.
+
+    Step t is three tokens, W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t, where E_t is of the step of the episode and
+    the same for all three; they are normed, and read in this order without other positions. a_t is said at the token of
+    s_t: by a softmax over kinds, or as numbers through tanh. The loss is the cross-entropy or the mean squared error of
+    actions, over all steps of a row: it is cloning of what was done, conditioned on what came of it. Choose it to learn
+    from episodes that are there already, of mixed quality; asked for a high return, it does what went before one.
+
+    states, actions: numbers of an observation; kinds of actions, or numbers of one.
+    body: layers that never read ahead.
+    discrete: actions are kinds.
+    context: steps of a row, and what is read again for each action: the last so many.
+    steps: rows of E, one for each step of an episode; later ones are taken for the last.
+    conditioned: False leaves out the returns: behaviour cloning.
+    bounded: False leaves out the tanh.
+    beside: the weight of the mean squared errors of the next state and return, said at the token of the action. The
+        authors' code has such heads, and weighs them by 0; here 0 makes none.
+    best: learn from the episodes of the highest returns alone, this percent of all steps.
+    dropout: the share of embedded numbers that training drops.
+
+    States are taken by their mean and deviation, returns by their largest and actions, where they are numbers, by their
+    largest, as in what is learned from (`Data.tell`); all are kept beside the weights. An action is said by a reading
+    of the whole window: its first step falls out with each step, and with it what the others had read in it, so keys
+    that were kept would be other than those of training.
+
+    Errors: NoState from `start`; ValueError for numbers without a meaning, for steps beyond the table, and for padding
+    between steps. Source: Chen et al., 2021, arXiv:2106.01345, section 3.
+    """
+
+    reads: ClassVar[str] = "trajectories"
+
+    def __init__(
+        self,
+        states: int,
+        actions: int,
+        body: Layer,
+        *,
+        discrete: bool = True,
+        context: int = 20,
+        steps: int = 1000,
+        conditioned: bool = True,
+        bounded: bool = True,
+        beside: float = 0.0,
+        best: int = 100,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.states, self.actions = at_least("states", states, 1), at_least("actions", actions, 1)
+        self.discrete, self.bounded = a_flag("discrete", discrete), a_flag("bounded", bounded)
+        self.conditioned, self.context = a_flag("conditioned", conditioned), at_least("context", context, 1)
+        self.steps, self.best = at_least("steps", steps, 1), from_to("best", best, 1, 100)
+        self.beside, self.dropout = within("beside", beside, 0, float("inf")), a_probability("dropout", dropout)
+        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        self.refuse_unmet(body)
+        self.metric = ACCURACY if discrete else ERROR
+        self.measured = Measured(states, 0 if discrete else actions)
+        d = body.d
+        self.of_returns = nn.Linear(1, d) if conditioned else None
+        self.of_states = nn.Linear(states, d)
+        self.of_actions: nn.Module = nn.Embedding(actions, d) if discrete else nn.Linear(actions, d)
+        self.of_times = nn.Embedding(steps, d)
+        self.norm = LayerNorm(d)
+        self.action = nn.Linear(d, actions)
+        self.state = nn.Linear(d, states) if beside else None
+        self.left = nn.Linear(d, 1) if beside and conditioned else None
+        for table in (self.of_times, self.of_actions):
+            if isinstance(table, nn.Embedding):
+                nn.init.normal_(table.weight, std=0.02)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState(f"the last {self.context} steps are read again for each action; use actor() to act step by step")
+
+    def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Recalling:
+        """An actor that asks for these returns, and for what is left of them after each reward.
+
+        Errors: ValueError where returns are asked of a model that knows none; not asked of one that does, they are the
+        highest of what it learned from.
+        """
+        if asked is not None and not self.conditioned:
+            raise ValueError("this model knows no returns and does what was done; leave out the return")
+        return Recalling(self, asked, float(self.measured.span[1]))
+
+    def says(self, batch: Steps) -> Predicted:
+        """What is said at each step, of real ones; nothing of what comes after them is read."""
+        return self._read(batch)[0]
+
+    def forward(self, batch: Steps, state: State | None = None, progress: float = 1.0) -> Loss:
+        said, out = self._read(batch)
+        real = batch.times >= 0
+        nll = mean(self._apart(said, batch), real)
+        parts = {"nll": nll, **self._beside(said, batch, real)}
+        whole = nll + self.beside * sum(value for name, value in parts.items() if name != "nll")
+        return Loss(whole, parts, None, out.stats, real.sum())
+
+    def judge(self, batch: Steps, state: State | None = None) -> Judged:
+        """Of kinds how many are right, and their surprise in nats; of numbers the squared error over their largest."""
+        said, real = self.says(batch), batch.times >= 0
+        apart = self._apart(said, batch)
+        if not self.discrete:
+            return Judged({self.metric.name: total(apart, real)})
+        right = (said.actions.argmax(-1) == batch.actions).to(apart.dtype)
+        return Judged({self.metric.name: total(right, real), "nats per action": total(apart, real)})
+
+    def sample(self, rows: int, length: int, seed: int) -> Steps:
+        """Rows of noise."""
+        drawn, size = torch.Generator().manual_seed(seed), min(length, self.steps)
+        states = torch.randn(size, rows, self.states, generator=drawn).transpose(0, 1).contiguous()
+        actions = states.sum(-1).long() % self.actions
+        numbers = states[..., :1].expand(-1, -1, self.actions).tanh()
+        times = torch.arange(size).expand(rows, -1).contiguous()
+        return Steps(states[..., 0], states, actions if self.discrete else numbers, times)
+
+    def _read(self, batch: Steps) -> tuple[Predicted, Out]:
+        x, ctx = self._embedded(batch)
+        out = self.body(F.dropout(x, self.dropout, self.training), None, ctx)
+        ctx.memo.settle()
+        y = out.y.unflatten(1, (batch.times.shape[1], -1))
+        at_state, at_action = y[:, :, -2], y[:, :, -1]
+        actions = self.action(at_state)
+        actions = actions if self.discrete or not self.bounded else actions.tanh()
+        states = None if self.state is None else self.state(at_action)
+        return Predicted(actions, states, None if self.left is None else self.left(at_action).squeeze(-1)), out
+
+    def _embedded(self, batch: Steps) -> tuple[Float[Tensor, "B N D"], Context]:
+        """The tokens of all steps in order, and where they stand."""
+        real, kept = batch.times >= 0, self.measured
+        states = kept.normed(batch.states).where(real[..., None], 0.0)
+        parts = [self.of_states(states), self.of_actions(self._actions(batch))]
+        if self.of_returns is not None:
+            parts = [self.of_returns((batch.returns / kept.returns).where(real, 0.0)[..., None]), *parts]
+        ctx = numbered(batch.times.repeat_interleave(len(parts), 1))
+        if not torch.compiler.is_compiling():
+            ctx.memo.expect(batch.times < self.steps, f"a step beyond the {self.steps} of this model came")
+        when = self.of_times(batch.times.clamp(0, self.steps - 1))
+        return self.norm(torch.stack([one + when for one in parts], 2).flatten(1, 2)), ctx
+
+    def _actions(self, batch: Steps) -> Tensor:
+        """Actions as they are embedded: kinds, or numbers over their largest; anything at padding."""
+        real = batch.times >= 0
+        if self.discrete:
+            return batch.actions.where(real, 0)
+        return (batch.actions / self.measured.actions).where(real[..., None], 0.0)
+
+    def _apart(self, said: Predicted, batch: Steps) -> Float[Tensor, "B T"]:
+        """How far what is said is from what was done: nats, or squares."""
+        if self.discrete:
+            return surprise(said.actions, batch.actions.where(batch.times >= 0, -1))
+        return (said.actions - self._actions(batch)).square().mean(-1)
+
+    def _beside(self, said: Predicted, batch: Steps, real: Tensor) -> dict[str, Tensor]:
+        """Mean squared errors of the next step's state and return, where there is one."""
+        both = real[:, :-1] & real[:, 1:]
+        found = {}
+        if said.states is not None:
+            wanted = self.measured.normed(batch.states)[:, 1:]
+            found["states"] = mean((said.states[:, :-1] - wanted).square().mean(-1), both)
+        if said.returns is not None:
+            left = (batch.returns / self.measured.returns)[:, 1:]
+            found["returns"] = mean((said.returns[:, :-1] - left).square(), both)
+        return found
+
+
+def _example(**keywords: object) -> Trajectory:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
+    return Trajectory(3, 2, body, context=4, steps=32, **keywords)  # type: ignore[arg-type]
+
+
+EXAMPLES = (_example, lambda: _example(discrete=False, beside=0.5))
