@@ -21,12 +21,14 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "kinformer"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MORE_THAN_A_DOCSTRING = {PACKAGE / "__init__.py", PACKAGE / "execute" / "__init__.py"}
+NO_PARTS = {"__init__.py", "datastore.py"}  # a datastore is no layer, and lies on a disk
 PART_FILES = [
-    file for kind in discover.kinds() for file in sorted((PACKAGE / kind).glob("*.py")) if file.name != "__init__.py"
+    file for kind in discover.kinds() for file in sorted((PACKAGE / kind).glob("*.py")) if file.name not in NO_PARTS
 ]
 LAWS = {file.stem for file in (PACKAGE / "laws").glob("*.py")} - {"__init__"}
-# executors and laws are judged as files; rules of exits and losses are parts of what depth/ and memories/ hold
-NO_KINDS = {"claims", "cli", "core", "data", "decoding", "environments", "execute", "exits", "laws", "losses", "train"}
+# executors and laws are judged as files; rules of exits and losses are parts of what depth/ and memories/ hold;
+# ways to search are asked by these, and by datastores
+NO_KINDS = set("claims cli core data decoding environments execute exits laws losses search train".split())
 EXECUTOR_FILES = [file for file in sorted((PACKAGE / "execute").rglob("*.py")) if file not in MORE_THAN_A_DOCSTRING]
 
 

@@ -180,7 +180,7 @@ def _scored(
     return Measured(means.pop(first, 0.0), sums[first][1] if sums else 0, metric, means)
 
 
-def _rows(model: Model, part: Part, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
+def rows_of(model: Model, part: Part, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
     """The tokens from first to end, end excluded, of each place, -1 behind them."""
     rows = [part.tokens[first:end].long() for first, end in places]
     return pad_sequence(rows, batch_first=True, padding_value=-1).to(device_of(model))
@@ -205,7 +205,7 @@ def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: A
         state = model.start(len(some), longest)
         for at in range(0, longest, length):
             chunk = [(min(first + at, end), min(first + at + length + 1, end)) for first, end in some]
-            judged = model.judge(_rows(model, part, chunk), state)
+            judged = model.judge(rows_of(model, part, chunk), state)
             state = judged.state
             yield judged
 
@@ -222,7 +222,7 @@ def _windows(model: Model, part: Part, length: int, stride: int | None, group: A
     for known, windows in groups.items():
         windows.sort(key=lambda window: window[0] - window[1])
         for some in _lots(windows, BATCH, group):
-            rows = _rows(model, part, some)
+            rows = rows_of(model, part, some)
             if not known:
                 yield model.judge(rows)
                 continue
@@ -239,7 +239,7 @@ def _side_by_side(model: Model, part: Part, length: int, group: Alone) -> Iterat
     windows.sort(key=lambda window: window[0] - window[1])
     for some in _lots(windows, BATCH, group):
         # what is hidden is drawn by a row alone, so padding changes nothing
-        yield model.judge(_rows(model, part, some))
+        yield model.judge(rows_of(model, part, some))
 
 
 def _lots(pieces: Sequence[tuple[int, int]], count: int, group: Alone) -> Iterator[Sequence[tuple[int, int]]]:

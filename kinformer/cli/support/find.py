@@ -15,7 +15,7 @@ from kinformer.discover import Origin, kinds, modules, own_module, parse_keyword
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")
-FOLDERS = ("exits", "losses", "data", "execute")  # files that have no EXAMPLES
+FOLDERS = ("exits", "losses", "data", "execute", "search")  # files that have no EXAMPLES
 NEAR, CLOSE, TALKED = 3, 0.6, 8
 
 

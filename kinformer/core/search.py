@@ -1,0 +1,65 @@
+"""Search: vectors that lie somewhere, and what is found of them for a query."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+BLOCK = 1 << 13  # vectors that are looked at together
+
+
+class Found(NamedTuple):
+    """For each query the nearest vectors, nearest first; where there are fewer, inf and -1.
+
+    distances: squared and Euclidean. places: which vectors they are.
+    """
+
+    distances: Float[Tensor, "N k"]
+    places: Int[Tensor, "N k"]
+
+
+class Vectors(ABC):
+    """`count` vectors of one `width`, in memory or on a disk, numbered from 0."""
+
+    count: int
+    width: int
+
+    @abstractmethod
+    def blocks(self, size: int = BLOCK) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+        """All of them in order, at most `size` at a time, each block with the number of its first."""
+
+    @abstractmethod
+    def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        """Some of them by their numbers."""
+
+
+class Held(Vectors):
+    """The rows of one tensor."""
+
+    def __init__(self, rows: Float[Tensor, "S D"]):
+        self.rows = rows
+        self.count, self.width = rows.shape
+
+    def blocks(self, size: int = BLOCK) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+        yield from zip(range(0, self.count, size), self.rows.split(size), strict=False)
+
+    def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        return self.rows[places]
+
+
+class Search(ABC):
+    """A way to find nearest vectors: `index` makes what is asked, of vectors that then stay as they are."""
+
+    @abstractmethod
+    def index(self, vectors: Vectors) -> "Index":
+        """These vectors, made ready to be searched."""
+
+
+class Index(ABC):
+    """Vectors that can be searched."""
+
+    @abstractmethod
+    def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
+        """The k nearest of each query, or as many as there are; of equally near ones the first."""

@@ -1,0 +1,1 @@
+"""What memories stand on: the files of a datastore, and what is read to fill them."""

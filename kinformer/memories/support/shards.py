@@ -1,0 +1,96 @@
+"""Shards: the files of a datastore, each safetensors, whose numbers are read where they lie on the disk."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.search import BLOCK, Vectors
+
+DTYPES: dict[str, tuple[str, Any]] = {
+    "float16": ("F16", numpy.float16),
+    "float32": ("F32", numpy.float32),
+    "int32": ("I32", numpy.int32),
+    "int64": ("I64", numpy.int64),
+}
+LONGEST = 1 << 20  # bytes of a header
+
+
+class DatastoreError(ValueError):
+    """A folder that holds no whole datastore, or one of another model; the message says what is wrong, in one line."""
+
+
+class Shards(Vectors):
+    """The keys of all shards, one after the other, as they lie on the disk: no more is in memory than what is asked."""
+
+    def __init__(self, maps: Sequence[numpy.ndarray], width: int):
+        self.maps = [one for one in maps if len(one)]
+        self.ends = list(accumulate((len(one) for one in self.maps), initial=0))
+        self.count, self.width = self.ends[-1], width
+
+    def blocks(self, size: int = BLOCK) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+        for first, one in zip(self.ends, self.maps, strict=False):
+            for at in range(0, len(one), size):
+                yield first + at, torch.from_numpy(numpy.array(one[at : at + size]))
+
+    def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        order = places.argsort(stable=True)
+        wanted = places[order].numpy()
+        ends = numpy.searchsorted(wanted, self.ends)
+        parts = [
+            one[wanted[a:b] - first] for first, one, (a, b) in zip(self.ends, self.maps, pairwise(ends), strict=False)
+        ]
+        found = torch.empty(len(places), self.width, dtype=torch.from_numpy(self.maps[0][:0].copy()).dtype)
+        found[order] = torch.from_numpy(numpy.concatenate(parts))
+        return found
+
+
+def mapped(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, numpy.ndarray]:
+    """Tensors of a safetensors file where they lie on the disk, of the dtypes and shapes that are wanted.
+
+    DatastoreError where the file is missing, truncated, or holds others.
+    """
+    size, header = _header(path)
+    found, last = {}, 0
+    for name, (dtype, shape) in wanted.items():
+        code, kind = DTYPES[dtype]
+        told = header.get(name)
+        first = _begin(told)
+        end = first + math.prod(shape) * numpy.dtype(kind).itemsize
+        if told != {"dtype": code, "shape": list(shape), "data_offsets": [first, end]}:
+            raise DatastoreError(f"{path} holds no {name} of shape {list(shape)} in {dtype}; build the datastore again")
+        found[name], last = (kind, 8 + size + first, shape), max(last, end)
+    there = path.stat().st_size
+    if there != 8 + size + last:
+        raise DatastoreError(
+            f"{path} is truncated: it has {there:,} bytes and must have {8 + size + last:,}; build the datastore again"
+        )
+    return {name: numpy.memmap(path, kind, "r", first, shape) for name, (kind, first, shape) in found.items()}
+
+
+def _header(path: Path) -> tuple[int, dict[str, Any]]:
+    """How long the header of a file is, and what it says of the tensors; nothing where it is none."""
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size)) if 0 < size <= LONGEST else {}
+    except FileNotFoundError as error:
+        raise DatastoreError(f"{path} is missing; build the datastore again") from error
+    except OSError as error:
+        raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        header = {}
+    return size, header if isinstance(header, dict) else {}
+
+
+def _begin(told: Any) -> int:
+    """Where a header says that a tensor begins; 0 where it says no such thing."""
+    ends = told.get("data_offsets") if isinstance(told, dict) else None
+    return ends[0] if isinstance(ends, list) and len(ends) == 2 and type(ends[0]) is int and ends[0] >= 0 else 0

@@ -1,0 +1,110 @@
+"""Exact search against a naive loop: ties, many equal vectors, few vectors, NaN, float16, blocks."""
+
+import math
+
+import pytest
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core import search as core
+from kinformer.core.search import Found, Held
+from kinformer.search import exact
+from kinformer.search.exact import Exact
+
+
+def naive(vectors: Float[Tensor, "S D"], queries: Float[Tensor, "N D"], k: int) -> tuple[list[list[float]], Tensor]:
+    """Every distance, as a sum over coordinates in Python's float64, sorted by itself and then by place."""
+    far, places = [], []
+    for query in queries.tolist():
+        every = sorted(
+            (sum((a - b) ** 2 for a, b in zip(query, vector, strict=True)), n)
+            for n, vector in enumerate(vectors.tolist())
+            if all(math.isfinite(x) for x in vector)
+        )[:k]
+        far.append([one for one, _ in every])
+        places.append([n for _, n in every])
+    return far, torch.tensor(places)
+
+
+def same(found: Found, vectors: Tensor, queries: Tensor, k: int) -> None:
+    far, places = naive(vectors, queries, k)
+    assert torch.equal(found.places, places)
+    torch.testing.assert_close(found.distances, torch.tensor(far, dtype=torch.float64))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks so small that everything is cut."""
+    monkeypatch.setattr(exact, "QUERIES", 5)
+    monkeypatch.setattr(exact, "SLACK", 2)
+    monkeypatch.setattr(exact, "PAIRS", 16)
+    monkeypatch.setattr(core.Held.blocks, "__defaults__", (8,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_it_finds_what_a_loop_finds(k: int, dtype: torch.dtype) -> None:
+    chance = torch.Generator().manual_seed(k)
+    vectors = torch.randn(53, 6, generator=chance).to(dtype)
+    queries = torch.randn(12, 6, generator=chance)
+    same(Exact().index(Held(vectors)).search(queries, k), vectors, queries, k)
+
+
+def test_whole_numbers_tie_often_and_the_first_come_first() -> None:
+    chance = torch.Generator().manual_seed(0)
+    vectors = torch.randint(-1, 2, (70, 3), generator=chance).float()
+    queries = torch.randint(-1, 2, (9, 3), generator=chance).float()
+    same(Exact().index(Held(vectors)).search(queries, 7), vectors, queries, 7)
+
+
+def test_what_rounding_would_confuse_is_told_apart() -> None:
+    """Far from the origin |k|^2 - 2 q.k loses what the vectors differ by."""
+    chance = torch.Generator().manual_seed(1)
+    vectors = 1000 + torch.randn(60, 4, generator=chance) / 100
+    queries = 1000 + torch.randn(4, 4, generator=chance) / 100
+    rough = exact.halves(queries, vectors).argsort(1)[:, :5]
+    assert not torch.equal(rough, naive(vectors, queries, 5)[1])
+    same(Exact().index(Held(vectors)).search(queries, 5), vectors, queries, 5)
+
+
+def test_vectors_that_come_ever_nearer_are_found() -> None:
+    vectors = torch.arange(60.0, 0, -1)[:, None].repeat(1, 2)
+    same(Exact().index(Held(vectors)).search(torch.zeros(1, 2), 4), vectors, torch.zeros(1, 2), 4)
+
+
+def test_more_than_there_are() -> None:
+    vectors, queries = torch.randn(3, 4), torch.randn(2, 4)
+    found = Exact().index(Held(vectors)).search(queries, 10)
+    assert found.places.shape == (2, 3)
+    same(found, vectors, queries, 3)
+
+
+def test_one_vector_no_vector_and_no_query() -> None:
+    one = Exact().index(Held(torch.ones(1, 2))).search(torch.zeros(1, 2), 1)
+    assert one.places.tolist() == [[0]] and one.distances.tolist() == [[2.0]]
+    assert Exact().index(Held(torch.ones(0, 2))).search(torch.zeros(3, 2), 4).places.shape == (3, 0)
+    assert Exact().index(Held(torch.ones(9, 2))).search(torch.zeros(0, 2), 4).places.shape == (0, 4)
+
+
+def test_vectors_that_are_no_numbers_are_never_found() -> None:
+    vectors = torch.randn(20, 3, generator=torch.Generator().manual_seed(3))
+    vectors[2], vectors[9, 1], vectors[17, 0] = torch.nan, torch.inf, torch.nan
+    queries = torch.zeros(1, 3)
+    found = Exact().index(Held(vectors)).search(queries, 20)
+    same(Found(found.distances[:, :17], found.places[:, :17]), vectors, queries, 17)
+    assert found.places[0, 17:].tolist() == [-1] * 3 and found.distances[0, 17:].tolist() == [math.inf] * 3
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "told"),
+    [
+        (torch.zeros(2, 4), 1, r"queries of shape \[2, 4\] came; give \[N, 3\]"),
+        (torch.full((1, 3), torch.nan), 1, "a query holds NaN"),
+        (torch.zeros(1, 3), 0, "k=0: give a whole number of at least 1"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_one_line(queries: Tensor, k: int, told: str) -> None:
+    with pytest.raises(ValueError, match=told) as error:
+        Exact().index(Held(torch.zeros(5, 3))).search(queries, k)
+    assert "\n" not in str(error.value)
