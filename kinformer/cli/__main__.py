@@ -5,6 +5,7 @@ import sys
 import typer
 
 from kinformer.cli.advise import advise
+from kinformer.cli.calibrate import calibrate
 from kinformer.cli.check import check
 from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
@@ -28,6 +29,7 @@ app.command("generate")(generate)
 app.command("read")(read)
 app.command("fill")(fill)
 app.command("forecast")(forecast)
+app.command("calibrate")(calibrate)
 app.command("evaluate")(evaluate)
 app.command("compare")(compare)
 app.command("cost")(cost)
@@ -39,7 +41,7 @@ app.command("claim")(claim)
 @app.callback()
 def about() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, forecast, evaluate, compare, cost, advise, check, claim.
+    fill, forecast, calibrate, evaluate, compare, cost, advise, check, claim.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """

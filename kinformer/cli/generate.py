@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.errors import FAILED, UserError, from_user, noted
 from kinformer.cli.options import LAST_SEED, SEED, Device, Json, Own, Temperature
 
 if TYPE_CHECKING:
@@ -49,6 +49,9 @@ def generate(
     label: Annotated[
         int | None, typer.Option(help="Of one trained with classes=: of which; in turn unless given.", min=0)
     ] = None,
+    layers: Annotated[
+        Path | None, typer.Option(help="Of a member with exits, like calm: a PNG of the layers each token took.")
+    ] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -60,6 +63,9 @@ def generate(
     each text with its tokens, its log-probability, and whether it ended by --stop or by itself.
 
     A member that was trained on images=FOLDER draws --pictures into the PNG --out, each with a seed of its own.
+
+    Tokens of a member with exits leave as `kinformer calibrate` found; how many layers they took is said, drawn
+    into --layers FILE.png, and with --json told of each.
     """
     _refuse_empty(prompt=prompt, source=source, stop=stop)
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
@@ -71,6 +77,7 @@ def generate(
     from kinformer.decoding.saved import load_reading
 
     model = loaded(folder, member, device)
+    _leave(folder, model, layers, beam)
     if model.reads == "images":
         from kinformer.cli.support import gallery
 
@@ -96,13 +103,47 @@ def generate(
     more: dict[str, Any] = {"sources": read, "reading": reading}
     with from_user(ValueError, LookupError), noted():
         if not as_json and prompts is None and sources is None:
-            _stream(model, starts[0], tokens, how, more)
-            return
-        written, milliseconds = _in_batch(model, starts, tokens, how, more)
-    if as_json:
-        _print_json(folder, written, starts, read)
-    else:
-        _print(starts, written, milliseconds)
+            written = _stream(model, starts[0], tokens, how, more)
+        else:
+            written, milliseconds = _in_batch(model, starts, tokens, how, more)
+            if as_json:
+                _print_json(folder, written, starts, read)
+            else:
+                _print(starts, written, milliseconds)
+    _said_layers(model, written, layers)
+
+
+def _leave(folder: Path, model: Any, layers: Path | None, beam: int) -> None:
+    """Let tokens leave as calibration found, and say so; UserError where layers are asked for and none can be told."""
+    from kinformer.decoding.calibrated import leave_as_calibrated
+    from kinformer.decoding.layers_used import exits_of
+
+    if layers is not None and exits_of(model) is None:
+        raise UserError(f"every token of a {model.member.name} takes all layers; leave out --layers")
+    if layers is not None and (beam > 1 or layers.suffix != ".png"):
+        raise UserError("--layers draws what each token took into a FILE.png, and a search (--beam) tells of none")
+    if layers is not None and not layers.absolute().parent.is_dir():
+        raise UserError(f"there is no folder {layers.parent}; --layers names a file in one that is there")
+    with from_user(ValueError, OSError):
+        told = leave_as_calibrated(folder, model)
+    if told is not None:
+        at = "nobody leaves early" if told["threshold"] is None else f"tokens leave at {told['threshold']}"
+        print(f"{at}, as calibrated", file=sys.stderr)
+
+
+def _said_layers(model: Any, written: "list[Written]", picture: Path | None) -> None:
+    """How many layers the tokens took, on stderr and into a picture; nothing where all take all."""
+    took = [n for one in written for n in one.layers]
+    if not took:
+        return
+    most = len(model.exits.layers)
+    print(f"{sum(took) / len(took):.2f} of {most} layers a token", file=sys.stderr)
+    if picture is not None:
+        from kinformer.cli.support.layers import draw
+        from kinformer.decoding.spelling import spelling
+
+        with from_user(OSError, code=FAILED):
+            draw(spelling(model), written, most, picture)
 
 
 def _refuse_empty(**texts: str | None) -> None:
@@ -185,7 +226,7 @@ def _asked(model: Any, prompts: list[bytes] | None, sources: list[bytes] | None,
         raise UserError("there is nothing to go on from; give --prompt TEXT, --prompts FILE or --state FILE")
 
 
-def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> None:
+def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
     """Write on from one prompt, and print what comes as it comes."""
     from kinformer.cli.support.writing import write_all
     from kinformer.decoding.spelling import spelling
@@ -217,6 +258,7 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
         if begun:
             print()
     _said(len(one.tokens), milliseconds)
+    return [one]
 
 
 def _in_batch(
@@ -252,6 +294,7 @@ def _print_json(folder: Path, found: "list[Written]", starts: list[bytes], sourc
             "tokens": one.tokens,
             "log_probability": one.log_probability,
             "ended": one.ended,
+            **({"layers": one.layers} if one.layers else {}),
         }
         for number, (start, one) in enumerate(zip(starts, found, strict=True))
     ]

@@ -76,6 +76,13 @@ def within(name: str, value: float, low: float, high: float, *, open_end: bool =
     return value
 
 
+def inside(name: str, value: float, low: float, high: float) -> float:
+    """A number between low and high, neither of them itself."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value < high:
+        raise ValueError(f"{name}={value!r}: give a number above {low:g} and below {high:g}")
+    return value
+
+
 def a_probability(name: str, value: float) -> float:
     """A share that may be dropped: from 0, below 1."""
     return within(name, value, 0, 1, open_end=True)

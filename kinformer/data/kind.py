@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 from kinformer.core.model import Metric, Model
 from kinformer.data.batches import Batches
 from kinformer.data.lanes import Lanes
+from kinformer.data.support.prompts import Prompts
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.data.windows import Windows
 from kinformer.discover import modules
@@ -83,6 +84,13 @@ class Data(ABC):
         `split` is train, valid or test, and of it what is measured in at most `limit` bytes.
         """
         return {}
+
+    def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
+        """So many texts of a split for a model to go on from; those of a text have `length` tokens and `tokens` follow.
+
+        ValueError where it has none for such a model, or too few.
+        """
+        raise ValueError(f"{self.what} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
 
     @abstractmethod
     def measured(self, length: int, limit: int) -> str:

@@ -18,6 +18,7 @@ from kinformer.data.batches import Batches
 from kinformer.data.kind import Data
 from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import Two, three_lots, two_columns
+from kinformer.data.support.prompts import Prompts, spread
 from kinformer.data.support.tokenizer import Tokenizer, tokenizer_of
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
@@ -81,6 +82,13 @@ class Pairs(Data):
             return rows([kept.train[n] for n in drawn.at(step)])
 
         return Batches(at, [rows(some) for some in kept.watched(limit)])
+
+    def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
+        """Sources from all over a split, with their targets."""
+        rows = getattr(self, split)
+        some = [rows[n] for n in spread(count, len(rows), f"pairs of {split}")]
+        targets = [target for _, target in some]
+        return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
 
     def watched(self, limit: int) -> Iterator[Sequence[Pair]]:
         """The first pairs of valid that have at most `limit` bytes, and at least one, in batches."""

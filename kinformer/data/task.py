@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
+from kinformer.core.checks import at_least
 from kinformer.core.model import ACCURACY, Metric, Model
 from kinformer.core.task import Row, Task
 from kinformer.data.batches import Batches
 from kinformer.data.files import digest
 from kinformer.data.kind import Data
+from kinformer.data.support.prompts import Prompts
 from kinformer.discover import modules, own_module
 from kinformer.keywords import nearest, parse_keywords
 
@@ -24,6 +26,7 @@ FORM, SERVES = "task=NAME,size=8", ("text", "masked", "pairs")
 SPLITS = ("train", "valid", "test")
 HELD = 0.1  # of all rows there are that are valid's, and so many that are test's
 MEASURED, MOST = 32, 512  # rows of a batch that is measured, and of all of them
+PROMPTED = 1  # the seed of rows to write on from; valid and test are measured on those of 0
 TRIED = 10_000  # draws in which a row of a split must come
 
 
@@ -101,6 +104,16 @@ class Tasks(Data):
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
         return {"guessing": self.task.guessing}
+
+    def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
+        """Rows up to their last answer; of what reads pairs questions for sources."""
+        rows = getattr(self, split).rows(at_least("texts", count, 1), PROMPTED)
+        if model.reads == "pairs":
+            answers = [row.answer for row in rows]
+            return Prompts([b""] * count, answers, max(map(len, answers)), [row.question for row in rows], True)
+        answers = [row.pieces[-1][1] for row in rows]
+        begins = [row.text[: len(row.text) - len(answer)] for row, answer in zip(rows, answers, strict=True)]
+        return Prompts(begins, answers, max(map(len, answers)), by_place=True)
 
     def measured(self, length: int, limit: int) -> str:
         return f"{self.count(limit):,} rows of {self.valid.split} (guessing scores {self.task.guessing:.3f})"

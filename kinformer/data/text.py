@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from kinformer.data.lanes import DocumentLanes, Lanes
 from kinformer.data.support.compressors import compressed
 from kinformer.data.support.packs import packs
 from kinformer.data.support.part import Part
+from kinformer.data.support.prompts import Prompts, spread
 from kinformer.data.support.sources import source_of
 from kinformer.data.support.splits import NAMES, Split, split
 from kinformer.data.support.tokenizer import Tokenizer, wanted
@@ -72,6 +74,17 @@ class Text(Data):
             return DocumentLanes(train, batch, length)
         packed = train.begins is None or packs(model, length)
         return Windows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
+
+    def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
+        """Windows from all over a split, none over the end of a document."""
+        part, width = self.part(split), length + tokens
+        rooms = (part.sizes - width + 1).clamp_min(0)  # by document in how many places a window may begin
+        ends = rooms.cumsum(0)
+        at = torch.tensor(spread(count, int(ends[-1]), f"windows of {width:,} {part.unit} of {split}"))
+        document = torch.searchsorted(ends, at, right=True)
+        first = part.firsts[document] + at - (ends - rooms)[document]
+        rows = [part.tokens[one : one + width].tolist() for one in first.tolist()]
+        return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
         if model.metric.name != "bits per byte":

@@ -17,6 +17,7 @@ from kinformer.core.loss import penalties_of
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
 from kinformer.exits.classifiers import of_exit
 from kinformer.exits.confidence import Head, exactly
+from kinformer.exits.nobody import Nobody
 from kinformer.exits.rules import Rule
 from kinformer.losses.aligned import scale_gradient
 
@@ -98,6 +99,7 @@ class EarlyExit(Layer):
             ctx.but(remember=False) if ctx.remember else ctx, None if state is None else state.layers, rising=True
         )
         by, asked = (self.chance, ()) if self.training else (self.rule, told)
+        by = None if isinstance(by, Nobody) else by
         if self.training and by is not None and not ctx.taps:
             asked = by.told(asked, ctx)  # drawn here: where a layer is computed again, so are all its numbers
         inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, by is None or bool(ctx.taps)

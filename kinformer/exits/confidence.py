@@ -30,6 +30,11 @@ class Confidence(nn.Module, ABC):
     def agree(self, d: int) -> None:
         """ValueError unless it reads states of width d."""
 
+    def grid(self, count: int) -> list[float]:
+        """So many thresholds from the top of its range down, of which calibration chooses."""
+        low, high = self.range
+        return evenly(high, low, count)
+
     @abstractmethod
     def forward(
         self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None
@@ -85,6 +90,10 @@ class Saturation(Confidence):
     """
 
     range = (-1.0, 1.0)
+
+    def grid(self, count: int) -> list[float]:
+        """Evenly by the angle, up to a right one: neighbours are alike, so what tells them apart is near 1."""
+        return [math.cos(angle) for angle in evenly(0.0, math.pi / 2, count)]
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         if len(states) < 2:
@@ -155,6 +164,12 @@ def exactly(module: nn.Module, x: Tensor) -> Tensor:
     low = any(weight.dtype != given.dtype for weight in module.parameters() if weight.is_floating_point())
     with torch.autocast(x.device.type, enabled=False):
         return functional_call(module, weights, (given,)) if low else module(given)
+
+
+def evenly(first: float, last: float, count: int) -> list[float]:
+    """So many numbers from the first to the last, all as far apart."""
+    steps = at_least("thresholds", count, 2) - 1
+    return [first + (last - first) * n / steps for n in range(steps)] + [last]
 
 
 def linear(unit: nn.Linear, state: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape N"]:

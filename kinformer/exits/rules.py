@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -14,10 +14,11 @@ from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
 from kinformer.core.read import precise
-from kinformer.exits.confidence import Confidence, Head, Logits, States, linear
+from kinformer.exits.confidence import Confidence, Head, Logits, States, evenly, linear
 from kinformer.losses.exit_oracles import ExitOracle, Likelihood
 
 Leaves = Bool[Tensor, "B T"]
+Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
 
 
 class Rule(nn.Module, ABC):
@@ -36,6 +37,14 @@ class Rule(nn.Module, ABC):
     def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         """What is held against the threshold after the last of these layers; ValueError where there is none."""
         raise ValueError(f"{type(self).__name__} leaves by no threshold; give a rule that does, such as Geometric")
+
+    def grid(self, count: int) -> list[Threshold]:
+        """So many thresholds, the most careful first, of which calibration chooses; ValueError where it has none."""
+        raise ValueError(f"{type(self).__name__} leaves by no threshold, so there is none to calibrate")
+
+    def leave_at(self, threshold: Threshold) -> None:
+        """Decide by this threshold from now on; ValueError where it has none, or none such."""
+        raise ValueError(f"{type(self).__name__} leaves by no threshold, and {threshold} came")
 
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
         """What the rule keeps from call to call."""
@@ -104,14 +113,11 @@ class Confident(Rule):
     section 3.
     """
 
-    def __init__(
-        self, confidence: Confidence, threshold: float | tuple[float, ...] | Decaying, *, strict: bool = False
-    ):
+    def __init__(self, confidence: Confidence, threshold: Threshold | Decaying, *, strict: bool = False):
         super().__init__()
         self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
         self.strict = a_flag("strict", strict)
-        low, high = confidence.range
-        _thresholds(threshold.threshold if isinstance(threshold, Decaying) else threshold, low, high)
+        _thresholds(threshold.threshold if isinstance(threshold, Decaying) else threshold, *confidence.range)
         self.threshold = threshold
 
     def agree(self, d: int, depth: int) -> None:
@@ -120,6 +126,17 @@ class Confident(Rule):
 
     def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self.confidence(states, head)
+
+    def grid(self, count: int) -> list[Threshold]:
+        return list(self.confidence.grid(count))
+
+    def leave_at(self, threshold: Threshold) -> None:
+        _thresholds(threshold, *self.confidence.range)
+        own = self.threshold
+        if isinstance(own, Decaying) and not isinstance(threshold, tuple):
+            self.threshold = replace(own, threshold=threshold)
+        else:
+            self.threshold = threshold
 
     def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
         sure = self.sure(states, head)
@@ -181,13 +198,7 @@ class Geometric(Rule):
     """
 
     def __init__(
-        self,
-        d: int,
-        depth: int,
-        *,
-        threshold: float | tuple[float, ...] = 0.5,
-        shared: bool = True,
-        oracle: ExitOracle | None = None,
+        self, d: int, depth: int, *, threshold: Threshold = 0.5, shared: bool = True, oracle: ExitOracle | None = None
     ):
         super().__init__()
         self.oracle = oracle or Likelihood()
@@ -198,6 +209,12 @@ class Geometric(Rule):
     def agree(self, d: int, depth: int) -> None:
         _made_for(self, self.d, self.depth, d, depth)
         _counted(self.threshold, depth)
+
+    def grid(self, count: int) -> list[Threshold]:
+        return list(evenly(1.0, 0.0, count))
+
+    def leave_at(self, threshold: Threshold) -> None:
+        self.threshold = _thresholds(threshold, 0, 1)
 
     def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
         unit = self.stop[0 if self.shared else n]
@@ -322,7 +339,7 @@ def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> Non
         raise ValueError(f"{came}; give {name}({d}, {depth})")
 
 
-def _counted(given: float | tuple[float, ...] | Decaying, depth: int) -> None:
+def _counted(given: Threshold | Decaying, depth: int) -> None:
     if isinstance(given, tuple) and len(given) != depth - 1:
         came = f"{len(given)} thresholds came for {depth} layers"
         raise ValueError(f"{came}; give {depth - 1}, none for the last, or one number")
@@ -333,13 +350,13 @@ def _named(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Te
     return -log_q.gather(-1, exits[..., None])[..., 0]
 
 
-def _thresholds(given: float | tuple[float, ...], low: float, high: float) -> float | tuple[float, ...]:
+def _thresholds(given: Threshold, low: float, high: float) -> Threshold:
     if not isinstance(given, tuple):
         return within("threshold", given, low, high)
     return tuple(within(f"threshold[{n}]", one, low, high) for n, one in enumerate(given))
 
 
-def _of_layer(given: float | tuple[float, ...], layer: int) -> float:
+def _of_layer(given: Threshold, layer: int) -> float:
     if not isinstance(given, tuple):
         return given
     if layer > len(given):

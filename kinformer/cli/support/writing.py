@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kinformer.core.mechanism import NoState
 from kinformer.decoding.draw import Stop
+from kinformer.decoding.layers_used import layers_used
 from kinformer.decoding.reading import Reading
 from kinformer.decoding.spelling import spelling
 from kinformer.generation import generate
@@ -37,12 +38,16 @@ class How:
 
 @dataclass
 class Written:
-    """What was written after one prompt: its tokens, what they spell up to the stop, and their log-probability."""
+    """What was written after one prompt: its tokens, what they spell up to the stop, and their log-probability.
+
+    layers: how many each token took, of a model that tokens leave early; none of what was searched.
+    """
 
     tokens: list[int] = field(default_factory=list)
     text: bytes = b""
     log_probability: float = 0.0
     ended: bool = False
+    layers: list[int] = field(default_factory=list)
 
 
 def decodes(model: Any, length: int) -> bool:
@@ -102,25 +107,28 @@ def write_all(
         times.append(monotonic())
 
     began = monotonic()
-    rows = generate(
-        model,
-        prompted.to(device_of(model)),
-        tokens,
-        temperature=how.temperature,
-        top_k=how.top_k,
-        top_p=how.top_p,
-        beam=how.beam,
-        length_penalty=how.length_penalty,
-        seed=None if how.seed is None else [how.seed + number for number in range(len(prompts))],
-        stop=None if how.stop is None else written_in(spelled, how.stop),
-        source=source,
-        state=None if reading is None else reading.times(len(prompts)),
-        recompute=recompute,
-        hear=told,
-    )
-    for one, row in zip(found, rows[:, prompted.shape[1] :].tolist(), strict=True):
+    with layers_used(model) as took:
+        rows = generate(
+            model,
+            prompted.to(device_of(model)),
+            tokens,
+            temperature=how.temperature,
+            top_k=how.top_k,
+            top_p=how.top_p,
+            beam=how.beam,
+            length_penalty=how.length_penalty,
+            seed=None if how.seed is None else [how.seed + number for number in range(len(prompts))],
+            stop=None if how.stop is None else written_in(spelled, how.stop),
+            source=source,
+            state=None if reading is None else reading.times(len(prompts)),
+            recompute=recompute,
+            hear=told,
+        )
+    layers = torch.stack(took, 1).long().tolist() if took and how.beam == 1 else [[] for _ in found]
+    for one, row, left in zip(found, rows[:, prompted.shape[1] :].tolist(), layers, strict=True):
         new = [token for token in row if token >= 0]
         one.tokens = [token for token in new if token != getattr(model, "end", None)]
+        one.layers = left[: len(one.tokens)]
         text = spelled.decode(one.tokens)
         cut = -1 if how.stop is None else text.find(how.stop)
         one.text = text if cut < 0 or how.stop is None else text[: cut + len(how.stop)]

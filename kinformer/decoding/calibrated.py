@@ -1,0 +1,68 @@
+"""A calibrated threshold in a run's folder: `exits.json`, beside the weights that it was measured with."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kinformer import __version__
+from kinformer.decoding.layers_used import exits_of
+from kinformer.decoding.saved import fingerprint
+from kinformer.exits.nobody import Nobody
+from kinformer.exits.rules import Threshold
+from kinformer.train.files import write
+
+EDITION = 1  # of the form of the file
+FILE = "exits.json"
+ANEW = "run `kinformer calibrate` again, or take the file away"
+
+
+class CalibrationError(ValueError):
+    """A file that says no threshold for this model; the message says why, in one line."""
+
+
+def save_calibration(folder: Path, model: Any, threshold: Threshold | None, told: Mapping[str, Any]) -> None:
+    """Write a threshold for a model with exits beside its weights, in one step; None for the full model.
+
+    A number, or one for each layer but the last. `told` says how it was found. OSError where it cannot be written.
+    """
+    header = {"edition": EDITION, "kinformer": __version__, "model": fingerprint(model), "threshold": threshold}
+    write(folder / FILE, f"{json.dumps(header | dict(told), indent=2)}\n".encode())
+
+
+def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
+    """Let tokens leave at the threshold in the folder of a model, and hand back what the file says; None without one.
+
+    Without a threshold nobody leaves. Raises CalibrationError for a file that is damaged, foreign or of other weights,
+    and OSError where it cannot be read.
+    """
+    path, body = folder / FILE, exits_of(model)
+    if body is None or not path.is_file():
+        return None
+    told = _read(path)
+    if told["model"] != fingerprint(model):
+        raise CalibrationError(f"{path} was made for other weights than those beside it; {ANEW}")
+    threshold = told["threshold"]
+    if threshold is None:
+        body.rule = Nobody()
+        return told
+    try:
+        body.rule.leave_at(tuple(threshold) if isinstance(threshold, list) else threshold)
+        body.rule.agree(body.d, len(body.layers))
+    except ValueError as error:
+        raise CalibrationError(f"{path} fits no rule of this model: {error}; {ANEW}") from error
+    return told
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise CalibrationError(f"{path} is truncated or no JSON: {error}; {ANEW}") from error
+    if not isinstance(told, dict) or not isinstance(told.get("model"), str) or "threshold" not in told:
+        raise CalibrationError(f"{path} was not written by kinformer: it has no 'model' and 'threshold'; {ANEW}")
+    if told.get("edition") != EDITION:
+        raise CalibrationError(
+            f"{path} is of edition {told.get('edition')!r:.20}, and this version reads edition {EDITION}; {ANEW}"
+        )
+    return told

@@ -1,0 +1,102 @@
+"""Consistency: what a model that leaves early loses beside the full one, text by text."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.checks import one_of
+from kinformer.data.support.prompts import Prompts
+from kinformer.decoding.layers_used import layers_used
+from kinformer.depth.early_exit import EarlyExit
+from kinformer.exits.rules import Rule
+from kinformer.generation import generate
+
+ROWS = 32  # texts that are written side by side
+By = Literal["textual", "risk"]
+Text = Sequence[int]
+
+
+class Written(NamedTuple):
+    """Texts, and the mean number of layers that a token of them took."""
+
+    texts: list[Text]
+    layers: float
+
+
+def losses(by: By, given: Prompts, early: Sequence[Text], full: Sequence[Text]) -> list[float]:
+    """In [0, 1], of each text that was written with exits, beside that of the full model.
+
+    "textual": how far the two are apart. "risk": how much farther the early one is from what the data says than the
+    full one, 0 where it is not. Far apart is 1 - ROUGE-L; of answers that are right place by place, the share of places
+    that differ.
+
+    Source: Schuster et al., 2022, arXiv:2207.07061, section 4.1.
+    """
+    apart = misplaced if given.by_place else unlike
+    if one_of("consistency", by, By) == "textual":
+        return [apart(one, other) for one, other in zip(early, full, strict=True)]
+    lost = zip(early, full, given.references, strict=True)
+    return [max(0.0, apart(one, wanted) - apart(other, wanted)) for one, other, wanted in lost]
+
+
+def written(model: Any, given: Prompts, hear: Callable[[int], None] = lambda count: None) -> Written:
+    """What a model writes, token by token the likeliest; `hear` is told after each batch how many texts there are."""
+    texts: list[Text] = []
+    layers, count, total = 0.0, 0, len(given.prompts)
+    device = next(model.parameters()).device
+    for first in range(0, total, ROWS):
+        some = slice(first, first + ROWS)
+        source = None if given.sources is None else _padded(given.sources[some]).to(device)
+        prompts = given.prompts[some]
+        tokens = None if source is not None else _padded(prompts).to(device)
+        with layers_used(model) as took:
+            rows = generate(model, tokens, given.tokens, temperature=0, source=source)
+        new = rows if tokens is None else rows[:, tokens.shape[1] :]
+        end = getattr(model, "end", None)
+        texts += [[token for token in row if token >= 0 and token != end] for row in new.tolist()]
+        for step, left in enumerate(took):
+            real = new[:, step] >= 0
+            layers, count = layers + float(left[real].sum()), count + int(real.sum())
+        hear(len(texts))
+    return Written(texts, layers / max(count, 1))
+
+
+@contextmanager
+def ruled(body: EarlyExit, rule: Rule) -> Iterator[None]:
+    """The layers with another rule for a while."""
+    own, body.rule = body.rule, rule
+    try:
+        yield
+    finally:
+        body.rule = own
+
+
+def misplaced(one: Text, other: Text) -> float:
+    """The share of places at which two texts differ, of the longer one's."""
+    same = sum(a == b for a, b in zip(one, other, strict=False))
+    return 1 - same / max(len(one), len(other), 1) if one or other else 0.0
+
+
+def unlike(one: Text, other: Text) -> float:
+    """1 - ROUGE-L: twice the longest common subsequence over both lengths, taken from 1.
+
+    Source: Lin, 2004, "ROUGE: a package for automatic evaluation of summaries", section 3.1.
+    """
+    if not one and not other:
+        return 0.0
+    longest = [0] * (len(other) + 1)  # common subsequences of what was read of one and each begin of the other
+    for a in one:
+        beside = 0
+        for n, b in enumerate(other, 1):
+            beside, longest[n] = longest[n], beside + 1 if a == b else max(longest[n], longest[n - 1])
+    return 1 - 2 * longest[-1] / (len(one) + len(other))
+
+
+def _padded(rows: Sequence[Text]) -> Int[Tensor, "B T"]:
+    """Rows of tokens, padded in front."""
+    width = max(map(len, rows))
+    return torch.tensor([[-1] * (width - len(row)) + list(row) for row in rows])

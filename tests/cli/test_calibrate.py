@@ -1,0 +1,132 @@
+"""`kinformer calibrate`, and what `generate` makes of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.cli.__main__ import run
+from kinformer.decoding.calibrated import leave_as_calibrated
+from kinformer.generation import generate
+from kinformer.train.checkpoint import load, save
+from tests.cli.folders import folder
+from tests.cli.test_commands import fails
+
+TASK = ["--data", "task=copy,length=3"]
+LOOSE = ["--delta", "0.5", "--epsilon", "0.2", "--thresholds", "5"]
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> str:
+    return folder(tmp_path / "run", "calm", length=32, depth=3, threshold=1.0)
+
+
+def calibrated(capsys: pytest.CaptureFixture[str], out: str, *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(["calibrate", out, *TASK, *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
+    out: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    said = calibrated(capsys, out, *LOOSE, "--samples", "20", "--consistency", "risk")
+    kept = json.loads((Path(out) / "exits.json").read_text())
+    tested = said["tested"]
+    assert said["threshold"] == kept["threshold"] in (0.0, 0.25, 0.5, 0.75) and kept["samples"] == 20
+    assert [one["threshold"] for one in tested] == [1.0, 0.75, 0.5, 0.25, 0.0][: len(tested)]
+    assert all(one["p"] <= 0.2 for one in tested[:-1])
+    model = load(out)
+    assert leave_as_calibrated(Path(out), model) == kept
+    wanted = generate(model, torch.tensor([list(b"abc|")]), 6, temperature=0)
+    exits = model.logits(wanted[:, :-1]).aux["exit"][0, 3:].long().tolist()
+    picture = tmp_path / "layers.png"
+    words = ["generate", out, "--prompt", "abc|", "--tokens", "6", "--temperature", "0"]
+    assert run([*words, "--json", "--layers", str(picture)]) == 0
+    found = capsys.readouterr()
+    (one,) = json.loads(found.out)["texts"]
+    assert one["tokens"] == wanted[0, 4:].tolist() and one["layers"] == exits
+    assert f"tokens leave at {kept['threshold']}, as calibrated" in found.err
+    assert f"{sum(exits) / 6:.2f} of 3 layers a token" in found.err and picture.stat().st_size
+    (Path(out) / "exits.json").unlink()
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
+
+
+def test_where_nothing_is_proven_it_is_the_full_model(
+    out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinformer.decoding.consistency.losses", lambda *_: [0.5] * 20)
+    assert run(["calibrate", out, *TASK, *LOOSE, "--samples", "20"]) == 0
+    assert "so no token leaves early: the full model" in capsys.readouterr().out
+    assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
+    assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--json"]) == 0
+    found = capsys.readouterr()
+    assert json.loads(found.out)["texts"][0]["layers"] == [3] * 3 and "nobody leaves early" in found.err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "truncated or no JSON"),
+        ("[1]", "was not written by kinformer"),
+        ('{"model": "x", "threshold": 0.5}', "of edition None"),
+        ('{"model": "x", "threshold": 0.5, "edition": 1}', "made for other weights"),
+    ],
+)
+def test_a_file_that_is_not_this_model_s_is_refused(
+    text: str, says: str, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path(out) / "exits.json").write_text(text)
+    fails(capsys, ["generate", out, "--prompt", "a"], says)
+
+
+def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    calibrated(capsys, out, *LOOSE, "--samples", "8")
+    file = Path(out) / "exits.json"
+    told = json.loads(file.read_text())
+    for threshold, says in ((1.5, "threshold=1.5"), ([0.5], "1 thresholds came for 3 layers"), ("a", "threshold='a'")):
+        file.write_text(json.dumps(told | {"threshold": threshold}))
+        fails(capsys, ["generate", out, "--prompt", "a"], says)
+    file.write_text(json.dumps(told | {"threshold": [0.5, 0.75]}))
+    model = load(out)
+    assert leave_as_calibrated(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
+    model = load(out)
+    with torch.no_grad():
+        model.embedding.weight.add_(0.1)
+    save(model, out)
+    fails(capsys, ["generate", out, "--prompt", "a"], "made for other weights")
+
+
+def test_what_cannot_be_calibrated_is_said_in_one_line(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = folder(tmp_path / "gpt", "gpt")
+    says = "no token of a gpt leaves early; calibrate one of calm, depth_adaptive"
+    fails(capsys, ["calibrate", other, *TASK], says)
+    drawn = folder(tmp_path / "multinomial", "depth_adaptive", length=32, classifier="multinomial")
+    fails(capsys, ["calibrate", drawn, *TASK], "Multinomial leaves by no threshold")
+    fails(capsys, ["generate", other, "--prompt", "a", "--layers", "x.png"], "takes all layers; leave out --layers")
+    fails(capsys, ["generate", out, "--prompt", "a", "--layers", "x.txt"], "FILE.png")
+    fails(capsys, ["generate", out, "--prompt", "a", "--layers", str(tmp_path / "no" / "x.png")], "no folder")
+    ask = ["calibrate", out, *TASK]
+    fails(
+        capsys, [*ask, "--samples", "149"], "149 texts prove nothing at delta 0.1 and epsilon 0.05; give --samples 150"
+    )
+    for words, said in (
+        (["--delta", "0"], "delta=0.0"),
+        (["--delta", "1"], "delta=1.0"),
+        (["--epsilon", "-1"], "epsilon=-1.0"),
+        (["--epsilon", "nan"], "epsilon=nan"),
+        (["--consistency", "exact"], "--consistency"),
+        (["--thresholds", "1"], "--thresholds"),
+    ):
+        fails(capsys, [*ask, *words], said)
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "short").write_bytes(b"a few words of a text " * 20)
+    fails(capsys, ["calibrate", out, "--data", f"text={tmp_path / 'empty'}"], "holds no byte")
+    fails(capsys, ["calibrate", out, "--data", f"text={tmp_path / 'short'}"], "windows of 96 bytes of valid are wanted")
+    fails(capsys, ["calibrate", out, "--data", "sets=maximum"], "reads text")
+    fails(capsys, ["calibrate", str(tmp_path / "none"), *TASK], "there is no folder")

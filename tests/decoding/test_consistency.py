@@ -1,0 +1,99 @@
+"""What is lost by leaving early, text by text, and how many layers were taken."""
+
+from itertools import combinations
+
+import pytest
+import torch
+
+from kinformer.data.support.prompts import Prompts
+from kinformer.data.text import read
+from kinformer.decoding.consistency import losses, misplaced, ruled, unlike, written
+from kinformer.decoding.layers_used import layers_used
+from kinformer.exits.nobody import Nobody
+from kinformer.generation import generate
+from kinformer.members.calm import calm
+from kinformer.members.gpt import gpt
+
+SIZES = {"d": 16, "depth": 3, "heads": 2, "length": 64, "vocab": 11}
+
+
+def longest(one: str, other: str) -> int:
+    """Of all subsequences of one the longest that is one of the other, by trying."""
+
+    def within(some: tuple[str, ...]) -> bool:
+        rest = iter(other)
+        return all(letter in rest for letter in some)
+
+    return max(n for n in range(len(one) + 1) if any(within(some) for some in combinations(one, n)))
+
+
+def test_texts_are_apart_by_their_longest_common_subsequence() -> None:
+    for one, other in (
+        ("abcde", "axcye"),
+        ("abc", "abc"),
+        ("abc", "xyz"),
+        ("", "ab"),
+        ("aabba", "bab"),
+        ("a", "a" * 9),
+    ):
+        wanted = 1 - 2 * longest(one, other) / (len(one) + len(other))
+        assert unlike(one.encode(), other.encode()) == pytest.approx(wanted)
+        assert unlike(other.encode(), one.encode()) == pytest.approx(wanted)
+    assert unlike([], []) == misplaced([], []) == 0
+    assert misplaced(b"abcd", b"abxd") == 0.25 and misplaced(b"ab", b"abcd") == 0.5
+
+
+def test_losses_are_beside_the_full_model_s_text_or_beside_its_risk() -> None:
+    given = Prompts([b""] * 3, [b"aaaa"] * 3, 4, by_place=True)
+    early, full = [b"aabb", b"bbbb", b"aaaa"], [b"aaaa", b"bbbb", b"aabb"]
+    assert losses("textual", given, early, full) == [0.5, 0.0, 0.5]
+    assert losses("risk", given, early, full) == [0.5, 0.0, 0.0], "a text that is nearer loses nothing"
+    assert losses("textual", given._replace(by_place=False), early, full) == [0.5, 0.0, 0.5]
+    with pytest.raises(ValueError, match="consistency='exact'"):
+        losses("exact", given, early, full)  # type: ignore[arg-type]
+
+
+def test_layers_are_those_that_each_new_token_was_read_with() -> None:
+    torch.manual_seed(0)
+    model = calm(threshold=0.04, temperature=None, **SIZES).eval()
+    prompts = [[1, 2, 3], [4], [5, 6]]
+    given = Prompts(prompts, prompts, 6)
+    told: list[int] = []
+    found = written(model, given, told.append)
+    assert told == [3]
+    taken = []
+    for prompt, text in zip(prompts, found.texts, strict=True):
+        row = generate(model, torch.tensor([prompt]), 6, temperature=0)
+        assert row[0, len(prompt) :].tolist() == text
+        taken += model.logits(row[:, :-1]).aux["exit"][0, len(prompt) - 1 :].tolist()
+    assert found.layers == pytest.approx(sum(taken) / len(taken)) and len(set(taken)) > 1
+    with layers_used(gpt(**SIZES)) as none:
+        assert none == []
+
+
+def test_nobody_leaves_and_the_rule_comes_back() -> None:
+    model = calm(threshold=0.0, temperature=None, **SIZES).eval()
+    own, row = model.exits.rule, torch.tensor([[1, 2, 3]])
+    with ruled(model.exits, Nobody()):
+        full = model.logits(row)
+        assert (full.aux["exit"] == 3).all()
+    assert model.exits.rule is own and (model.logits(row).aux["exit"] == 1).all()
+    same = calm(threshold=1.0, temperature=None, strict=True, **SIZES).eval()
+    same.load_state_dict(model.state_dict())
+    assert torch.equal(full.y, same.logits(row).y)
+
+
+def test_windows_of_a_text_lie_all_over_it_and_in_one_document(tmp_path) -> None:
+    (tmp_path / "text").write_text("".join(f"{n:03d}-abcdefgh\n" for n in range(400)))
+    model = calm(**{**SIZES, "vocab": 256})
+    whole = read(str(tmp_path / "text"))
+    given = whole.prompts(model, "train", 5, 6, 3)
+    text = bytes(whole.train.tolist())
+    for prompt, next_ in zip(given.prompts, given.references, strict=True):
+        assert len(prompt) == 6 and len(next_) == 3 and bytes([*prompt, *next_]) in text
+    documents = read(str(tmp_path / "text"), documents="lines")
+    given = documents.prompts(model, "train", 7, 6, 3)
+    for prompt, next_ in zip(given.prompts, given.references, strict=True):
+        assert any(bytes([*prompt, *next_]) in line for line in text.splitlines(keepends=True))
+    with pytest.raises(ValueError, match="9,999 windows of 9 bytes of test are wanted, and"):
+        whole.prompts(model, "test", 9999, 6, 3)
