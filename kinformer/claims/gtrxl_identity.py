@@ -49,10 +49,10 @@ def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WI
         return found
 
 
-def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST) -> Claim:
+def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: int = WIDTH) -> Claim:
     """The four gates whose bias may say so, and beside them the one without a bias, TrXL-I and TrXL."""
-    found = {gate: [changes(gate, seed, deepest) for seed in seeds] for gate in GATES}
-    by_start = {b_g: [changes("gru", seed, deepest, b_g) for seed in seeds] for b_g in STARTS}
+    found = {gate: [changes(gate, seed, deepest, d=d) for seed in seeds] for gate in GATES}
+    by_start = {b_g: [changes("gru", seed, deepest, b_g, d) for seed in seeds] for b_g in STARTS}
     measures = [
         Measure(f"change by {depth} blocks, {gate}", [one[2 * depth - 1].size for one in found[gate]], "most", WITHIN)
         for gate in BIASED

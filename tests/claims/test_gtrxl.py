@@ -1,8 +1,9 @@
 """What the claims about GTrXL measure."""
 
+import pytest
 import torch
 
-from kinformer.claims import gtrxl_identity
+from kinformer.claims import gtrxl_gate_bias, gtrxl_identity
 from kinformer.members.support.gated_xl import GatedXL
 
 
@@ -21,3 +22,23 @@ def test_the_change_of_all_sublayers_is_that_of_the_stack() -> None:
         cosines.append(float(before @ after / (before.norm() * after.norm())))
     assert len(found) == 4
     torch.testing.assert_close(torch.tensor(found[-1]), torch.tensor([sizes, cosines]).mean(1))
+
+
+def test_a_symbol_is_wanted_again_and_learning_ends_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    lag, symbols = gtrxl_gate_bias.LAG, torch.randint(4, (2, 12))
+    wanted: list[list[int]] = []
+
+    class Knows(torch.nn.Linear):
+        """Says nothing for a batch, then what came so much before."""
+
+        def forward(self, symbols: torch.Tensor) -> torch.Tensor:
+            wanted.append([row[t - lag] for row in symbols.tolist() for t in range(lag, len(row))])
+            said = torch.nn.functional.one_hot(torch.tensor(wanted[-1]), 4).float() * (len(wanted) > 1)
+            return said.view(len(symbols), -1, 4) + 0 * self.bias.sum()
+
+    assert gtrxl_gate_bias.Reader(2.0, 1)(symbols).shape == (2, 12 - lag, 4)
+    monkeypatch.setattr(gtrxl_gate_bias, "Reader", lambda b_g, depth: Knows(1, 1))
+    found = gtrxl_gate_bias.learned(2.0, 0, 5)
+    assert found.steps == 2 and found.right[-1] == 1
+    assert found.right[0] == pytest.approx(wanted[0].count(0) / len(wanted[0]))
+    assert wanted[0] != wanted[1]
