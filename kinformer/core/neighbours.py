@@ -21,6 +21,15 @@ class Neighbours(NamedTuple):
 class Store(ABC):
     """Keys with the token that followed each, which can be searched."""
 
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """How many numbers a key has."""
+
+    @abstractmethod
+    def values(self) -> Int[Tensor, " N"]:
+        """The token that followed each key, in the order of the text."""
+
     @abstractmethod
     def search(self, queries: Float[Tensor, "N d"], k: int) -> Neighbours:
         """The `k` entries whose keys are nearest to each query; those in lower places first among equals."""
@@ -41,6 +50,13 @@ class Entries(Store):
         if len(keys) != len(tokens):
             raise ValueError(f"{len(keys)} keys and {len(tokens)} tokens came; give each key the token that followed")
         self.keys, self.tokens = keys, tokens
+
+    @property
+    def width(self) -> int:
+        return self.keys.shape[1]
+
+    def values(self) -> Int[Tensor, " N"]:
+        return self.tokens
 
     def search(self, queries: Float[Tensor, "M d"], k: int) -> Neighbours:
         keys = self.keys.to(queries)

@@ -78,6 +78,10 @@ class ContinuousCache(Wrapped):
             end = -(self.size + 1)
             rest = (kept.hidden[:, end:].to(state.hidden.dtype), kept.tokens[:, end:], kept.pos[:, end:])
             out = out._replace(state=Cached(after(state.now, ctx.pos), out.state, *rest))
+        return self.mixes(own, likely, out)
+
+    def mixes(self, own: Float[Tensor, "B T V"], likely: Float[Tensor, "B T V"], out: Out) -> Out:
+        """Both together."""
         return out._replace(y=mixed(own, likely, self.weight))
 
     def _likely(

@@ -126,12 +126,16 @@ class LM(Texts):
         read, wanted = batch.tokens[:, :-1], next_tokens(batch)
         ctx = batch.limited(numbered(read, state), -1, state)
         out, data, parts = self.learned(
-            lambda taps: self.logits(read, state, ctx.but(taps=taps)), wanted, ctx, progress
+            lambda taps: self.reading(batch, state, ctx.but(taps=taps)), wanted, ctx, progress
         )
         # of tokens that have one after them, scored or not: the last of a row is not read
         sums = gathered(out.aux, next_tokens(batch._replace(scored=None)) >= 0)
         count = (wanted >= 0).sum()
         return Loss(weighed(data, sums, self.penalties, progress), {**parts, **sums}, out.state, out.stats, count)
+
+    def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
+        """The logits that a batch is learned by."""
+        return self.logits(batch.tokens[:, :-1], state, ctx)
 
     def learned(
         self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float

@@ -57,15 +57,22 @@ class Nearest(Wrapped):
         self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
     ) -> Out:
         """Logs of the probabilities of the token after each token, in float32 or better."""
+        out, found = self.looked_up(tokens, state, ctx, last)
+        own = log_probabilities(out.y)
+        return out._replace(y=mixed(own, self.likely(found, own), self.weight))
+
+    def looked_up(
+        self, tokens: Int[Tensor, "B T"], state: Any, ctx: Context | None, last: bool
+    ) -> tuple[Out, Neighbours]:
+        """What the model says, and what is nearest to each of the states it says it by."""
         ctx = counted(tokens, state) if ctx is None else ctx
         out = self.model.logits(tokens, state, ctx.but(taps=(*ctx.taps, self.tap)), last=last)
         if self.tap not in out.taps:
             raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
-        own = log_probabilities(out.y)
-        return out._replace(
-            y=mixed(own, self.likely(self.found(out.taps[self.tap][:, -own.shape[1] :]), own), self.weight)
-        )
+        states = out.taps[self.tap]
+        return out, self.found(states[:, states.shape[1] - out.y.shape[1] :])
 
+    @torch.compiler.disable
     @torch.no_grad()
     def found(self, states: Float[Tensor, "B T d"]) -> Neighbours:
         """The entries that are nearest to each state."""
@@ -92,6 +99,7 @@ EXAMPLES = (
     Example(
         _example,
         breaks={
+            "compiles": "a search reads what lies on a disk, which no graph holds",
             "derivative": "what is found is held constant: nothing is trained by it",
             "dtype": "probabilities are mixed, and given, in float32 or better",
         },

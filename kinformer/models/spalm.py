@@ -1,0 +1,200 @@
+"""SPALM: a language model that learns when to trust the tokens that followed what was most alike in a datastore."""
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.checks import a_flag, a_part, at_least
+from kinformer.core.example import Example
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.neighbours import Neighbours, Store
+from kinformer.core.numbering import Numbered, numbered
+from kinformer.core.state import shared
+from kinformer.models.lm import LM
+
+
+class Both(NamedTuple):
+    """The states of the body and of the frozen model that makes keys."""
+
+    body: State
+    frozen: Numbered
+
+
+class SPALM(LM):
+    """z = (1 - g) m + g h, m = sum_i softmax_i(h . y_i) y_i, g = sigmoid(w_g . h), p = softmax(W z).
+
+    h is what the body makes of a token, the y_i are the embeddings, in W's rows, of the `k` tokens that followed the
+    entries of a datastore nearest to it, by the states of a frozen model. Choose it over `Nearest`, whose share is one
+    number for all tokens, where a model is trained anyway: it learns token by token when to look things up, and needs 4
+    neighbours where that takes hundreds. Keys stay as they are; values are embeddings, and are learned.
+
+    In training a row finds nothing of itself: entries of the datastore where its own tokens stand, all of them in a row
+    as they came, are left out, wherever that is. What was found is held constant. Where nothing is found z = h. The
+    mean of g is told beside the loss, as "gate".
+
+    frozen: the trained model whose inner states are the keys; it stays as it is, and is no part of the weights.
+    store: what is searched.
+    tap: which state of it the keys are.
+    k: how many neighbours; the paper finds 4 enough.
+    distance: subtract from h . y_i the neighbour's squared distance, by a learned rate that begins at one over the
+        width of a key. The paper saw no gain in it.
+    vocab, d, body, others: as those of an `LM`.
+
+    Errors: ValueError for a frozen model of another vocabulary or, where this one carries its state on (`lanes`), one
+    that reads windows, and those of an `LM`. Source: Yogatama et al., 2021, arXiv:2102.02557, sections 2.3 and 3.
+    """
+
+    def __init__(
+        self,
+        vocab: int,
+        d: int,
+        body: Layer,
+        *,
+        frozen: LM,
+        store: Store,
+        tap: str,
+        k: int = 4,
+        distance: bool = False,
+        **others: Any,
+    ):
+        super().__init__(vocab, d, body, **others)
+        # in a tuple it is no submodule: nothing trains it, and its weights stay in the folder that they are of
+        self.held = (a_part("frozen", frozen, LM, "a trained language model, such as load(folder)").eval(),)
+        if frozen.vocab != vocab:
+            raise ValueError(f"vocab={vocab}, and the frozen model knows {frozen.vocab} tokens; give both the same")
+        if self.lanes and not frozen.lanes:
+            raise ValueError(
+                "the frozen model begins anew with every window, and this one reads on through a text; give one that "
+                "does too, like transformer_xl"
+            )
+        self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
+        self.gate = nn.Linear(d, 1, bias=False)
+        self.log_rate = (
+            nn.Parameter(torch.tensor(float(store.width)).log().neg()) if a_flag("distance", distance) else None
+        )
+
+    @property
+    def frozen(self) -> LM:
+        """The frozen model whose states are the keys."""
+        return self.held[0]
+
+    @property
+    def longest(self) -> int | None:
+        """The least of its own and of what the frozen model can read."""
+        ends = [one for one in (super().longest, self.frozen.window) if one is not None]
+        return min(ends, default=None)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> "SPALM":
+        """Moves the frozen model too."""
+        self.frozen._apply(fn, recurse)
+        return super()._apply(fn, recurse)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
+        own = super().start(batch, length, dtype=dtype, device=device)
+        frozen = self.frozen.start(batch, length, dtype=dtype, device=device)
+        return shared(Numbered(own.now, Both(own.body, frozen)))
+
+    def hidden(
+        self,
+        tokens: Int[Tensor, "B T"],
+        state: Numbered | None = None,
+        ctx: Context | None = None,
+        own: Int[Tensor, "B R 2"] | None = None,
+    ) -> Out:
+        """What the gate makes of each token; `own` are the first and the end of runs of entries that are left out."""
+        ctx = numbered(tokens, state) if ctx is None else ctx
+        out = super().hidden(tokens, None if state is None else Numbered(state.now, state.body.body), ctx)
+        with torch.no_grad():
+            told = ctx.but(taps=(self.tap,), below={})
+            read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, told)
+            found = self.found(read.taps[self.tap], own)
+        if out.state is not None and read.state is not None:
+            out = out._replace(state=Numbered(out.state.now, Both(out.state.body, read.state)))
+        z, gate = self.gated(out.y, found)
+        return out._replace(y=z, aux={**out.aux, "gate": gate})
+
+    @torch.compiler.disable
+    def found(self, keys: Float[Tensor, "B T d"], own: Int[Tensor, "B R 2"] | None) -> Neighbours:
+        """The `k` nearest entries of each token, without those in runs of its row's own."""
+        lost = 0 if own is None or not own.numel() else int((own[..., 1] - own[..., 0]).sum(1).amax())
+        flat = self.store.search(keys.flatten(0, 1), self.k + lost)
+        found = Neighbours(*(one.unflatten(0, keys.shape[:2]).to(keys.device) for one in flat))
+        if own is None or not lost:
+            return found
+        first, end = (own[:, None, None, :, n].to(keys.device) for n in (0, 1))  # [B 1 1 R]
+        mine = ((found.places[..., None] >= first) & (found.places[..., None] < end)).any(-1)
+        order = mine.to(torch.uint8).argsort(dim=-1, stable=True)[..., : self.k]
+        tokens = found.tokens.masked_fill(mine, -1)
+        return Neighbours(*(one.take_along_dim(order, -1) for one in found._replace(tokens=tokens)))
+
+    def gated(
+        self, h: Float[Tensor, "B T D"], found: Neighbours
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
+        """What h becomes by the embeddings of the tokens found, and how far the gate keeps to h."""
+        there = found.tokens >= 0
+        y = self.head.weight[found.tokens.clamp_min(0)]  # [B T k D]
+        scores = (y @ h[..., None]).squeeze(-1)
+        if self.log_rate is not None:
+            scores = scores - self.log_rate.exp() * found.distances.to(scores).where(there, 0.0)
+        weights = scores.masked_fill(~there, torch.finfo(scores.dtype).min).softmax(-1)
+        m = (weights[..., None, :] @ y).squeeze(-2)
+        gate = torch.where(there.any(-1, keepdim=True), self.gate(h).sigmoid(), 1.0)
+        return (1 - gate) * m + gate * h, gate[..., 0]
+
+    def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
+        own = runs(self.store, batch).to(ctx.pos.device) if self.training else None
+        out = self.hidden(batch.tokens[:, :-1], state, ctx, own)
+        return out._replace(y=self.scores(out, False))
+
+
+def runs(store: Store, batch: TokenBatch) -> Int[Tensor, "B R 2"]:
+    """Where a row's own tokens stand in a store: the first and the end of runs of entries; runs of nothing fill up.
+
+    A run is all of a row, or of what it has of a document: as many entries as it has tokens but the first, whose values
+    are those tokens.
+    """
+    values, rows = store.values(), list[list[tuple[int, int]]]()
+    for n, row in enumerate(batch.tokens.cpu()):
+        real = row >= 0
+        documents = None if batch.documents is None else batch.documents[n].cpu()[real]
+        pieces = [row[real]] if documents is None else [row[real][documents == one] for one in documents.unique()]
+        rows.append([(at, at + len(piece) - 1) for piece in pieces for at in occurrences(values, piece[1:])])
+    most = max(map(len, rows), default=0)
+    return torch.tensor([row + [(0, 0)] * (most - len(row)) for row in rows], dtype=torch.long).view(len(rows), most, 2)
+
+
+def occurrences(values: Int[Tensor, " N"], piece: Int[Tensor, " n"]) -> list[int]:
+    """Where a piece begins in a sequence."""
+    if not 0 < len(piece) <= len(values):
+        return []
+    found = (values[: len(values) - len(piece) + 1] == piece[0]).nonzero()[:, 0]
+    for n, token in enumerate(piece):  # each leaves few for the next
+        found = found[values[found + n] == token]
+    return found.tolist()
+
+
+def _of(distance: bool) -> SPALM:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.core.neighbours import Entries
+    from kinformer.depth.stack import Stack
+    from kinformer.feedforward.mlp import MLP
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    def body() -> Stack:
+        return Stack([PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16))])
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        frozen, keys = LM(11, 16, body()), torch.randn(20, 16)
+    store = Entries(keys, torch.arange(20) % 11)
+    return SPALM(11, 16, body(), frozen=frozen, store=store, tap="0", k=3, distance=distance)
+
+
+DISK = {"compiles": "a search reads what lies on a disk, which no graph holds"}
+EXAMPLES = (Example(lambda: _of(False), breaks=DISK), Example(lambda: _of(True), breaks=DISK))

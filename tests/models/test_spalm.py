@@ -1,0 +1,137 @@
+"""SPALM against a loop over the paper's equations, in float64; what it leaves out in training, and what it holds."""
+
+import math
+
+import pytest
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.core.batch import TokenBatch
+from kinformer.core.layer import Context
+from kinformer.core.neighbours import Entries
+from kinformer.generation import generate
+from kinformer.members.gpt import gpt
+from kinformer.members.transformer_xl import transformer_xl
+from kinformer.models.lm import LM
+from kinformer.models.spalm import SPALM, occurrences, runs
+
+LENGTH = 9
+
+
+def text(length: int = 40) -> Int[Tensor, " N"]:
+    return torch.randint(11, (length,), generator=torch.Generator().manual_seed(3))
+
+
+def base(seed: int = 0) -> LM:
+    torch.manual_seed(seed)
+    return transformer_xl(d=16, depth=2, heads=2, segment=5, memory=4, vocab=11).double().eval()
+
+
+def states(frozen: LM, row: Int[Tensor, " T"]) -> Tensor:
+    ctx = Context(torch.arange(len(row))[None], run=True, full=True, taps=("1",))
+    with torch.no_grad():
+        return frozen.logits(row[None], None, ctx).taps["1"][0]
+
+
+def spalm(frozen: LM, store: Entries, **others: object) -> SPALM:
+    mine = base(1)
+    return SPALM(11, 16, mine.body, frozen=frozen, store=store, tap="1", scale=4.0, **others).double()  # type: ignore[arg-type]
+
+
+def of_text(frozen: LM, row: Int[Tensor, " T"]) -> Entries:
+    return Entries(states(frozen, row[:-1]), row[1:])
+
+
+@pytest.mark.parametrize(("k", "distance"), [(4, False), (4, True), (99, False)])
+def test_the_equation_of_spalm(k: int, distance: bool) -> None:
+    frozen = base()
+    store, row = of_text(frozen, text()), text(7).flip(0)
+    model = spalm(frozen, store, k=k, distance=distance).eval()
+    with torch.no_grad():
+        ours = model.logits(row[None]).y[0].softmax(-1)
+        h = LM.hidden(model, row[None]).y[0]
+    w, w_g, keys = model.head.weight.detach(), model.gate.weight.detach()[0], states(frozen, row)
+    rate = float(model.log_rate.detach().exp()) if model.log_rate is not None else 0.0
+    assert rate == pytest.approx(1 / 16 if distance else 0.0)
+    for t in range(len(row)):
+        away = [float(((key - keys[t]) ** 2).sum()) for key in store.keys]
+        near = sorted(range(len(away)), key=lambda n: (away[n], n))[:k]
+        scores = [float(h[t] @ w[store.tokens[n]]) - rate * away[n] for n in near]
+        weights = [math.exp(one - max(scores)) for one in scores]
+        m = sum(a * w[store.tokens[n]] for a, n in zip(weights, near, strict=True)) / sum(weights)
+        g = 1 / (1 + math.exp(-float(w_g @ h[t])))
+        z = (1 - g) * m + g * h[t]
+        torch.testing.assert_close(ours[t], (w @ z).softmax(-1))
+
+
+def test_in_training_a_row_finds_nothing_of_itself() -> None:
+    """Where all that a store holds is the row, nothing is found, and z = h."""
+    frozen, row = base(), text(LENGTH)
+    model, plain = spalm(frozen, of_text(frozen, row)), LM(11, 16, base(1).body, scale=4.0).double()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    with torch.no_grad():
+        told = model.train()(row[None])
+        torch.testing.assert_close(told.total, plain.train()(row[None]).total)
+        assert float(told.parts["gate"]) == 1.0
+        assert float(model.eval()(row[None]).parts["gate"]) < 1.0
+
+
+def test_what_is_left_out_is_the_row_and_no_more() -> None:
+    whole, frozen = text(), base()
+    store = of_text(frozen, whole)
+    row = whole[10 : 10 + LENGTH]
+    own = runs(store, TokenBatch(row[None]))
+    assert own.tolist() == [[[10, 10 + LENGTH - 1]]]
+    model = spalm(frozen, store, k=5)
+    keys = states(frozen, row[:-1])[None]
+    mine, every = model.found(keys, own), model.found(keys, None)
+    outside = [n for n in range(len(store.tokens)) if not 10 <= n < 10 + LENGTH - 1]
+    rest = Entries(store.keys[outside], store.tokens[outside]).search(keys[0], 5)
+    assert mine.tokens[0].equal(rest.tokens)
+    assert not every.places[0].equal(mine.places[0])
+
+
+def test_rows_are_found_by_document_and_without_padding() -> None:
+    whole = text()
+    store = Entries(torch.zeros(39, 16), whole[1:])
+    rows = torch.stack([torch.cat([whole[3:6], whole[20:24]]), torch.cat([torch.full((2,), -1), whole[8:13]])])
+    documents = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0] * 7])
+    found = runs(store, TokenBatch(rows, None, documents)).tolist()
+    assert [3, 5] in found[0] and [20, 23] in found[0] and [8, 12] in found[1]
+    assert occurrences(torch.tensor([1, 1, 1, 2]), torch.tensor([1, 1])) == [0, 1]
+    assert occurrences(torch.tensor([1]), torch.tensor([1, 2])) == []
+    assert runs(store, TokenBatch(torch.full((2, 3), 10_000))).shape == (2, 0, 2)
+
+
+def test_keys_stay_and_embeddings_learn() -> None:
+    frozen = base()
+    before = {name: one.clone() for name, one in frozen.state_dict().items()}
+    model = spalm(frozen, of_text(frozen, text()))
+    model.train()
+    assert not any(module.training for module in frozen.modules())
+    assert not any(name.startswith(("frozen", "held")) for name in model.state_dict())
+    model(text(12).flip(0)[None]).total.backward()
+    gradients = {name: one.grad for name, one in model.named_parameters()}
+    assert gradients["embedding.weight"].abs().sum() > 0 and gradients["gate.weight"].abs().sum() > 0
+    assert all(one.grad is None for one in frozen.parameters())
+    assert all(before[name].equal(one) for name, one in frozen.state_dict().items())
+    assert model.float().frozen.embedding.weight.dtype == torch.float32
+
+
+def test_it_decodes_under_beam_search_as_it_reads() -> None:
+    frozen = base()
+    model = spalm(frozen, of_text(frozen, text())).eval()
+    prompts = torch.tensor([[-1, -1, 3, 5], [1, 2, 3, 4]])
+    cached = generate(model, prompts, 4, beam=3)
+    assert generate(model, prompts, 4, beam=3, recompute=True).equal(cached)
+    assert generate(model, prompts[:1, 2:], 4, beam=3).equal(cached[:1, 2:])
+
+
+def test_what_cannot_be_is_refused() -> None:
+    store = Entries(torch.zeros(3, 16), torch.arange(3))
+    with pytest.raises(ValueError, match="vocab=11.*knows 12"):
+        spalm(gpt(d=16, depth=1, heads=2, length=8, vocab=12), store)
+    with pytest.raises(ValueError, match="begins anew with every window"):
+        spalm(gpt(d=16, depth=1, heads=2, length=8, vocab=11), store, lanes=True)
+    assert spalm(gpt(d=16, depth=2, heads=2, length=8, vocab=11), store).window == 8
