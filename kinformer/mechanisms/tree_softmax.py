@@ -102,7 +102,12 @@ class TreeSoftmax(Softmax):
 def _levels(request: Request) -> Levels | None:
     """The levels of a whole row from its first node on, the same in all rows; None for any other row."""
     pos = request.queries.pos
-    if torch.compiler.is_compiling() or not request.is_causal or pos.shape[2] < LONG or pos.stride(0):
+    if (
+        torch.compiler.is_compiling()
+        or not request.is_causal
+        or pos.shape[2] < LONG
+        or (len(pos) > 1 and pos.stride(0))
+    ):
         return None
     if request.memo.look(pos[0, 0, 0])[0]:
         return None

@@ -27,11 +27,13 @@ def call(mechanism: Softmax, given: list[torch.Tensor], first: int = 0) -> list[
 
 
 @pytest.mark.parametrize("causal", [True, False])
-@pytest.mark.parametrize(("k", "nodes", "groups", "edges"), [(1, 63, 4, True), (2, 40, 2, True), (3, 90, 1, False)])
+@pytest.mark.parametrize(
+    ("k", "nodes", "groups", "edges", "rows"), [(1, 63, 4, True, 2), (2, 40, 2, True, 1), (3, 90, 1, False, 2)]
+)
 def test_levels_apart_are_the_whole(
-    causal: bool, k: int, nodes: int, groups: int, edges: bool, monkeypatch: pytest.MonkeyPatch
+    causal: bool, k: int, nodes: int, groups: int, edges: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = [torch.randn(2, heads, nodes, 3, requires_grad=True) for heads in (4, groups, groups)]
+    given = [torch.randn(rows, heads, nodes, 3, requires_grad=True) for heads in (4, groups, groups)]
     made = TreeSoftmax(k, TreeEdges(3, k, 2) if edges else None, causal=causal)
     whole = call(made, given)
     monkeypatch.setattr(tree_softmax, "LONG", 1)
