@@ -19,9 +19,9 @@ Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
 
 @member
 def average_attention(
-    d: int = 128, depth: int = 5, heads: int = 4, hidden: int | None = None, feedforward: bool = True,
-    gate: bool = True, form: Form = "decoder", position: Order = "sinusoidal", norm: Norms = "pre", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, hidden: int | None = None,
+    feedforward: bool = True, gate: bool = True, form: Form = "decoder", position: Order = "sinusoidal",
+    norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.0
 ) -> LM | Seq2Seq:
     """Average attention network (Zhang et al., 2018, arXiv:1805.00631): decoders that take the mean of all before.
 
@@ -32,6 +32,7 @@ def average_attention(
     d: the width of the model.
     depth: blocks, of the encoder too.
     heads: heads of attention, in the encoder and across; a decoder alone has none.
+    head_dim: the width of a head, d / heads unless given.
     hidden: units of each feed-forward, 4 d unless given, also of those over means.
     feedforward: a feed-forward over each mean, before the gate; without it and without the gate the paper lost most.
     gate: input and forget gates between a token and the mean.
@@ -44,7 +45,7 @@ def average_attention(
     smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
     """
     one_of("form", form, Form), at_least("depth", depth, 1)
-    made = Wiring(d, heads, None, position, length, norm=norm, dropout=dropout)
+    made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 
     def mlp() -> MLP:
         return MLP(d, hidden, activation="relu")

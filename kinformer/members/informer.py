@@ -24,9 +24,9 @@ Kind = Literal["probsparse", "full"]
 @member(recipe=Recipe(lr=5e-4, warmup=0.05))
 def informer(
     channels: int = 7, calendar: int = 5, context: int = 96, label: int = 48, horizon: int = 24, d: int = 128,
-    depth: int = 2, decoder_depth: int = 1, heads: int = 8, hidden: int | None = None, attention: Kind = "probsparse",
-    factor: int = 5, measure: Measure = "sampled", divisor: Divisor = "sample", rest: Rest = "mean",
-    distil: bool = True, replicas: int = 0, norm: Norms = "post", dropout: float = 0.05
+    depth: int = 2, decoder_depth: int = 1, heads: int = 8, head_dim: int | None = None, hidden: int | None = None,
+    attention: Kind = "probsparse", factor: int = 5, measure: Measure = "sampled", divisor: Divisor = "sample",
+    rest: Rest = "mean", distil: bool = True, replicas: int = 0, norm: Norms = "post", dropout: float = 0.05
 ) -> Forecast:
     """Informer (Zhou et al., 2020, arXiv:2012.07436): `horizon` rows of a series from `context` known ones, at once.
 
@@ -43,13 +43,14 @@ def informer(
     factor, measure, divisor, rest: those of `ProbSparse`; the authors' code has divisor="row" and rest="sum".
     distil: halve the row between encoder blocks.
     replicas: smaller encoders beside the first, as in the paper's stack: each of half the rows and a block less.
+    head_dim: the width of a head, d / heads unless given.
     decoder_depth: blocks of the decoder, `depth` those of the encoder.
 
     The authors' code has d=512, 8 heads and 2,048 hidden; the small size is this library's. Its decoder reads the
     memory of heads as if it were that of tokens (`mix`), by which places are shuffled: that is left out. Rows are of
     one scale, each column by its mean and deviation in train.
     """
-    made = Wiring(d, heads, position="sinusoidal", norm=norm, dropout=dropout)
+    made = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
     at_least("depth", depth, 1), at_least("decoder_depth", decoder_depth, 1)
     from_to("replicas", replicas, 0, depth - 1)
     if one_of("attention", attention, Kind) == "full":
@@ -65,7 +66,7 @@ def informer(
         )
 
     def reading(causal: bool, seed: int) -> Attention:
-        return Attention(QKV(d, heads), mechanism(causal, seed))
+        return Attention(QKV(d, heads, head_dim=head_dim), mechanism(causal, seed))
 
     def forward() -> Layer:
         return MLP(d, hidden)

@@ -1,9 +1,11 @@
 """Talking heads: a decoder whose heads hear each other before and after the softmax."""
 
+from typing import Literal
+
 from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, multiple
+from kinformer.core.checks import at_least, multiple, one_of
 from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -16,11 +18,14 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 
+Mixes = Literal["both", "scores", "weights"]
+
 
 @member
 def talking_heads(
-    d: int = 128, depth: int = 5, heads: int = 4, softmax_heads: int | None = None, value_heads: int | None = None,
-    bias: bool = False, pattern: str = "Causal()", length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, softmax_heads: int | None = None,
+    value_heads: int | None = None, mixes: Mixes = "both", bias: bool = False, pattern: str = "Causal()",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Talking-heads attention (Shazeer et al., 2020, arXiv:2003.02436), as a decoder.
 
@@ -29,9 +34,13 @@ def talking_heads(
 
     d: the width of the model.
     depth: blocks.
-    heads: heads of queries and keys, the paper's h_k, each d / heads wide.
+    heads: heads of queries and keys, the paper's h_k.
+    head_dim: the width of a head of queries and keys, d / heads unless given; of values too, d / value_heads unless
+        given.
     softmax_heads: heads in which the softmax is taken, h; `heads` unless given.
-    value_heads: heads of values, h_v, each d / value_heads wide; `heads` unless given.
+    value_heads: heads of values, h_v; `heads` unless given.
+    mixes: heads talk before the softmax and after it ("both"), or as the paper leaves one of them out, by "scores" or
+        "weights" alone: then as many heads stand on either side of what is left out.
     bias: adds a number per head to each mix, as CaiT does (Touvron et al., 2021, arXiv:2103.17239).
     pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
     length: the longest row it can read.
@@ -39,13 +48,19 @@ def talking_heads(
     dropout: the share of numbers dropped in training.
     """
     between = heads if softmax_heads is None else softmax_heads
-    values = heads if value_heads is None else value_heads
-    v_dim = multiple("d", d, "value_heads", values) // values
+    values = (between if one_of("mixes", mixes, Mixes) == "scores" else heads) if value_heads is None else value_heads
+    if mixes == "scores" and values != between or mixes == "weights" and between != heads:
+        raise ValueError(
+            f"mixes={mixes!r} and heads={heads}, softmax_heads={between}, value_heads={values}: where heads do not "
+            "talk, as many go on; give both the same"
+        )
+    v_dim = multiple("d", d, "value_heads", values) // values if head_dim is None else head_dim
 
     def block() -> PreNorm:
-        before, after = MixHeads(heads, between, bias=bias), MixHeads(between, values, bias=bias)
+        before = None if mixes == "weights" else MixHeads(heads, between, bias=bias)
+        after = None if mixes == "scores" else MixHeads(between, values, bias=bias)
         mechanism = Explicit(parse(pattern), before=before, after=after, dropout=dropout)
-        projection = QKV(d, heads, value_heads=values, v_dim=v_dim)
+        projection = QKV(d, heads, value_heads=values, head_dim=head_dim, v_dim=v_dim)
         attention = Attention(projection, mechanism, aggregation=OutProjection(values, v_dim, d))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 

@@ -59,6 +59,23 @@ def test_talking_heads_whose_mixes_do_nothing_are_gpt(float64: None) -> None:
     torch.testing.assert_close(model.logits(tokens).y, plain.logits(tokens).y, rtol=0, atol=1e-12)
 
 
+def test_heads_talk_on_one_side_alone() -> None:
+    """What is left out of one side is as if it mixed nothing, and asks for as many heads on either side."""
+    both = talking_heads(**SIZES).eval()
+    tokens = torch.randint(0, 11, (2, 9))
+    for mixes, silent in (("scores", "after"), ("weights", "before")):
+        alone = talking_heads(**SIZES, mixes=mixes).eval()
+        left = both.load_state_dict(alone.state_dict(), strict=False)
+        assert left.missing_keys and all(f".{silent}." in name for name in left.missing_keys)
+        for block in both.body.layers:
+            torch.nn.init.eye_(getattr(block.layers[0].mechanism, silent).mix.weight)
+        torch.testing.assert_close(alone.logits(tokens).y, both.logits(tokens).y)
+    talking_heads(**SIZES, mixes="scores", softmax_heads=2).logits(tokens)
+    for words in ({"mixes": "scores", "value_heads": 2}, {"mixes": "weights", "softmax_heads": 3}):
+        with pytest.raises(ValueError, match="give both the same"):
+            talking_heads(**SIZES, **words)
+
+
 def test_collaborative_heads_keep_a_quarter_of_the_keys() -> None:
     small, plain = collaborative(**SIZES), gpt(**SIZES)
     assert parameters(small) < parameters(plain)
