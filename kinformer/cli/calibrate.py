@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
@@ -12,11 +12,28 @@ from kinformer.cli.options import MOST, Data, Device, Json, Own
 if TYPE_CHECKING:
     from kinformer.data.support.prompts import Prompts
     from kinformer.exits.learn_then_test import Found
+    from kinformer.exits.rules import Threshold
 
 PROMPT, TOKENS = 64, 32
+Calibrated = tuple["Threshold | None", dict[str, Any], list[str]]  # what is told in the file, and in lines
+
+
+class How(NamedTuple):
+    """What is asked for."""
+
+    split: str
+    samples: int | None
+    length: int
+    tokens: int
+    delta: float
+    epsilon: float
+    consistency: Literal["textual", "risk"]
+    thresholds: int
+    search: int | None
 
 
 def calibrate(
+    ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(help="A folder that train wrote, of a member with exits, like calm.")],
     *,
     data: Data,
@@ -25,6 +42,10 @@ def calibrate(
     consistency: Annotated[
         Literal["textual", "risk"], typer.Option(help="Loss beside the full model's text, or beside its own loss.")
     ] = "textual",
+    search: Annotated[
+        int | None,
+        typer.Option(help="Draw so many thresholds by layer in place of testing; 10000 in the paper.", min=1, max=MOST),
+    ] = None,
     samples: Annotated[
         int | None, typer.Option(help="How many texts; twice as many as it takes unless given.", min=1, max=MOST)
     ] = None,
@@ -43,9 +64,39 @@ def calibrate(
     (risk). Far apart is 1 - ROUGE-L, of a task's answers the share that differs. Texts are written by the likeliest
     token, and so is the promise. Thresholds are tested one after the other, the most careful first (Learn then Test,
     Hoeffding's bound); the last one that is proven is kept in DIR/exits.json. Where none is, no token leaves early.
+
+    With --search N a threshold for each layer is drawn from 0 to 1, N times: the random search of depth-adaptive
+    Transformers, over --samples rows of --length tokens that are read, not written. Of the best at each cost, drawn
+    into DIR/exits.png, the cheapest is kept that does as well as the full model but for delta, in the unit of the
+    model's metric. Nothing is proven by it.
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.data.spec import read_spec
+
+    if search is None:
+        samples = _enough(samples, delta, epsilon)
+    else:
+        _refuse_unread(ctx, delta)
+    model = loaded(folder, member, device)
+    _refuse_without_exits(model)
+    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
+    with from_user(ValueError, OSError, ImportError), noted():
+        found = read_spec(data, **its)
+    how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, search)
+    said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)
+    threshold, told, lines = said
+    with from_user(OSError, code=FAILED):
+        from kinformer.decoding.calibrated import FILE, save_calibration
+
+        save_calibration(folder, model, threshold, told)
+    if as_json:
+        print(json.dumps({"folder": str(folder), "threshold": threshold, **told}, indent=2))
+    else:
+        print("\n".join(lines) + f"; noted in {folder / FILE}")
+
+
+def _enough(samples: int | None, delta: float, epsilon: float) -> int:
+    """How many texts are tested; UserError where they are too few to prove anything."""
     from kinformer.exits.learn_then_test import fewest
 
     with from_user(ValueError):
@@ -55,25 +106,65 @@ def calibrate(
             f"{samples:,} texts prove nothing at delta {delta:g} and epsilon {epsilon:g}; give --samples {least:,} or "
             "more, or allow more"
         )
-    model = loaded(folder, member, device)
-    _refuse_without_exits(model)
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
-    with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
-        given = _prompts(model, found, split, samples or 2 * least, length, tokens)
-    asked = {"data": found.name, "split": split, "samples": len(given.prompts), "delta": delta, "epsilon": epsilon}
-    with from_user(ValueError, LookupError), noted():
-        result, layers = _tested(model, given, consistency, model.exits.rule.grid(thresholds), delta, epsilon)
-    tests = [one._asdict() for one in result.tested]
-    told = {"by": "learn then test", **asked, "consistency": consistency, "layers": layers, "tested": tests}
-    with from_user(OSError, code=FAILED):
-        from kinformer.decoding.calibrated import FILE, save_calibration
+    return 2 * least if samples is None else samples
 
-        save_calibration(folder, model, result.threshold, told)
-    if as_json:
-        print(json.dumps({"folder": str(folder), "threshold": result.threshold, **told}, indent=2))
-    else:
-        _print(result, layers, len(model.exits.layers), folder / FILE, delta, epsilon)
+
+def _refuse_unread(ctx: typer.Context, delta: float) -> None:
+    """UserError for options that a search does not read, and for a loss that it cannot allow."""
+    for name in ("epsilon", "consistency", "thresholds", "tokens"):
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"--search proves nothing and writes nothing, so it reads no --{name}; leave it out")
+    if not 0 <= delta < float("inf"):
+        raise UserError(f"--delta {delta:g} is no loss of quality; give 0 or more")
+
+
+def _by_test(model: Any, data: Any, how: How) -> Calibrated:
+    """By Learn then Test."""
+    grid, delta, epsilon = model.exits.rule.grid(how.thresholds), how.delta, how.epsilon
+    with from_user(ValueError, LookupError), noted():
+        given = _prompts(model, data, how.split, how.samples or 1, how.length, how.tokens)
+        result, layers = _tested(model, given, how.consistency, grid, delta, epsilon)
+    told = {
+        "by": "learn then test",
+        "data": data.name,
+        "split": how.split,
+        "samples": len(given.prompts),
+        "delta": delta,
+        "epsilon": epsilon,
+        "consistency": how.consistency,
+        "layers": layers,
+        "tested": [one._asdict() for one in result.tested],
+    }
+    return result.threshold, told, _lines(result, layers, len(model.exits.layers), delta, epsilon)
+
+
+def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
+    """By the random search, which also draws a picture."""
+    from kinformer.cli.support.progress import progress
+    from kinformer.cli.support.searched import LEAST, draw, lines, rows_of, searched
+    from kinformer.exits.thresholds import SEGMENTS
+
+    depth, rows, draws = len(model.exits.layers), how.samples or LEAST, how.search or 1
+    with from_user(ValueError, LookupError), noted():
+        batches = rows_of(model, data, how.split, rows, how.length)
+        with progress("searching", SEGMENTS, "thresholds, at most") as tell:
+            found = searched(model, batches, draws, how.delta, tell)
+    told = {
+        "by": "random search",
+        "data": data.name,
+        "split": how.split,
+        "samples": rows,
+        "delta": how.delta,
+        "draws": draws,
+        "metric": found.metric.name,
+        "full": found.value(found.full),
+        "layers": (found.chosen or found.full).layers,
+        "kept": [{"threshold": one.threshold, "value": found.value(one), "layers": one.layers} for one in found.kept],
+    }
+    with from_user(OSError, code=FAILED):
+        draw(found, depth, folder / "exits.png")
+    return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.delta, draws)
 
 
 def _refuse_without_exits(model: Any) -> None:
@@ -141,17 +232,19 @@ def _tested(
     return found, full.layers if found.threshold is None else layers[found.threshold]
 
 
-def _print(found: "Found", layers: float, depth: int, file: Path, delta: float, epsilon: float) -> None:
-    for one in found.tested:
-        verdict = "proven" if one.p <= epsilon else "not proven"
-        print(f"threshold {_said(one.threshold)}: mean loss {one.risk:.4f}, p {one.p:.3g}, {verdict}")
+def _lines(found: "Found", layers: float, depth: int, delta: float, epsilon: float) -> list[str]:
+    told = [
+        f"threshold {_said(one.threshold)}: mean loss {one.risk:.4f}, p {one.p:.3g}, "
+        f"{'proven' if one.p <= epsilon else 'not proven'}"
+        for one in found.tested
+    ]
     if found.threshold is None:
-        print(f"no threshold keeps the loss at {delta:g}, so no token leaves early: the full model; noted in {file}")
-        return
-    print(
+        return [*told, f"no threshold keeps the loss at {delta:g}, so no token leaves early: the full model"]
+    last = (
         f"tokens leave at {_said(found.threshold)}, after {layers:.2f} of {depth} layers in the mean; the loss is at "
-        f"most {delta:g}, but for a chance of {epsilon:g}; noted in {file}"
+        f"most {delta:g}, but for a chance of {epsilon:g}"
     )
+    return [*told, last]
 
 
 def _said(threshold: float | tuple[float, ...]) -> str:

@@ -54,10 +54,10 @@ class Said(NamedTuple):
 
 
 @torch.no_grad()
-def said(model: Any, batches: Iterable[Any]) -> Said:
+def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
     """What a rule and the exits of a `MultiExit` or `MultiExitSeq2Seq` say of batches, in eval mode.
 
-    A word is worth 1 where it is right, of a model that is judged by accuracy, else less for each bit that it costs.
+    A word is worth what it costs in bits, below 0; with `right` 1 where it is right, and else 0.
 
     Errors: ValueError for a rule without a threshold, and where nothing is to be predicted.
     """
@@ -70,7 +70,7 @@ def said(model: Any, batches: Iterable[Any]) -> Said:
             real = wanted >= 0
             each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
             sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
-            worth.append(torch.stack([_worth(one, wanted, model.metric.better == "more")[real] for one in logits]))
+            worth.append(torch.stack([_worth(one, wanted, right)[real] for one in logits]))
     finally:
         model.train(training)
     if not sum(one.shape[1] for one in worth):

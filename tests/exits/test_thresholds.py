@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.model import ACCURACY
 from kinformer.exits.thresholds import Kept, Said, said, search
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.support.exits import ManyExits
@@ -84,8 +83,7 @@ def test_what_was_said_is_of_each_exit_alone(classifier: str, form: str, right: 
     model = depth_adaptive(**TINY, classifier=classifier, form=form, outputs="each").eval()
     for p in model.parameters():
         torch.nn.init.normal_(p, std=0.7)
-    model.metric = ACCURACY if right else model.metric
-    table, batch = said(model, [texts(model), texts(model)]), texts(model)
+    table, batch = said(model, [texts(model), texts(model)], right=right), texts(model)
     assert not model.training and table.strict is (classifier == "geometric")
     rows, count = model.every_exit(batch), table.worth.shape[1] // 2
     assert count == int((rows.wanted >= 0).sum()) == (7 if form == "decoder" else 11)

@@ -1,0 +1,123 @@
+"""Thresholds by layer, as `kinformer calibrate --search` finds them: drawn, measured where tokens leave, and chosen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from torch import Tensor
+
+from kinformer.core.model import Metric
+from kinformer.data.batches import on
+from kinformer.data.kind import Data, stream
+from kinformer.data.windows import Windows
+from kinformer.decoding.consistency import ruled
+from kinformer.exits.nobody import Nobody
+from kinformer.exits.thresholds import Kept, said, search
+from kinformer.train.evaluate import Measured, device_of, evaluate_batches
+
+ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
+Hear = Callable[[int], None]
+
+
+class Searched(NamedTuple):
+    """What a search found.
+
+    metric: what quality is; of one that is better if less, quality is below 0.
+    full: what it is worth if nobody leaves.
+    tried: quality and layers of all vectors that were drawn, as read off states that nobody left.
+    kept: the best of each segment of cost by that, each as measured where tokens leave by it.
+    chosen: of these, the cheapest that is worth as much as `full` but for delta; None where none is.
+    """
+
+    metric: Metric
+    full: Kept
+    tried: tuple[Tensor, Tensor]
+    kept: tuple[Kept, ...]
+    chosen: Kept | None
+
+    def value(self, one: Kept) -> float:
+        """Its quality in the metric's own unit."""
+        return _sign(self.metric) * one.quality
+
+
+def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[Any]:
+    """Batches of a split, from all over it; ValueError where it is empty, or the model does not read such data."""
+    part = getattr(data, split)
+    if not len(part):
+        raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
+    there = cast(Data, replace(cast(Any, data), train=part))
+    drawn = cast(Windows, stream(model, there, ROWS, length, 0, rows * length))
+    return [on(device_of(model), drawn.at(step)) for step in range(-(-rows // ROWS))]
+
+
+def searched(model: Any, batches: Sequence[Any], draws: int, delta: float, hear: Hear) -> Searched:
+    """The thresholds of a model with exits that do best on these rows; it leaves by the last that was measured.
+
+    Errors: ValueError for a rule without thresholds, and a single layer.
+    """
+    rule, depth = model.exits.rule, len(model.exits.layers)
+    with ruled(model.exits, Nobody()):
+        found = evaluate_batches(model, batches)
+    full, metric = _kept((), found), found.metric
+    tried: list[tuple[Tensor, Tensor]] = []
+
+    def measure(drawn: Tensor) -> tuple[Tensor, Tensor]:
+        tried.append(table.measure(drawn))
+        return tried[-1]
+
+    table = said(model, batches, right=metric.better == "more")
+    kept = []
+    for one in search(measure, depth, draws=draws):
+        rule.leave_at(one.threshold)
+        kept.append(_kept(one.threshold, evaluate_batches(model, batches)))
+        hear(len(kept))
+    good = [one for one in kept if one.quality >= full.quality - delta]
+    return Searched(metric, full, tried[0], tuple(kept), min(good, key=lambda one: one.layers, default=None))
+
+
+def draw(found: Searched, depth: int, path: Path) -> None:
+    """A picture of quality against mean layers: all that was drawn, what was kept, the full model, what was chosen."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    sign = _sign(found.metric)
+    quality, layers = (one.cpu().tolist() for one in found.tried)
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
+    label = f"{len(layers):,} drawn, of states that nobody left"
+    axes.plot(layers, [sign * one for one in quality], ".", color="lightgray", markersize=2, zorder=0, label=label)
+    best = [(one.layers, found.value(one)) for one in found.kept]
+    axes.plot(*zip(*best, strict=True), "o-", color="tab:blue", label="the best at each cost, tokens leaving")
+    axes.axhline(found.value(found.full), color="tab:gray", linestyle="--", label="all layers")
+    if found.chosen is not None:
+        at = (found.chosen.layers, found.value(found.chosen))
+        axes.plot(*at, "o", color="tab:red", markersize=11, fillstyle="none", markeredgewidth=2, label="chosen")
+    axes.set(xlabel=f"layers a token takes on average, of {depth}", ylabel=found.metric.name, xlim=(0.9, depth + 0.1))
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)
+
+
+def lines(found: Searched, depth: int, delta: float, draws: int) -> list[str]:
+    """What is said of it, a line for each kept vector, and of the choice."""
+    name = found.metric.name
+    told = [
+        f"thresholds {', '.join(f'{t:.3g}' for t in one.threshold)}: {name} {found.value(one):.4f}, "
+        f"{one.layers:.2f} layers"
+        for one in found.kept
+    ]
+    whole = f"{name} of all {depth} layers is {found.value(found.full):.4f}"
+    if found.chosen is None:
+        return [*told, f"{whole}, and none of {draws:,} comes within {delta:g} of it: no token leaves early"]
+    its = f"{found.chosen.layers:.2f} layers in the mean at {found.value(found.chosen):.4f}"
+    return [*told, f"{whole}; the cheapest within {delta:g} of it takes {its}, which nothing proves of other data"]
+
+
+def _sign(metric: Metric) -> int:
+    return 1 if metric.better == "more" else -1
+
+
+def _kept(threshold: tuple[float, ...], found: Measured) -> Kept:
+    return Kept(threshold, _sign(found.metric) * found.value, found.others["layers"])

@@ -1,0 +1,135 @@
+"""`kinformer calibrate --search`: thresholds by layer, measured where tokens leave by them, chosen, drawn and kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.cli.__main__ import run
+from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
+from kinformer.data.spec import read_spec
+from kinformer.decoding.calibrated import leave_as_calibrated
+from kinformer.exits.thresholds import Kept
+from kinformer.members.calm import calm
+from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.train.checkpoint import load
+from tests.cli.folders import folder
+from tests.cli.test_commands import fails
+
+TASK = ["--data", "task=copy,length=3"]
+TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> str:
+    return folder(tmp_path / "run", "depth_adaptive", length=32, depth=3, classifier="geometric")
+
+
+def judged(model: Any, threshold: tuple[float, ...], batches: list[Any]) -> tuple[float, float]:
+    model.exits.rule.leave_at(threshold)
+    totals = [model.judge(batch).totals for batch in batches]
+    first = next(iter(totals[0]))
+    return tuple(
+        sum(float(one[name][0]) for one in totals) / sum(int(one[name][1]) for one in totals)
+        for name in (first, "layers")
+    )
+
+
+def test_the_cheapest_that_is_as_good_is_kept_and_generate_leaves_by_it(
+    out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["calibrate", out, *TASK, "--search", "60", "--samples", "40", "--delta", "1", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    kept = json.loads((Path(out) / "exits.json").read_text())
+    assert told["threshold"] == kept["threshold"] and kept["by"] == "random search" and kept["draws"] == 60
+    assert (Path(out) / "exits.png").stat().st_size > 10_000
+    model = load(out).eval()
+    batches = rows_of(model, read_spec(TASK[1]), "valid", 40, 64)
+    assert len(batches) == -(-40 // ROWS) and LEAST % ROWS == 0
+    with torch.no_grad():
+        for one in kept["kept"]:
+            value, layers = judged(model, tuple(one["threshold"]), batches)
+            assert (one["value"], one["layers"]) == pytest.approx((value, layers))
+        full = judged(model, (1.0, 1.0), batches)
+    assert kept["full"] == pytest.approx(full[0]) and full[1] == 3
+    cheapest = min(kept["kept"], key=lambda one: one["layers"])  # within 1 of an accuracy are all
+    assert kept["threshold"] == cheapest["threshold"] and kept["layers"] == cheapest["layers"]
+    assert leave_as_calibrated(Path(out), model) and model.exits.rule.threshold == tuple(kept["threshold"])
+    assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--temperature", "0"]) == 0
+    assert "as calibrated" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.05, 10.0])
+def test_the_choice_is_that_of_a_loop(delta: float, monkeypatch: pytest.MonkeyPatch, float64: None) -> None:
+    """The fewest layers of those near the full model, each judged anew; bits are better if less."""
+    torch.manual_seed(0)
+    model = depth_adaptive(**TINY, classifier="geometric", vocab=7).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    batches = [torch.randint(0, 7, (4, 9)) for _ in range(2)]
+    drawn = [(1.0, 1.0), (0.0, 0.0), (0.5, 0.6), (1.0, 0.0)]
+    monkeypatch.setattr(
+        "kinformer.cli.support.searched.search",
+        lambda measure, depth, draws: (measure(torch.tensor(drawn)), [Kept(one, 0.0, 0.0) for one in drawn])[1],
+    )
+    heard: list[int] = []
+    found = searched(model, batches, 4, delta, heard.append)
+    assert heard == [1, 2, 3, 4] and found.metric.name == "bits per byte"
+    with torch.no_grad():
+        by_hand = [judged(model, one, batches) for one in drawn]
+    assert [(found.value(one), one.layers) for one in found.kept] == [pytest.approx(one) for one in by_hand]
+    assert found.value(found.full) == pytest.approx(by_hand[0][0]), "nobody leaves above 1"
+    good = [n for n, (bits, _) in enumerate(by_hand) if bits <= by_hand[0][0] + delta + 1e-12]
+    assert found.chosen is not None
+    assert found.chosen.threshold == drawn[min(good, key=lambda n: by_hand[n][1])]
+
+
+def test_where_none_is_as_good_it_is_the_full_model(
+    out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinformer.cli.support.searched._kept", lambda t, found: Kept(t, -float(len(t)), 2.0))
+    assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
+    assert "no token leaves early" in capsys.readouterr().out
+    assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
+
+
+def test_rows_of_pairs_and_of_a_text_are_searched_too(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(bytes(range(97, 123)) * 80)
+    (tmp_path / "pairs.tsv").write_text("".join(f"{n}abc\tcba{n}\n" for n in range(60)))
+    for spec, model in (
+        (f"text={tmp_path / 'text'}", calm(**TINY, temperature=None)),
+        (f"pairs={tmp_path / 'pairs.tsv'}", depth_adaptive(**TINY, classifier="probability", form="encoder_decoder")),
+    ):
+        found = searched(model.eval(), rows_of(model, read_spec(spec), "valid", 16, 20), 30, 100.0, lambda done: None)
+        assert found.chosen == min(found.kept, key=lambda one: one.layers) and found.metric.unit == "bits"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--epsilon", "0.1"], "it reads no --epsilon; leave it out"),
+        (["--tokens", "3"], "it reads no --tokens"),
+        (["--consistency", "risk"], "it reads no --consistency"),
+        (["--thresholds", "5"], "it reads no --thresholds"),
+        (["--delta", "-1"], "--delta -1 is no loss"),
+        (["--delta", "nan"], "--delta nan is no loss"),
+        (["--search", "0"], "--search"),
+        (["--data", "sets=maximum"], "reads text"),
+    ],
+)
+def test_what_cannot_be_searched_is_said_in_one_line(
+    words: list[str], says: str, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = [] if words[0] == "--search" else ["--search", "10"]
+    fails(capsys, ["calibrate", out, *([] if words[0] == "--data" else TASK), *search, *words], says)
+
+
+def test_a_rule_without_thresholds_and_a_single_layer_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = folder(tmp_path / "one", "depth_adaptive", length=32, depth=1, classifier="probability")
+    fails(capsys, ["calibrate", one, *TASK, "--search", "10"], "depth=1")
+    other = folder(tmp_path / "drawn", "depth_adaptive", length=32, classifier="multinomial")
+    fails(capsys, ["calibrate", other, *TASK, "--search", "10"], "Multinomial leaves by no threshold")
