@@ -10,6 +10,7 @@ from kinformer.cli.check import check
 from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
+from kinformer.cli.datastore import datastore
 from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, after_the_first, debugging, several
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
@@ -21,6 +22,7 @@ from kinformer.cli.show import show
 from kinformer.cli.train import train
 
 SEVERAL = {"--law", "--then"}  # options that may come again
+GROUPS = {"datastore"}  # words that another command follows
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
 app.command("show")(show)
@@ -31,6 +33,7 @@ app.command("fill")(fill)
 app.command("forecast")(forecast)
 app.command("calibrate")(calibrate)
 app.command("evaluate")(evaluate)
+app.add_typer(datastore, name="datastore")
 app.command("compare")(compare)
 app.command("cost")(cost)
 app.command("advise")(advise)
@@ -41,7 +44,7 @@ app.command("claim")(claim)
 @app.callback()
 def about() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, forecast, calibrate, evaluate, compare, cost, advise, check, claim.
+    fill, forecast, calibrate, evaluate, datastore, compare, cost, advise, check, claim.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """
@@ -59,6 +62,8 @@ def run(words: list[str]) -> int:
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     if twice := [name for n, name in enumerate(options) if name in options[:n] and name not in SEVERAL]:
         return _end(f"{twice[0]} is given twice; give it once", WRONG)
+    if len(words) == 1 and words[0] in GROUPS:
+        words = [*words, "--help"]
     if debugging():
         return _code(app(words, prog_name="kinformer", standalone_mode=False))
     try:

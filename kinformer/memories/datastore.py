@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Index, Search
 from kinformer.data.support.part import Part as Text
 from kinformer.decoding.evaluating import evaluating
@@ -19,22 +20,9 @@ from kinformer.memories.support.shards import DatastoreError, Shards, mapped
 from kinformer.models.support.taps import LAST_FFN_INPUT, Tap
 from kinformer.search.exact import Exact
 
-__all__ = ["Context", "Datastore", "DatastoreError", "Neighbours"]
+__all__ = ["Context", "Datastore", "DatastoreError"]
 BYTES = "bytes"  # in place of a tokenizer's hash
 LENGTH = 128  # of a window, where a model says none
-
-
-class Neighbours(NamedTuple):
-    """The nearest keys of each query, nearest first, of equally near ones the first; R = min(k, size of the store).
-
-    distances: squared and Euclidean, |query - key|^2; inf where an index found no more.
-    tokens: which token came after each, -1 where there is none.
-    places: the numbers of the keys in the store, -1 where there is none.
-    """
-
-    distances: Float[Tensor, "N R"]
-    tokens: Int[Tensor, "N R"]
-    places: Int[Tensor, "N R"]
 
 
 class Context(NamedTuple):
@@ -47,7 +35,7 @@ class Context(NamedTuple):
     data: str
 
 
-class Datastore:
+class Datastore(Store):
     """Pairs of a key, a language model's inner state at a token, and the token that came next, on a disk.
 
     Choose it to let a model look up what came after what it has read, in a text of any size and without training: keys
@@ -94,6 +82,7 @@ class Datastore:
         text: Tensor | Text,
         *,
         data: str = "a text",
+        home: str = "",
         tap: str = LAST_FFN_INPUT,
         dtype: Dtype = "float16",
         length: int | None = None,
@@ -110,6 +99,7 @@ class Datastore:
 
         text: tokens, or a `Part`, whose documents are read each by itself.
         data: what it is, in words, for those who look at what was found.
+        home: the folder of the model, for those who ask again.
         tap: which state of the model is the key (`models.support.taps.Tap`).
         dtype: float16, or float32 in twice the room.
         length: tokens of a window, the model's own of training unless given; and no more than it has learned positions.
@@ -129,7 +119,15 @@ class Datastore:
         length = length if model.window is None else min(length, model.window)
         stride = (0 if model.lanes else max(length // 2, 1)) if stride is None else stride
         plan = planned(
-            found, Text.of(text), data, tokenizer_of(model), dtype=dtype, length=length, stride=stride, shard=shard
+            found,
+            Text.of(text),
+            data,
+            tokenizer_of(model),
+            home,
+            dtype=dtype,
+            length=length,
+            stride=stride,
+            shard=shard,
         )
         build(plan, Path(folder), append=append, resume=resume, hear=hear)
         return cls.open(folder)
@@ -157,7 +155,7 @@ class Datastore:
             )
 
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Neighbours:
-        """The k keys nearest to each query, and what came after them.
+        """The k keys nearest to each query, nearest first, equally near ones in order, and what came after them.
 
         Computed on the CPU; what is found is on the device of the queries. ValueError for k below 1, another width, and
         queries with NaN.
@@ -165,6 +163,10 @@ class Datastore:
         found = self.index.search(queries, k)
         tokens = self.tokens(found.places)
         return Neighbours(*(x.to(queries.device) for x in (found.distances.float(), tokens, found.places)))
+
+    def values(self) -> Int[Tensor, " N"]:
+        """The token that came after each key, in the order of the texts."""
+        return self.tokens(torch.arange(len(self)))
 
     def tokens(self, places: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
         """The token that came after each key, by the keys' numbers; -1 for -1."""

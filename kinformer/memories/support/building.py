@@ -50,7 +50,7 @@ class Plan:
 
 
 def planned(
-    tap: Tap, text: Text, data: str, tokenizer: str, *, dtype: Dtype, length: int, stride: int, shard: int
+    tap: Tap, text: Text, data: str, tokenizer: str, home: str, *, dtype: Dtype, length: int, stride: int, shard: int
 ) -> Plan:
     """A datastore of one part. ValueError where the text has no token with one after it, or tokens it cannot keep."""
     one_of("dtype", dtype, Dtype)
@@ -63,7 +63,9 @@ def planned(
     counts = tuple(sum(window.keys for window in some) for some in found)
     begins = text.firsts.long()
     part = Part(data, len(text.tokens), len(begins), length, stride, _digest(text), counts)
-    return Plan(tap, text, Manifest(fingerprint(tap.model), tokenizer, tap.name, dtype, tap.width, (part,)), found)
+    return Plan(
+        tap, text, Manifest(fingerprint(tap.model), tokenizer, tap.name, dtype, tap.width, home, (part,)), found
+    )
 
 
 def build(plan: Plan, folder: Path, *, append: bool, resume: bool, hear: Callable[[int], None]) -> None:
@@ -74,7 +76,10 @@ def build(plan: Plan, folder: Path, *, append: bool, resume: bool, hear: Callabl
 
     Errors: DatastoreError in one line, OSError where the disk is full or the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"cannot make the folder {folder}: {error.strerror}") from error
     with alone(folder):
         plan = _beside(plan, folder, append, resume)
         if plan.part in _parts(folder)[plan.number :]:  # a kill behind the last write

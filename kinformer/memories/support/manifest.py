@@ -11,7 +11,7 @@ from kinformer.train.files import write
 
 EDITION = 1  # of the form of a datastore
 MANIFEST, BUILDING = "store.json", "building.json"
-FORM = {"model": str, "tokenizer": str, "tap": str, "dtype": str, "width": int}
+FORM = {"model": str, "tokenizer": str, "tap": str, "dtype": str, "width": int, "home": str}
 PART = {"data": str, "tokens": int, "documents": int, "length": int, "stride": int, "text": str, "shards": list}
 
 
@@ -42,7 +42,7 @@ class Manifest:
     """What all keys of a datastore share, and its parts.
 
     model: the fingerprint of the model whose states they are. tokenizer: the hash of its tokenizer, or "bytes". tap:
-    which state. dtype, width: of a key.
+    which state. dtype, width: of a key. home: the folder that the model was in, "" where it was in none.
     """
 
     model: str
@@ -50,6 +50,7 @@ class Manifest:
     tap: str
     dtype: str
     width: int
+    home: str = ""
     parts: tuple[Part, ...] = ()
 
     def save(self, path: Path) -> None:

@@ -1,0 +1,192 @@
+"""`kinformer datastore build DIR --data SPEC --out DS`, `info DS`, `search DS --prompt TEXT`."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from kinformer.cli.errors import FAILED, UserError, from_user, noted
+from kinformer.cli.options import MOST, Data, Device, Json, Own
+
+if TYPE_CHECKING:
+    from kinformer.data.text import Text
+    from kinformer.memories.datastore import Datastore
+
+BEFORE, AFTER = 24, 12  # tokens that are shown around a key
+Split = Literal["train", "valid", "test"]
+Store = Annotated[Path, typer.Argument(metavar="DS", help="A folder that `datastore build` wrote.")]
+datastore = typer.Typer(help="What a trained model made of a text, kept on a disk and searched.")
+
+
+@datastore.command("build")
+def build(
+    folder: Annotated[Path, typer.Argument(help="A folder that train or compare wrote.")],
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The folder of the datastore; made where it is missing.")],
+    split: Annotated[Split, typer.Option(help="Which part of the data.")] = "train",
+    tap: Annotated[
+        str, typer.Option(help="The inner state: last_ffn_input, or a place, such as 3.1.input.")
+    ] = "last_ffn_input",
+    dtype: Annotated[Literal["float16", "float32"], typer.Option(help="The numbers of a key.")] = "float16",
+    length: Annotated[
+        int | None, typer.Option(help="Tokens of a window; as in training unless given.", min=1, max=MOST)
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(help="Tokens from one window to the next; half of one unless given.", min=1, max=MOST)
+    ] = None,
+    append: Annotated[bool, typer.Option("--append", help="Put it behind what the datastore has.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun and not finished.")] = False,
+    device: Device = None,
+    member: Own = None,
+    as_json: Json = False,
+) -> None:
+    """Keep what a trained language model makes of every token of a text, and which token came next.
+
+    A kill or a full disk loses some seconds of work: --resume goes on, and the files are those of a build that was
+    never stopped. The datastore belongs to the weights and the tokenizer that made it.
+    """
+    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.progress import progress
+    from kinformer.memories.datastore import Datastore
+    from kinformer.memories.support.manifest import BUILDING
+
+    model = loaded(folder, member, device)
+    text = _text(model, data, folder, split)
+    part, began = text.part(split), monotonic()
+    how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
+    about = {"data": f"{data} ({split})", "home": str(folder.resolve())}
+    try:
+        with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
+            store = Datastore.build(out, model, part, hear=hear, **about, **how)  # type: ignore[arg-type]
+    except OSError as error:
+        go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
+        raise UserError(f"{error}{go_on}", FAILED) from error
+    seconds = monotonic() - began
+    if as_json:
+        print(json.dumps({**_about(store, out), "seconds": round(seconds, 3)}, indent=2))
+        return
+    _print(store, out)
+    print(f"look into it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
+
+
+@datastore.command("info")
+def info(store: Store, as_json: Json = False) -> None:
+    """What a datastore holds: its keys, of which model and state, and of which texts."""
+    from kinformer.memories.datastore import Datastore
+
+    with from_user(ValueError, OSError):
+        there = Datastore.open(store)
+    if as_json:
+        print(json.dumps(_about(there, store), indent=2))
+        return
+    _print(there, store)
+
+
+@datastore.command("search")
+def search(
+    store: Store,
+    prompt: Annotated[str, typer.Option(help="The text whose last token's neighbours are wanted.")],
+    k: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 8,
+    model: Annotated[Path | None, typer.Option(help="The model's folder, where it is no longer where it was.")] = None,
+    device: Device = None,
+    member: Own = None,
+    as_json: Json = False,
+) -> None:
+    """Show the keys that are nearest to what the model makes of a prompt, the texts around them, and what came next."""
+    import torch
+
+    from kinformer.cli.support.loaded import loaded
+    from kinformer.decoding.evaluating import evaluating
+    from kinformer.decoding.spelling import spelling
+    from kinformer.memories.datastore import Datastore
+    from kinformer.models.support.taps import Tap
+    from kinformer.train.evaluate import device_of
+
+    with from_user(ValueError, OSError):
+        there = Datastore.open(store)
+    home = model or Path(there.manifest.home)
+    if model is None and not home.is_dir():
+        raise UserError(f"the model of {store} is no longer in {home}; say where with --model DIR")
+    read = loaded(home, member, device)
+    with from_user(ValueError):
+        there.check(read)
+    spelled = spelling(read)
+    tokens = spelled.encode(prompt.encode(errors="surrogateescape"))[-there.manifest.parts[0].length :]
+    if not tokens:
+        raise UserError("--prompt is empty; give a text")
+    with from_user(ValueError, LookupError), evaluating(read):
+        states = Tap(read, there.tap)(torch.tensor([tokens], device=device_of(read))).states
+        found = there.search(states[0, -1:], k)
+    rows = _rows(there, spelled, *(x[0].tolist() for x in found))
+    if as_json:
+        print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
+        return
+    _table(rows)
+
+
+def _text(model: Any, data: str, folder: Path, split: str) -> "Text":
+    """The text that a spec names, in the model's tokens; UserError for what it does not read."""
+    from kinformer.data.kind import refuse_few, refuse_other_tokens, refuse_unread
+    from kinformer.data.spec import read_spec
+
+    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
+    with from_user(ValueError, LookupError, OSError, ImportError), noted():
+        found = read_spec(data, **its)
+        refuse_unread(model, found)
+        refuse_other_tokens(model, found)
+        refuse_few(model, found)
+    if not hasattr(found, "part"):
+        raise UserError(f"{found.what} came, and a datastore is of a text; give text=PATH")
+    text = cast("Text", found)
+    if not len(text.part(split).tokens):
+        raise UserError(f"the {split} split of {text.name} is empty; give another --split, or more data")
+    return text
+
+
+def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
+    """What is said of a datastore, for programs."""
+    from dataclasses import asdict
+
+    told = asdict(store.manifest)
+    parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in told.pop("parts")]
+    size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    return {"folder": str(folder), "keys": len(store), "bytes": size, **told, "parts": parts}
+
+
+def _print(store: "Datastore", folder: Path) -> None:
+    told = _about(store, folder)
+    print(
+        f"{folder}: {told['keys']:,} keys of {told['width']} numbers in {told['dtype']}, {told['bytes']:,} bytes; "
+        f"{told['tap']} of the model in {told['home'] or '?'} ({told['model'][:12]})"
+    )
+    for part in told["parts"]:
+        read = f"windows of {part['length']} tokens, {part['stride']} apart" if part["stride"] else "lanes"
+        of = f"{part['documents']:,} documents" if part["documents"] > 1 else "one text"
+        print(f"  {part['data']}: {part['keys']:,} keys, {of}, {read}")
+
+
+def _rows(
+    store: "Datastore", spelled: Any, distances: Sequence[float], tokens: Sequence[int], places: Sequence[int]
+) -> list[dict[str, Any]]:
+    """What is told of each neighbour."""
+    rows = []
+    for distance, token, place in zip(distances, tokens, places, strict=True):
+        if place < 0:
+            continue
+        context = store.context(place, BEFORE, AFTER)
+        before, after = (spelled.decode(x).decode(errors="replace") for x in (context.before, context.after))
+        came = {"token": token, "next": spelled.decode([token]).decode(errors="replace")}
+        where = {"data": context.data, "document": context.document, "place": place}
+        rows.append({"distance": distance, **came, "before": before, "after": after, **where})
+    return rows
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> None:
+    """A neighbour a line, what came next marked in its text."""
+    for row in rows:
+        before, came, after = (repr(row[name])[1:-1] for name in ("before", "next", "after"))
+        print(f"{row['distance']:10.4f}  {before}[{came}]{after}  ({row['data']}, document {row['document']})")

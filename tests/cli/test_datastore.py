@@ -1,0 +1,111 @@
+"""`kinformer datastore`: build, info, search."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.cli.__main__ import run
+from kinformer.memories.datastore import Datastore
+from kinformer.train.checkpoint import load
+from tests.cli.folders import folder
+from tests.cli.test_commands import fails
+
+TEXT = b"".join(b"The cat no. %d sat on the mat, and it slept.\n" % n for n in range(60))
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model, a text and a datastore of it."""
+    place = tmp_path_factory.mktemp("datastores")
+    (place / "text").write_bytes(TEXT)
+    folder(place / "gpt", "gpt")
+    folder(place / "other", "gpt", seed=1)
+    folder(place / "bert", "bert")
+    words = ["datastore", "build", place / "gpt", "--data", f"text={place}/text", "--out", place / "ds"]
+    assert run([*map(str, words), "--length", "32"]) == 0
+    return place
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run(["datastore", *map(str, words), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_it_says_what_it_holds(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = said(capsys, "info", there / "ds")
+    (part,) = told["parts"]
+    assert told["keys"] == part["keys"] == part["tokens"] - 1 and (part["length"], part["stride"]) == (32, 16)
+    assert told["width"] == 16 and told["bytes"] > 16 * 2 * told["keys"] and told["home"] == str(there / "gpt")
+    assert run(["datastore", "info", str(there / "ds")]) == 0
+    assert f"{told['keys']:,} keys of 16 numbers in float16" in capsys.readouterr().out
+
+
+def test_a_prompt_from_the_text_finds_its_own_place(there: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["search", there / "ds", "--prompt", TEXT[:20].decode(), "--k", 3]
+    first = said(capsys, *words)["neighbours"][0]
+    assert first["distance"] < 1e-3 and first["before"] == TEXT[:20].decode() and first["next"] == chr(TEXT[20])
+    assert (first["place"], first["document"]) == (19, 0)
+    assert run(["datastore", *map(str, words)]) == 0
+    assert f"{TEXT[:20].decode()}[{chr(TEXT[20])}]" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_more_is_put_behind_it(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(there / "ds", tmp_path / "ds")
+    words = ["build", there / "gpt", "--data", f"text={there}/text", "--out", tmp_path / "ds", "--length", 32]
+    one, two = said(capsys, *words, "--split", "valid", "--append")["parts"]
+    assert one["data"].endswith("(train)") and two["data"].endswith("(valid)")
+    assert len(Datastore.open(tmp_path / "ds")) == one["keys"] + two["keys"]
+
+
+def test_what_is_wrong_is_said_in_one_line(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, store, text = str(there / "gpt"), str(there / "ds"), f"text={there}/text"
+    build = ["datastore", "build", model, "--data", text, "--out"]
+    fails(capsys, [*build, store], "already; give --append")
+    fails(capsys, [*build, store, "--append", "--dtype", "float32"], "is of keys in float16")
+    fails(capsys, [*build, str(tmp_path / "a"), "--tap", "9"], "gpt has no inner state '9'")
+    fails(capsys, [*build, str(tmp_path / "a"), "--stride", "99", "--length", "9"], "stride=99 leaves out tokens")
+    fails(capsys, [*build, str(there / "text")], "cannot make the folder", 1)
+    (tmp_path / "short").write_bytes(b"x")
+    short = f"text={tmp_path}/short"
+    fails(
+        capsys,
+        ["datastore", "build", model, "--data", short, "--out", str(tmp_path / "a")],
+        "has no token with one after it",
+    )
+    task = ["datastore", "build", model, "--data", "task=copy", "--out", str(tmp_path / "a")]
+    fails(capsys, task, "a datastore is of a text; give text=PATH")
+    fails(
+        capsys, ["datastore", "build", str(there / "bert"), *build[3:], str(tmp_path / "a")], "predicts no next token"
+    )
+    assert not (tmp_path / "a").exists()
+    search = ["datastore", "search", store, "--prompt"]
+    fails(capsys, [*search, ""], "--prompt is empty")
+    fails(
+        capsys, [*search, "x", "--model", str(there / "other")], "is of another model: its weights or keywords differ"
+    )
+    fails(capsys, ["datastore", "search", str(tmp_path), "--prompt", "x"], "there is no datastore in")
+    fails(capsys, ["datastore", "info", str(tmp_path / "nothing")], "there is no datastore in")
+    shutil.copytree(there / "ds", tmp_path / "cut")
+    path = tmp_path / "cut" / "000.00000.keys.safetensors"
+    path.write_bytes(path.read_bytes()[:-1])
+    fails(capsys, ["datastore", "info", str(tmp_path / "cut")], "is truncated: it has")
+
+
+def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["datastore"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"  {name} " in told for name in ("build", "info", "search"))
+
+
+def test_a_model_that_moved_is_asked_for(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(there / "gpt", tmp_path / "gpt")
+    Datastore.build(tmp_path / "ds", load(tmp_path / "gpt"), torch.tensor([1, 2, 3]), home=str(tmp_path / "gpt"))
+    (tmp_path / "gpt").rename(tmp_path / "elsewhere")
+    words = ["datastore", "search", str(tmp_path / "ds"), "--prompt", "x"]
+    fails(capsys, words, "gpt; say where with --model DIR")
+    assert run([*words, "--model", str(tmp_path / "elsewhere")]) == 0
