@@ -17,11 +17,12 @@ from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
 from kinformer.cli.generate import generate
 from kinformer.cli.list import list_parts
+from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.train import train
 
-SEVERAL = {"--law", "--then"}  # options that may come again
+SEVERAL = {"--law", "--return", "--then"}  # options that may come again
 GROUPS = {"datastore"}  # words that another command follows
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
@@ -32,6 +33,7 @@ app.command("read")(read)
 app.command("fill")(fill)
 app.command("forecast")(forecast)
 app.command("calibrate")(calibrate)
+app.command("play")(play)
 app.command("evaluate")(evaluate)
 app.add_typer(datastore, name="datastore")
 app.command("compare")(compare)
@@ -44,7 +46,7 @@ app.command("claim")(claim)
 @app.callback()
 def about() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, forecast, calibrate, evaluate, datastore, compare, cost, advise, check, claim.
+    fill, forecast, calibrate, play, evaluate, datastore, compare, cost, advise, check, claim.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """

@@ -13,12 +13,14 @@ from kinformer.core.model import Model
 class Seen(NamedTuple):
     """What rows of environments show before an action: numbers, a kind among several as one of them being 1.
 
-    `reward` is what the action before was worth, 0 where an episode `begins`.
+    `reward` is what the action before was worth, 0 where an episode `begins`. `acted` is what was done before, where
+    that may be another action than the actor's own.
     """
 
     observation: Float[Tensor, "B S"]
     reward: Float[Tensor, " B"]
     begins: Bool[Tensor, " B"]
+    acted: Tensor | None = None
 
 
 class Actor(ABC):

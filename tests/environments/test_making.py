@@ -17,7 +17,7 @@ WRONG = {
     "CartPole-v9": "there is no environment 'CartPole-v9'",
     "CartPole-v1,foo=2": "cannot be made: .*unexpected keyword argument 'foo'",
     "CartPole-v1,foo": "'foo' is no keyword of CartPole-v1",
-    "qqq": "ours are masked_cartpole, repeat_previous, t_maze",
+    "qqq": "ours are key_to_door, masked_cartpole, repeat_previous, t_maze",
     "a b": "there is no environment 'a b'",
     "none.py:Maze": "there is no file none.py",
     "": "there is no environment ''",

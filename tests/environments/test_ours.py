@@ -12,7 +12,7 @@ from kinformer.discover import modules
 from kinformer.environments.support.making import make
 
 OURS = {"t_maze": "t_maze,corridor=3", "repeat_previous": "repeat_previous,back=2,length=5"}
-SPECS = {**OURS, "masked_cartpole": "masked_cartpole,length=9"}
+SPECS = {**OURS, "key_to_door": "key_to_door,size=3,steps=4", "masked_cartpole": "masked_cartpole,length=9"}
 Episode = list[tuple[Any, float, dict[str, Any]]]
 
 
@@ -100,3 +100,31 @@ def test_a_t_maze_can_be_looked_at(mode: str) -> None:
     env = make("t_maze,corridor=3", 0, render_mode=mode)
     before, _ = env.render(), env.step(0)
     assert not numpy.array_equal(before, env.render())
+
+
+def test_a_door_is_worth_something_to_who_took_the_key_two_rooms_before() -> None:
+    env = make("key_to_door,size=3,steps=6", 0)
+
+    def towards(seen: Any) -> int:
+        (row, column), (there, across) = seen[3:5] * 2, numpy.round(seen[5:] * 3) - 1
+        if there != row:
+            return 2 + int(there > row)
+        return int(across > column)
+
+    def aimed(seen: Any) -> int:
+        return towards(seen) if seen[5:].any() else 0
+
+    def only_at_the_door(seen: Any) -> int:
+        return aimed(seen) if seen[2] else 0
+
+    for with_key in (True, False):
+        ended = []
+        for _ in range(12):
+            steps = list(episode(env, aimed if with_key else only_at_the_door))
+            in_first = [seen for seen, *_ in steps if seen[0]]
+            took = any(not seen[5:].any() for seen in in_first)
+            assert [info for *_, info in steps[:-1]] == [{}] * (len(steps) - 1)
+            if len(in_first) > 1 and steps[-1][2] and len(steps) < 18:  # it came to the door
+                ended.append((took, steps[-1][1], steps[-1][4]["success"]))
+        assert ended and all(worth == took == success for took, worth, success in ended)
+        assert all(took for took, *_ in ended) if with_key else not all(took for took, *_ in ended)

@@ -51,6 +51,8 @@ class Recalling(Actor):
         left = torch.where(begins, asked, before.returns[:, -1] - came)
         time = torch.where(begins, 0, before.times[:, -1] + 1).clamp_max(self.model.steps - 1)
         new = (left, seen.observation, torch.zeros_like(before.actions[:, 0]), time)
+        if seen.acted is not None:
+            before.actions[:, -1] = seen.acted.to(before.actions)
         pairs = zip(before, new, strict=True)
         steps = Steps._make(torch.cat([old[:, 1:], one[:, None].to(old)], 1) for old, one in pairs)
         steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _earlier(steps.times), -1))

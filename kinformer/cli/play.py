@@ -1,0 +1,60 @@
+"""`kinformer play DIR --env ID`: what a trained model returns where it acts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.options import LAST_SEED, MOST, SEED, Device, Own
+
+
+def play(
+    folder: Annotated[
+        Path | None, typer.Argument(help="A folder that train wrote, of a member that acts; none: chance acts.")
+    ] = None,
+    *,
+    env: Annotated[str, typer.Option(help="An ID of Gymnasium, CartPole-v1, or one of ours, t_maze,corridor=9.")],
+    asked: Annotated[
+        list[float] | None, typer.Option("--return", help="The return to ask for; again for further ones.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(help="How many are played, of each return.", min=1, max=MOST)] = 10,
+    random: Annotated[float, typer.Option(help="The share of actions that chance takes instead.", min=0, max=1)] = 0.0,
+    out: Annotated[Path | None, typer.Option(help="A new folder for the animation, returns.json, a picture.")] = None,
+    save: Annotated[Path | None, typer.Option(help="A new FILE.npz for the episodes: --data offline=FILE.npz.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the first episode; others count on.", min=0, max=LAST_SEED)] = SEED,
+    device: Device = None,
+    member: Own = None,
+) -> None:
+    """Let a model act, and say what its episodes returned.
+
+    What learned from episodes (`decision_transformer`) is asked for each --return in turn, and then for what is left of
+    it after each reward; asked for none, for the highest that it learned from. Other agents know no returns.
+
+    Into --out DIR: play.gif, the first episode; returns.json, what each episode returned; and of several --return a
+    picture of what was asked and what came, returns.png. --save FILE.npz keeps the episodes, to be learned from: data
+    of mixed quality by --random 0.3 and the like, or without DIR, by chance alone.
+
+    An environment that fails ends the command with a line; what had ended before is told and kept.
+    """
+    if save is not None and save.suffix != ".npz":
+        raise UserError(f"--save {save} is no .npz; give FILE.npz")
+    for one in (out, save):
+        if one is not None and one.exists():
+            raise UserError(f"{one} is there already; give another name, or take it away")
+    if folder is None and asked:
+        raise UserError("chance knows no returns; give a folder that train wrote, or leave out --return")
+    with from_user(ImportError):
+        from kinformer.cli.support.playing import played
+    from kinformer.core.acting import Player
+    from kinformer.environments.support.rolling import Way
+
+    model = None
+    if folder is not None:
+        from kinformer.cli.support.loaded import loaded
+
+        model = loaded(folder, member, device)
+        if not isinstance(model, Player):
+            advice = "use one of a member that does, like decision_transformer"
+            raise UserError(f"this model reads {model.reads} and does not act; {advice}")
+    played(model, Way(env, episodes, None, random, seed), tuple(dict.fromkeys(asked or (None,))), out, save)

@@ -1,0 +1,162 @@
+"""Episodes that a model plays: told, kept, and drawn."""
+
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import correlation, mean, stdev
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import animation, pyplot  # noqa: E402  (the backend is chosen first)
+
+from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user, noted  # noqa: E402
+from kinformer.cli.support.progress import progress  # noqa: E402
+from kinformer.core.acting import Player  # noqa: E402
+from kinformer.data.support.episodes import written  # noqa: E402
+from kinformer.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
+from kinformer.environments.support.worlds import WorldError  # noqa: E402
+
+SECONDS, FRAMES = 1 / 30, 600  # of a frame, and how many an animation has at most
+GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
+
+
+@dataclass
+class Played:
+    """What was played so far, by the return that was asked for."""
+
+    spec: str
+    found: dict[float | None, list[Rolled]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many episodes have ended."""
+        return sum(map(len, self.found.values()))
+
+    def line(self, asked: float | None) -> str:
+        """What the episodes of a return came to."""
+        some = self.found[asked]
+        returns = [one.episode.returned for one in some]
+        ask = "" if asked is None else f"asked for {asked:g}, "
+        spread = f" ± {stdev(returns):.4g}" if len(returns) > 1 else ""
+        success = [one.success for one in some if one.success is not None]
+        more = f", success {mean(success):.3g}" if success else ""
+        cut = f", {sum(one.cut for one in some)} cut short" if any(one.cut for one in some) else ""
+        steps = mean(len(one.episode.rewards) for one in some)
+        told = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
+        return f"{ask}returned {told} in {len(some)} episodes of {steps:.4g} steps{more}{cut}"
+
+    @property
+    def means(self) -> dict[float, float]:
+        """The mean return by what was asked."""
+        return {
+            asked: mean(one.episode.returned for one in some)
+            for asked, some in self.found.items()
+            if asked is not None and some
+        }
+
+    def tell(self) -> None:
+        """Print it."""
+        for asked, some in self.found.items():
+            if some:
+                print(f"{self.spec}: {self.line(asked)}")
+        means = self.means
+        if len(set(means.values())) > 1 and len(means) > 2:
+            print(f"{self.spec}: asked and achieved correlate by {correlation(list(means), list(means.values())):.3f}")
+
+    def keep(self, out: Path | None, save: Path | None) -> None:
+        """Write what is wanted of it."""
+        if save is not None and any(self.found.values()):
+            written(save, [one.episode for some in self.found.values() for one in some])
+        if out is None or not any(self.found.values()):
+            return
+        out.mkdir(parents=True)
+        numbers = [
+            {"asked": asked, "returns": {one.number: one.episode.returned for one in sorted(some, key=_number)}}
+            for asked, some in self.found.items()
+        ]
+        (out / JSON).write_text(f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n")
+        if len(self.means) > 1:
+            _drawn(self, out / PNG)
+        frames = next((one.frames for some in self.found.values() for one in some if one.frames), ())
+        if frames:
+            animated(frames, out / GIF)
+
+
+def _number(one: Rolled) -> int:
+    return one.number
+
+
+def played(model: Player | None, way: Way, asked: Sequence[float | None], out: Path | None, save: Path | None) -> None:
+    """Play a way for each of these returns, tell it and keep it.
+
+    UserError, after that, for an environment that failed and for Ctrl-C.
+    """
+    found, total = Played(way.spec), way.episodes * len(asked)
+    failed: BaseException | None = None
+    with noted(), progress("playing", total, "episodes") as hear:
+        try:
+            for one in asked:
+                some = found.found.setdefault(one, [])
+                drawn = out is not None and one == asked[0] and draws(way.spec)
+                for episode in rolled(model, way._replace(asked=one, drawn=drawn)):
+                    some.append(episode)
+                    hear(found.count)
+        except (WorldError, KeyboardInterrupt) as stop:
+            failed = stop
+        except (ValueError, ImportError) as error:
+            raise UserError(str(error)) from error
+    with from_user(OSError, code=FAILED):
+        found.tell()
+        found.keep(out, save)
+    if failed is not None:
+        code, why = (INTERRUPTED, "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
+        raise UserError(f"{why}; {found.count:,} of {total:,} episodes had ended, and are told", code) from failed
+
+
+def draws(spec: str) -> bool:
+    """Does an environment draw pictures? A warning where it does not."""
+    from kinformer.environments.support.making import make
+
+    env = make(spec)
+    modes = env.metadata.get("render_modes", ())
+    env.close()
+    if "rgb_array" not in modes:
+        warnings.warn(f"{spec} draws no pictures, so there is no animation", stacklevel=2)
+    return "rgb_array" in modes
+
+
+def animated(frames: Sequence[Any], path: Path) -> None:
+    """Pictures one after the other; of long episodes the first ones."""
+    shown = frames[:FRAMES]
+    high, wide = shown[0].shape[:2]
+    figure = pyplot.figure(figsize=(4, max(0.5, 4 * high / wide)), dpi=80)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.axis("off")
+    picture = axes.imshow(shown[0], aspect="auto")
+    writer = animation.PillowWriter(fps=round(1 / SECONDS))
+    with writer.saving(figure, str(path), dpi=80):
+        for one in shown:
+            picture.set_data(one)
+            writer.grab_frame()
+    pyplot.close(figure)
+
+
+def _drawn(found: Played, path: Path) -> None:
+    """What was asked against what came: every episode, and their means."""
+    figure, axes = pyplot.subplots(figsize=(6, 5), layout="constrained")
+    means = dict(sorted(found.means.items()))
+    for asked in means:
+        came = [one.episode.returned for one in found.found[asked]]
+        axes.plot([asked] * len(came), came, "o", color="tab:blue", alpha=0.25, markersize=4)
+    axes.plot(list(means), list(means.values()), "o-", color="tab:blue", label="mean of episodes")
+    axes.plot(list(means), list(means), "--", color="tab:gray", label="as asked")
+    axes.set(xlabel="return asked for", ylabel="return that came", title=found.spec)
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,102 @@
+"""Key-to-Door: a key in one room is worth something only at the door, two rooms later."""
+
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy
+from gymnasium.spaces import Box, Discrete
+from jaxtyping import Float32
+
+from kinformer.core.checks import at_least
+
+MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # left, right, up, down
+COLOURS = {"floor": (60, 60, 60), "agent": (230, 180, 40), "key": (60, 140, 230), "door": (40, 160, 60)}
+
+
+class KeyToDoor(gymnasium.Env):
+    """Three rooms, one after the other: a key lies in the first, the second is empty, the third has a door.
+
+    Choose it to ask of what a return came: 1 is given at the door, if the key was taken two rooms before, and nothing
+    else is. Each room is of `size` x `size` cells and lasts `steps` steps, the last one at most; whoever steps on a key
+    has it. Actions: left, right, up, down. An observation says which room it is (3), where one stands (row and column
+    over the size), and where the key or the door is, likewise, 0 where there is none to be seen; behind the first room
+    nothing tells whether the key was taken. Where one begins, and where key and door are, is drawn anew. At an
+    episode's end `info` says "success".
+
+    size: cells of a side of a room.
+    steps: how long each room lasts.
+
+    Errors: ValueError for a room of one cell or without a step. Source: Mesnard et al., 2020, arXiv:2011.09464; asked
+    of Decision Transformer by Chen et al., 2021, arXiv:2106.01345, section 5.4.
+    """
+
+    kind: ClassVar[str] = "environment"
+    metadata = {"render_modes": ["ansi", "rgb_array"], "render_fps": 8}
+
+    def __init__(self, size: int = 4, steps: int = 10, render_mode: str | None = None):
+        self.size, self.steps = at_least("size", size, 2), at_least("steps", steps, 1)
+        self.render_mode = render_mode
+        self.observation_space, self.action_space = Box(0, 1, (7,), numpy.float32), Discrete(len(MOVES))
+        self.taken, self.has_key = 0, False
+        self.at, self.key, self.door = (0, 0), (0, 0), (0, 0)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float32[numpy.ndarray, "7"], dict[str, Any]]:
+        super().reset(seed=seed)
+        self.taken, self.has_key = 0, False
+        places = self.np_random.permutation(self.size**2)[:2]
+        self.at, self.key = (divmod(int(one), self.size) for one in places)
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Float32[numpy.ndarray, "7"], float, bool, bool, dict[str, Any]]:
+        self.at = tuple(min(max(n + by, 0), self.size - 1) for n, by in zip(self.at, MOVES[int(action)], strict=True))  # type: ignore[assignment]
+        room = self.room
+        self.taken += 1
+        if room == 0 and self.at == self.key:
+            self.has_key = True
+        opened = room == 2 and self.at == self.door
+        over = opened or self.taken == 3 * self.steps
+        if self.room != room and not over:
+            self._enter()
+        won = opened and self.has_key
+        return self._seen(), float(won), over, False, {"success": won} if over else {}
+
+    @property
+    def room(self) -> int:
+        """The first is 0."""
+        return min(self.taken // self.steps, 2)
+
+    def render(self) -> Any:
+        """The room as lines, or as a small picture."""
+        marks = [["."] * self.size for _ in range(self.size)]
+        if (shown := self._shown()) is not None:
+            marks[shown[0]][shown[1]] = "k" if self.room == 0 else "d"
+        marks[self.at[0]][self.at[1]] = "o"
+        if self.render_mode == "ansi":
+            return "\n".join(map("".join, marks))
+        names = {".": "floor", "k": "key", "d": "door", "o": "agent"}
+        picture = numpy.zeros((self.size, self.size, 3), numpy.uint8)
+        for row, line in enumerate(marks):
+            for column, mark in enumerate(line):
+                picture[row, column] = COLOURS[names[mark]]
+        return picture.repeat(24, 0).repeat(24, 1)
+
+    def _enter(self) -> None:
+        """Stand somewhere in the next room."""
+        places = self.np_random.permutation(self.size**2)[:2]
+        self.at, self.door = (divmod(int(one), self.size) for one in places)
+
+    def _shown(self) -> tuple[int, int] | None:
+        """Where the key or the door is, if there is one to be seen."""
+        if self.room == 0:
+            return None if self.has_key else self.key
+        return self.door if self.room == 2 else None
+
+    def _seen(self) -> Float32[numpy.ndarray, "7"]:
+        seen = numpy.zeros(7, numpy.float32)
+        seen[self.room] = 1
+        seen[3:5] = numpy.array(self.at) / (self.size - 1)
+        if (shown := self._shown()) is not None:
+            seen[5:] = (numpy.array(shown) + 1) / self.size
+        return seen

@@ -1,0 +1,38 @@
+"""An environment that counts, and fails when it is told to."""
+
+from typing import Any
+
+import gymnasium
+import numpy
+from gymnasium.spaces import Box, Discrete
+
+
+class Counting(gymnasium.Env):
+    """Shows its seed's digit and the step; an episode has 2 + that digit steps, each worth 1 where action 1 is taken.
+
+    `fails` at that step of all episodes together: it raises, or its reward or observation is NaN.
+    """
+
+    def __init__(self, how: str = "raise", fails: int = 10**9, endless: bool = False, render_mode: str | None = None):
+        self.how, self.fails, self.endless, self.count = how, fails, endless, 0
+        self.observation_space, self.action_space = Box(-1, 99, (3,), numpy.float32), Discrete(2)
+        self.digit = self.step_of = 0
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.digit, self.step_of = (seed or 0) % 4, 0
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        self.step_of += 1
+        if self.count == self.fails and self.how == "raise":
+            raise RuntimeError("the cable\nis out")
+        nan = self.count == self.fails
+        reward = float("nan") if nan and self.how == "reward" else float(action)
+        seen = self._seen() + (float("nan") if nan and self.how == "observation" else 0)
+        return seen, reward, self.step_of == 2 + self.digit and not self.endless, False, {}
+
+    def _seen(self) -> Any:
+        return numpy.array([self.digit, self.step_of, 1], numpy.float32)

@@ -1,0 +1,97 @@
+"""Rolling out: whose episodes are whose, what an actor is told, and where it ends."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from torch import Tensor
+
+from kinformer.core.acting import Actor, Player, Seen
+from kinformer.environments.support.rolling import Way, rolled
+from kinformer.members.decision_transformer import TINY, decision_transformer
+from kinformer.models.trajectory import Trajectory
+
+COUNTING = f"{Path(__file__).with_name('counting.py')}:Counting"
+
+
+class Noted(Actor):
+    """Takes 1 at odd steps of the world, and keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[Seen] = []
+
+    def start(self, rows: int) -> Tensor:
+        return torch.zeros(rows)
+
+    def act(self, seen: Seen, state: Tensor) -> tuple[Tensor, Tensor]:
+        self.told.append(seen)
+        return (seen.observation[:, 1] % 2).long(), state + 1
+
+
+def noting() -> tuple[Any, Noted]:
+    model: Any = decision_transformer(**TINY)
+    noted = Noted()
+    model.actor = lambda asked=None, seed=0: noted
+    return model, noted
+
+
+def test_episodes_begin_by_their_number_and_each_is_played_once() -> None:
+    model, _ = noting()
+    found = {one.number: one for one in rolled(model, Way(COUNTING, 21, seed=5))}
+    assert sorted(found) == list(range(21))
+    for number, one in found.items():
+        digit = (5 + number) % 4
+        assert len(one.episode.rewards) == 2 + digit and not one.cut and one.success is None
+        assert one.episode.states[:, 0].tolist() == [digit] * (2 + digit)
+        assert one.episode.states[:, 1].tolist() == list(range(2 + digit))
+        assert one.episode.actions.tolist() == [n % 2 for n in range(2 + digit)]
+        assert one.episode.rewards.tolist() == one.episode.actions.tolist()
+
+
+def test_an_actor_is_told_what_was_done_what_it_was_worth_and_where_episodes_begin() -> None:
+    model, noted = noting()
+    found = list(rolled(model, Way(COUNTING, 6, random=0.5, seed=1)))
+    assert {int(a) for one in found for a in one.episode.actions} == {0, 1}
+    other = 0
+    for before, seen in zip(noted.told, noted.told[1:], strict=False):
+        assert seen.acted is not None
+        assert torch.equal(seen.begins, seen.observation[:, 1] == 0)
+        assert torch.equal(seen.reward, torch.where(seen.begins, 0.0, seen.acted.float()))
+        other += int((seen.acted != before.observation[:, 1] % 2).sum())
+    assert other > 0  # chance took some
+    assert noted.told[0].acted is None and bool(noted.told[0].begins.all())
+
+
+def test_what_does_not_end_is_cut_and_steps_beyond_the_training_s_are_told_of() -> None:
+    model: Any = decision_transformer(**{**TINY, "steps": 5})
+    with pytest.warns(UserWarning, match="episodes last longer than the 5 steps"):
+        (one,) = rolled(model, Way(f"{COUNTING},endless=true", 1, most=9))
+    assert one.cut and len(one.episode.rewards) == 9
+
+
+def test_chance_alone_acts_without_a_player() -> None:
+    found = [one for one in rolled(None, Way("Pendulum-v1", 2, most=7))]
+    again = [one for one in rolled(None, Way("Pendulum-v1", 2, most=7))]
+    for one, other in zip(found, again, strict=True):
+        assert one.episode.actions.shape == (7, 1) and numpy.array_equal(one.episode.actions, other.episode.actions)
+
+
+def test_other_observations_and_actions_are_refused() -> None:
+    model: Any = decision_transformer(**TINY)
+    for spec, said in (
+        ("CartPole-v1", "CartPole-v1 shows 4 numbers, and this Trajectory reads 3"),
+        ("Pendulum-v1", "Pendulum-v1 takes 1 numbers, and this Trajectory says 2 kinds of actions"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            list(rolled(model, Way(spec, 1)))
+    assert isinstance(model, Trajectory) and isinstance(model, Player)
+
+
+def test_weights_that_are_spoiled_are_one_line() -> None:
+    model: Any = decision_transformer(**{**TINY, "actions": 1}, discrete=False)
+    with torch.no_grad():
+        model.action.bias.fill_(float("nan"))
+    with pytest.raises(ValueError, match="an action that is not finite was chosen"):
+        list(rolled(model, Way("Pendulum-v1", 1)))
