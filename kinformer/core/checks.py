@@ -71,7 +71,7 @@ def within(name: str, value: float, low: float, high: float, *, open_end: bool =
     """A number from low to high, `high` itself excluded with `open_end`."""
     good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     if not good or (open_end and value == high):
-        end = f"below {high:g}" if open_end else f"to {high:g}" if high < math.inf else "up"
+        end = "up" if high == math.inf else f"below {high:g}" if open_end else f"to {high:g}"
         raise ValueError(f"{name}={value!r}: give a number from {low:g} {end}")
     return value
 

@@ -121,6 +121,12 @@ class _Sum(nn.Module):
         return self.g.gate(x, y)
 
 
+@pytest.mark.parametrize(("kind", "matrices"), [(GRUGate, 6), (SigTanhGate, 2), (OutputGate, 1), (HighwayGate, 1)])
+def test_it_has_as_many_matrices_as_its_equation(kind: type[Biased], matrices: int) -> None:
+    assert sum(weight.numel() for weight in kind(D).parameters()) == matrices * D * D + D
+    assert sum(weight.numel() for weight in InputGate(D).parameters()) == D * D
+
+
 def test_which_gates_have_a_bias() -> None:
     """The paper's input gate has none, and no other linear map of a gate has one."""
     found = {type(gate): [n for n, p in gate.named_parameters() if p.dim() == 1] for gate in (make() for make in GATES)}
@@ -159,5 +165,5 @@ def test_dropout_falls_on_what_a_sublayer_adds(make: Callable[[], Gate]) -> None
 @pytest.mark.parametrize("kind", BIASED)
 @pytest.mark.parametrize("b_g", [-1.0, math.inf, math.nan, True])
 def test_refuses_a_start_away_from_the_identity(kind: type[Biased], b_g: object) -> None:
-    with pytest.raises(ValueError, match="^b_g=.*: give a number from 0 below inf$"):
+    with pytest.raises(ValueError, match="^b_g=.*: give a number from 0 up$"):
         kind(D, b_g)

@@ -12,6 +12,7 @@ SMALL = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
 FLAT: dict[str, tuple[str, dict[str, Any], int]] = {  # member, keywords, tokens after which it is flat
     "gpt in a window": ("gpt", {"length": 72, "pattern": "Causal() & Band(6)"}, 16),
     "transformer_xl": ("transformer_xl", {"segment": 8, "memory": 8}, 32),
+    "gtrxl": ("gtrxl", {"segment": 8, "memory": 8}, 32),
     "memorizing_transformer": ("memorizing_transformer", {"segment": 8, "memory": 16, "k": 4}, 32),
     "compressive_transformer": ("compressive_transformer", {"segment": 8, "memory": 8, "compressed": 4}, 48),
     "linear_transformer": ("linear_transformer", {"length": 72}, 1),
