@@ -16,6 +16,7 @@ from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
 from kinformer.cli.generate import generate
+from kinformer.cli.knn_lm import knn_lm
 from kinformer.cli.list import list_parts
 from kinformer.cli.play import play
 from kinformer.cli.read import read
@@ -36,6 +37,7 @@ app.command("calibrate")(calibrate)
 app.command("play")(play)
 app.command("evaluate")(evaluate)
 app.add_typer(datastore, name="datastore")
+app.command("knn-lm")(knn_lm)
 app.command("compare")(compare)
 app.command("cost")(cost)
 app.command("advise")(advise)
@@ -46,7 +48,7 @@ app.command("claim")(claim)
 @app.callback()
 def about() -> None:
     """The Transformer family as parts that compose: list, show, train, generate, read,
-    fill, forecast, calibrate, play, evaluate, datastore, compare, cost, advise, check, claim.
+    fill, forecast, calibrate, play, evaluate, datastore, knn-lm, compare, cost, advise, check, claim.
 
     An error is one line; KINFORMER_DEBUG=1 shows where it came from.
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from kinformer.cli.errors import from_user, noted
-from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own
+from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own
 
 if TYPE_CHECKING:
     from kinformer.data.support.part import Part
@@ -42,6 +42,8 @@ def evaluate(
     limit: Annotated[
         int | None, typer.Option("--bytes", help="Measure so many bytes of a split, from all over it.", min=2, max=MOST)
     ] = None,
+    knn: Knn = False,
+    datastore: Datastore = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -54,12 +56,13 @@ def evaluate(
     it reads windows too. Without options it is the number that training measures, of the whole split. With --split all
     each split that is not empty is measured, a line each, or in JSON under "splits".
 
-    Keywords that are no part of the weights can be changed: the memory of a transformer_xl by memory=512.
+    Keywords that are no part of the weights can be changed: the memory of a transformer_xl by memory=512. With --knn
+    the model looks up the datastore that `kinformer knn-lm` tuned it on.
     """
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import beside, loaded
     from kinformer.data.spec import read_spec
 
-    model = loaded(folder, member, device, keywords or ())
+    model = beside(loaded(folder, member, device, keywords or ()), folder, knn, datastore)
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted
-from kinformer.cli.options import LAST_SEED, SEED, Device, Json, Own, Temperature
+from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
@@ -52,6 +52,8 @@ def generate(
     layers: Annotated[
         Path | None, typer.Option(help="Of a member with exits, like calm: a PNG of the layers each token took.")
     ] = None,
+    knn: Knn = False,
+    datastore: Datastore = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -72,7 +74,7 @@ def generate(
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
-    from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.loaded import beside, loaded
     from kinformer.cli.support.writing import How
     from kinformer.decoding.saved import load_reading
 
@@ -84,11 +86,13 @@ def generate(
         if (prompt, prompts, source, sources, state) != (None,) * 5:
             raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
         _refuse_given("a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None)
+        _refuse_given("a model that writes text", knn=knn or None, datastore=datastore)
         return gallery.write(model, out, SOME if pictures is None else pictures, enlarge, temperature, seed, label)
     _refuse_given("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
+    model = beside(model, folder, knn, datastore, kept=state is not None)
     how = How(
         temperature=1.0 if temperature is None else temperature,
         top_k=top_k,

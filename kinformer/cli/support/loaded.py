@@ -50,3 +50,23 @@ def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
     other.trained_length, other.metric = model.trained_length, model.metric
     other.tokenizer, other.labels = model.tokenizer, model.labels
     return other.eval()
+
+
+def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bool = False) -> Any:
+    """The model beside the datastore that it was tuned on, where one of the two is asked for.
+
+    UserError where it was tuned over a cache, and goes on from a text that was `kept` without one.
+    """
+    if not knn and datastore is None:
+        return model
+    from kinformer.decoding.beside import nearest
+    from kinformer.models.continuous_cache import ContinuousCache
+    from kinformer.models.lm import LM
+
+    if not isinstance(model, LM):
+        raise UserError(f"a {type(model).__name__} predicts no next token of a text, and looks nothing up; drop --knn")
+    with from_user(ValueError, OSError):
+        found = nearest(model, folder, datastore)
+    if kept and isinstance(found.model, ContinuousCache):
+        raise UserError("--state holds no continuous cache, and --knn was tuned over one; drop one of them")
+    return found
