@@ -16,6 +16,7 @@ from kinformer.core.layer import Context, State
 from kinformer.core.read import precise
 from kinformer.exits.confidence import Confidence, Head, Logits, States, evenly, linear
 from kinformer.losses.exit_oracles import ExitOracle, Likelihood
+from kinformer.patterns.document import Document
 
 Leaves = Bool[Tensor, "B T"]
 Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
@@ -180,7 +181,7 @@ class Multinomial(Rule):
     def loss(
         self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, wanted))
+        return _named(self.log_q(states), self.oracle(logits, wanted, _documents(ctx)))
 
 
 class Geometric(Rule):
@@ -238,7 +239,7 @@ class Geometric(Rule):
     def loss(
         self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
-        return _named(self.log_q(states), self.oracle(logits, wanted))
+        return _named(self.log_q(states), self.oracle(logits, wanted, _documents(ctx)))
 
 
 class Drawn(Rule):
@@ -343,6 +344,11 @@ def _counted(given: Threshold | Decaying, depth: int) -> None:
     if isinstance(given, tuple) and len(given) != depth - 1:
         came = f"{len(given)} thresholds came for {depth} layers"
         raise ValueError(f"{came}; give {depth - 1}, none for the last, or one number")
+
+
+def _documents(ctx: Context | None) -> Int[Tensor, "B T"] | None:
+    """Which document each token of a row is of, where the batch says so."""
+    return ctx.only.ids if ctx is not None and isinstance(ctx.only, Document) else None
 
 
 def _named(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:

@@ -17,7 +17,8 @@ Logits = Sequence[Float[Tensor, "B T V"]]  # of the exits, the lowest first
 class ExitOracle(ABC):
     """argmax over exits n from 1 of (merit of n at t) - price n; of equal ones the lowest. No gradient flows through.
 
-    The merit of a token counts its neighbours too: sum_t' exp(-(t - t')^2 / sigma) merit_t', over real targets.
+    The merit of a token counts its neighbours too: sum_t' exp(-(t - t')^2 / sigma) merit_t', over real targets of its
+    own document where a row has several.
 
     price: what a layer costs, in units of the merit: the lambda that the paper tunes. 0.01 is a choice of this library.
     sigma: how far neighbours count, in squared tokens; 0 counts the token alone.
@@ -33,12 +34,17 @@ class ExitOracle(ABC):
         """How well each exit predicts each target."""
 
     @torch.no_grad()
-    def __call__(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-        """The exit of each token, from 0; padding has some exit too."""
+    def __call__(
+        self, logits: Logits, wanted: Int[Tensor, "B T"], documents: Int[Tensor, "B T"] | None = None
+    ) -> Int[Tensor, "B T"]:
+        """The exit of each token, from 0; padding has some exit too. `documents` says which one each token is of."""
         merit = self.merit(logits, wanted) * (wanted >= 0)
         if self.sigma:
             at = torch.arange(wanted.shape[1], device=wanted.device, dtype=merit.dtype)
-            merit = merit @ torch.exp(-((at[:, None] - at) ** 2) / self.sigma)
+            near = torch.exp(-((at[:, None] - at) ** 2) / self.sigma)
+            if documents is not None:
+                near = near * (documents[:, :, None] == documents[:, None])
+            merit = (merit[:, :, None] @ near)[:, :, 0]
         return self._best(merit)
 
     @torch.no_grad()

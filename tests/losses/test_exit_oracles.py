@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.layer import Context
 from kinformer.exits.rules import Geometric, Multinomial
 from kinformer.losses.exit_oracles import Correctness, ExitOracle, Likelihood
+from kinformer.patterns.document import Document
 
 N, V = 4, 3
 WANTED = torch.tensor([[0, 2, 1, 1, -1, -1], [-1, 2, 0, 1, 2, 0]])
@@ -40,6 +42,22 @@ def test_equals_the_equations(kind: type, price: float, sigma: float, float64: N
             seen.add(wanted)
         assert int(rows[b]) == best([sum(merit(oracle, logits, n, b, t) for t in real) for n in range(N)], price)
     assert len(seen) > 1
+
+
+def test_neighbours_of_another_document_say_nothing(float64: None) -> None:
+    logits, wanted = [2 * torch.randn(2, 8, V) for _ in range(N)], torch.randint(0, V, (2, 8))
+    documents, oracle = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 2, 2, 2]]), Likelihood(0.1, sigma=9.0)
+    found, changed = oracle(logits, wanted, documents), oracle(logits, wanted)
+    for b, ids in enumerate(documents):
+        for one in ids.unique():
+            at = ids == one
+            alone = oracle([x[b : b + 1, at] for x in logits], wanted[b : b + 1, at])
+            assert torch.equal(found[b, at], alone[0])
+    assert not torch.equal(found, changed), "in one document they would"
+    rule = Geometric(5, N, oracle=oracle)
+    states, pos = [torch.randn(2, 8, 5) for _ in range(N)], torch.arange(8).expand(2, 8)
+    loss = rule.loss(states, logits, wanted, Context(pos, run=True, only=Document(documents)))
+    assert torch.allclose(loss, -rule.log_q(states).gather(-1, found[..., None])[..., 0])
 
 
 def test_of_equal_exits_the_lowest_is_named() -> None:

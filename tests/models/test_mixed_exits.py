@@ -25,6 +25,7 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from tests.depth.test_early_exit import DEPTH, D, blocks
+from tests.depth.test_exits_by_hand import ByHand
 
 BATCH = torch.tensor([[3, 1, 4, 1, 5, 2, 6], [-1, -1, 2, 6, 5, 3, -1]])
 ROWS = torch.tensor([[3, 1, 4, 1, 5], [2, 6, 5, 3, 0]])
@@ -98,6 +99,40 @@ def test_mixed_training_is_the_mean_over_drawn_exits(learns: bool, outputs: str,
     assert float(loss.total.detach()) == pytest.approx(want + more, rel=1e-12)
     loss.total.backward()
     assert all(p.grad is not None and p.grad.any() for p in model.body.layers.parameters())
+
+
+class Forced(ByHand):
+    """A row whose tokens leave where they are told."""
+
+    exits: list[int]
+
+    def leaves(self, states: list[Tensor]) -> bool:
+        return len(states) == self.exits[len(self.own[0]) - 1]
+
+
+def test_mixed_training_behind_an_encoder_is_the_mean_over_drawn_exits(float64: None) -> None:
+    """Token by token with keys and values in lists, those of skipped layers from the state of the exit."""
+    tiny = {"d": D, "depth": DEPTH, "heads": 2, "length": 16, "vocab": 7}
+    model = depth_adaptive(**tiny, form="encoder_decoder", classifier="probability", paths=2, outputs="each")
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.7)
+    source, target = torch.tensor([[3, 1, 4], [2, 6, -1]]), torch.tensor([[5, 1, 0, 2], [-1, 4, 4, -1]])
+    model.decoder.chance = Watched()
+    with torch.no_grad():
+        loss = model.train()((source, target)).parts["exits"]
+    total, count = 0.0, 0
+    (read, wanted), drawn = model.taught((source, target)), model.decoder.chance.exits
+    assert len(drawn) == 2 and len(torch.stack(drawn).unique()) == DEPTH
+    for exits in drawn:
+        for b in range(2):
+            at = (read[b] >= 0).nonzero()[:, 0].tolist()
+            row = Forced(model.eval(), source[b][source[b] >= 0])
+            row.exits = exits[b][at].tolist()
+            for t, column in enumerate(at):
+                with torch.no_grad():
+                    scores, _ = row.step(int(read[b, column]), t)
+                total, count = total - float(scores.log_softmax(-1)[wanted[b, column]]), count + 1
+    assert count == 2 * 8 and float(loss) == pytest.approx(total / count, rel=1e-12)
 
 
 def test_in_eval_mode_the_loss_is_that_of_all_exits(float64: None) -> None:
