@@ -13,6 +13,7 @@ from kinformer.claims import (
     bigbird_paths,
     blockbert_memory,
     clustered_error,
+    depth_adaptive_exits,
     gtrxl_gate_bias,
     gtrxl_identity,
     informer_probsparse,
@@ -272,6 +273,10 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(poolingformer_reach, "learned", found_or_not)
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
     monkeypatch.setattr(clustered_error, "ROWS", 2)
+    untaken = depth_adaptive_exits.Taken(1.0, 2.0, 1.5, 0.99, 0.99)
+    monkeypatch.setattr(depth_adaptive_exits, "taken", lambda *_: untaken)
+    monkeypatch.setattr(depth_adaptive_exits, "DRAWS", 9)
+    monkeypatch.setattr(depth_adaptive_exits, "JUDGED", 4)
     monkeypatch.setattr(gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.Learned([0.9] * (3 - int(b_g))))
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
@@ -283,6 +288,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
+        "depth_adaptive_exits": depth_adaptive_exits.claim((0, 1), steps=0, more=0),
         "gtrxl_gate_bias": gtrxl_gate_bias.claim((0, 1)),
         "gtrxl_identity": gtrxl_identity.claim((0, 1), deepest=4, d=32),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
