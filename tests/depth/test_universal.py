@@ -2,12 +2,14 @@
 
 import pytest
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.attention import Attention
+from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out, PerToken, State
+from kinformer.core.position import Position
 from kinformer.core.state import leaves
 from kinformer.depth.stack import Stack
 from kinformer.depth.universal import Universal
@@ -25,13 +27,41 @@ def block() -> PostNorm:
 
 
 def test_equals_a_stack_that_shares_its_weights(float64: None) -> None:
-    one, x = block(), torch.randn(2, 6, 8)
+    """Row 130: outputs, states, and the gradients of weights and input; and each goes on from the other's state."""
+    one, x = block(), torch.randn(2, 6, 8, requires_grad=True)
     ours, theirs = Universal(one, 3), Stack([one] * 3)
-    assert torch.equal(ours(x, None, CTX).y, theirs(x, None, CTX).y)
+    y, want = (layer(x, None, CTX).y for layer in (ours, theirs))
+    assert torch.equal(y, want)
     assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in one.parameters())
+    leaves_of = (x, *one.parameters())
+    for mine, its in zip(*(torch.autograd.grad(each.square().sum(), leaves_of) for each in (y, want)), strict=True):
+        assert torch.equal(mine, its)
     got, want = (layer(x, layer.start(2, 6, dtype=x.dtype), CTX) for layer in (ours, theirs))
     assert torch.equal(got.y, want.y)
     for (_, mine), (_, its) in zip(leaves(got.state), leaves(want.state), strict=True):
+        assert torch.equal(mine, its)
+    for first, then in ((ours, theirs), (theirs, ours)):
+        state = first(x[:, :4], first.start(2, 6, dtype=x.dtype), CTX.columns(0, 4)).state
+        assert torch.allclose(then(x[:, 4:], state, CTX.columns(4, 6)).y, y[:, 4:], atol=1e-14)
+
+
+def test_with_a_timing_it_equals_a_stack_that_adds_it(float64: None) -> None:
+    """Blocks of one set of weights, each of which is told its own step."""
+
+    class Step(Position):
+        def __init__(self, number: int):
+            super().__init__()
+            self.number = number
+
+        def forward(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+            return timing(pos, self.number)
+
+    one, timing, x = block(), Timing(8), torch.randn(2, 6, 8, requires_grad=True)
+    layers = Universal(one, 3, timing), Stack([Placed(one, Step(n)) for n in range(3)])
+    y, want = (layer(x, None, CTX).y for layer in layers)
+    assert torch.equal(y, want)
+    leaves_of = (x, *one.parameters())
+    for mine, its in zip(*(torch.autograd.grad(each.square().sum(), leaves_of) for each in (y, want)), strict=True):
         assert torch.equal(mine, its)
 
 
