@@ -9,6 +9,8 @@ import pytest
 import torch
 
 from kinformer.claims import (
+    act_parity,
+    al_rfou_losses,
     average_attention_steps,
     bigbird_paths,
     blockbert_memory,
@@ -16,6 +18,7 @@ from kinformer.claims import (
     depth_adaptive_exits,
     gtrxl_gate_bias,
     gtrxl_identity,
+    head_size,
     informer_probsparse,
     linformer_spectrum,
     luna_packs,
@@ -30,6 +33,7 @@ from kinformer.claims import (
 from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
+from kinformer.data.text import Text
 from kinformer.discover import modules
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.trigonometric import Trigonometric
@@ -268,6 +272,9 @@ def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
+    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, [1.0, 2 - 5 * price]))
+    monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
     monkeypatch.setattr(luna_packs, "accuracy", lambda packs, seed, steps: 0.5 + packs / 40)  # trainings take minutes
     monkeypatch.setattr(poolingformer_reach, "learned", found_or_not)
@@ -284,6 +291,8 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(nystromformer_landmarks, "trained", lambda *_: 1.0)  # takes a training
     monkeypatch.setattr(synthesizer_positions, "trained", unread)
     found = {
+        "act_parity": act_parity.claim((0, 1)),
+        "al_rfou_losses": al_rfou_losses.claim((0, 1)),
         "average_attention_steps": average_attention_steps.claim((0, 1), lengths=(4, 16)),
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
@@ -291,6 +300,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "depth_adaptive_exits": depth_adaptive_exits.claim((0, 1), steps=0, more=0),
         "gtrxl_gate_bias": gtrxl_gate_bias.claim((0, 1)),
         "gtrxl_identity": gtrxl_identity.claim((0, 1), deepest=4, d=32),
+        "head_size": head_size.claim((0, 1), length=4, iterations=100),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
         "luna_packs": luna_packs.claim((0, 1), lengths=(256, 512)),
