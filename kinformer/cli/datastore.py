@@ -38,6 +38,9 @@ def build(
     stride: Annotated[
         int | None, typer.Option(help="Tokens from one window to the next; half of one unless given.", min=1, max=MOST)
     ] = None,
+    index: Annotated[
+        str | None, typer.Option(help="Search by an index: flat, hnsw, ivf or ivf_pq, as ivf:lists=64,probes=4.")
+    ] = None,
     append: Annotated[bool, typer.Option("--append", help="Put it behind what the datastore has.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what was begun and not finished.")] = False,
     device: Device = None,
@@ -65,12 +68,31 @@ def build(
     except OSError as error:
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
         raise UserError(f"{error}{go_on}", FAILED) from error
+    if index is not None:
+        _indexed(store, out, index)
     seconds = monotonic() - began
     if as_json:
         print(json.dumps({**_about(store, out), "seconds": round(seconds, 3)}, indent=2))
         return
     _print(store, out)
     print(f"look into it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
+
+
+@datastore.command("index")
+def index_keys(
+    store: Store, name: Annotated[str, typer.Argument(help="flat, hnsw, ivf or ivf_pq, as ivf:lists=64,probes=4.")]
+) -> None:
+    """Make an index of a datastore, by which it is then searched, and tell what share of the nearest it finds.
+
+    Distances of what it finds are exact. It lies beside the keys; an append takes it away.
+    """
+    from kinformer.memories.datastore import Datastore
+    from kinformer.search.exact import Exact
+
+    with from_user(ValueError, OSError):
+        there = Datastore.open(store, Exact())
+    _indexed(there, store, name)
+    _print(there, store)
 
 
 @datastore.command("info")
@@ -91,6 +113,7 @@ def search(
     store: Store,
     prompt: Annotated[str, typer.Option(help="The text whose last token's neighbours are wanted.")],
     k: Annotated[int, typer.Option(help="How many.", min=1, max=10_000)] = 8,
+    exact: Annotated[bool, typer.Option("--exact", help="Look at every key, whatever index there is.")] = False,
     model: Annotated[Path | None, typer.Option(help="The model's folder, where it is no longer where it was.")] = None,
     device: Device = None,
     member: Own = None,
@@ -104,10 +127,11 @@ def search(
     from kinformer.decoding.spelling import spelling
     from kinformer.memories.datastore import Datastore
     from kinformer.models.support.taps import Tap
+    from kinformer.search.exact import Exact
     from kinformer.train.evaluate import device_of
 
     with from_user(ValueError, OSError):
-        there = Datastore.open(store)
+        there = Datastore.open(store, Exact() if exact else None)
     home = model or Path(there.manifest.home)
     if model is None and not home.is_dir():
         raise UserError(f"the model of {store} is no longer in {home}; say where with --model DIR")
@@ -147,14 +171,30 @@ def _text(model: Any, data: str, folder: Path, split: str) -> "Text":
     return text
 
 
+def _indexed(store: "Datastore", folder: Path, name: str) -> None:
+    """Make an index of a datastore; UserError for one that there is not."""
+    from kinformer.memories.support.indexing import keep
+    from kinformer.search.support.named import search_named
+
+    try:
+        with from_user(ValueError):
+            keep(folder, store.keys, search_named(name))
+    except OSError as error:
+        raise UserError(str(error), FAILED) from error
+
+
 def _about(store: "Datastore", folder: Path) -> dict[str, Any]:
     """What is said of a datastore, for programs."""
     from dataclasses import asdict
 
+    from kinformer.memories.support.indexing import there
+
     told = asdict(store.manifest)
     parts = [{**part, "keys": sum(part["shards"]), "shards": len(part["shards"])} for part in told.pop("parts")]
     size = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
-    return {"folder": str(folder), "keys": len(store), "bytes": size, **told, "parts": parts}
+    kept = there(folder)
+    index = None if kept is None else asdict(kept)
+    return {"folder": str(folder), "keys": len(store), "bytes": size, **told, "index": index, "parts": parts}
 
 
 def _print(store: "Datastore", folder: Path) -> None:
@@ -163,6 +203,8 @@ def _print(store: "Datastore", folder: Path) -> None:
         f"{folder}: {told['keys']:,} keys of {told['width']} numbers in {told['dtype']}, {told['bytes']:,} bytes; "
         f"{told['tap']} of the model in {told['home'] or '?'} ({told['model'][:12]})"
     )
+    if (kept := told["index"]) is not None:
+        print(f"  searched by {kept['search']}, which finds {kept['recall']:.1%} of the nearest 16")
     for part in told["parts"]:
         read = f"windows of {part['length']} tokens, {part['stride']} apart" if part["stride"] else "lanes"
         of = f"{part['documents']:,} documents" if part["documents"] > 1 else "one text"

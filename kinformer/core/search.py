@@ -50,11 +50,15 @@ class Held(Vectors):
 
 
 class Search(ABC):
-    """A way to find nearest vectors: `index` makes what is asked, of vectors that then stay as they are."""
+    """A way to find vectors: by distance among many that stay as they are, or by inner product among keys to come."""
 
     @abstractmethod
     def index(self, vectors: Vectors) -> "Index":
         """These vectors, made ready to be searched."""
+
+    @abstractmethod
+    def products(self, width: int) -> "Products | None":
+        """What finds candidates by inner product among keys of this width, none yet; None where all are scored."""
 
 
 class Index(ABC):
@@ -63,3 +67,15 @@ class Index(ABC):
     @abstractmethod
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
         """The k nearest of each query, or as many as there are; of equally near ones the first."""
+
+
+class Products(ABC):
+    """Keys to which others may be added, and of which those are found whose product with a query is large."""
+
+    @abstractmethod
+    def add(self, keys: Float[Tensor, "S K"]) -> None:
+        """Put keys behind those that are there."""
+
+    @abstractmethod
+    def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
+        """k candidates of each query at least, or all there are, by their numbers; -1 where it finds fewer."""

@@ -14,6 +14,7 @@ from kinformer.core.search import Index, Search
 from kinformer.data.support.part import Part as Text
 from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.saved import fingerprint
+from kinformer.memories.support import indexing
 from kinformer.memories.support.building import SHARD, Dtype, build, planned
 from kinformer.memories.support.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
 from kinformer.memories.support.shards import DatastoreError, Shards, mapped
@@ -46,21 +47,24 @@ class Datastore(Store):
     `Datastore.open(path)`, then `search(queries, k)`; `queries` are what `models.support.taps.Tap` reads off the model
     at `store.tap`.
 
-    manifest: what it says of itself. texts: of each part. keys: of all parts, one after the other. search: how its keys
-    are found: `Exact()` unless given.
+    manifest: what it says of itself. texts: of each part. keys: of all parts, one after the other. index: by which they
+    are searched: `Exact()`, every key looked at, unless given.
 
     Errors: DatastoreError, a ValueError of one line, for a folder that is none, not finished or truncated, and by
     `check` for another model's. Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
 
-    def __init__(self, manifest: Manifest, texts: Sequence["Source"], keys: Shards, search: Search | None = None):
+    def __init__(self, manifest: Manifest, texts: Sequence["Source"], keys: Shards, index: Index | None = None):
         self.manifest, self.texts, self.keys = manifest, tuple(texts), keys
         self.starts = torch.tensor([0, *(one.keys for one in texts)]).cumsum(0)
-        self.index: Index = (Exact() if search is None else search).index(keys)
+        self.index = Exact().index(keys) if index is None else index
 
     @classmethod
     def open(cls, path: str | Path, search: Search | None = None) -> "Datastore":
-        """The datastore in a folder; DatastoreError where there is none, or one that is not whole."""
+        """The datastore in a folder; DatastoreError where there is none, or one that is not whole.
+
+        search: how its keys are found; by the index that was kept beside them, or else exactly, unless given.
+        """
         folder = Path(path)
         if not (folder / MANIFEST).is_file():
             begun = "it was not finished: go on with --resume" if (folder / BUILDING).is_file() else "build one"
@@ -72,7 +76,10 @@ class Datastore(Store):
             for shard, count in enumerate(part.shards):
                 wanted = {"keys": (manifest.dtype, (count, manifest.width))}
                 maps.append(mapped(folder / keys_file(number, shard), wanted)["keys"])
-        return cls(manifest, texts, Shards(maps, manifest.width), search)
+        keys, kept = Shards(maps, manifest.width), indexing.there(folder) if search is None else None
+        if kept is not None:
+            return cls(manifest, texts, keys, indexing.opened(folder, kept, keys))
+        return cls(manifest, texts, keys, None if search is None else search.index(keys))
 
     @classmethod
     def build(

@@ -30,6 +30,9 @@ class Exact(Search):
     def index(self, vectors: Vectors) -> "Blocks":
         return Blocks(vectors)
 
+    def products(self, width: int) -> None:
+        return None
+
 
 class Blocks(Index):
     """Vectors that are all looked at for each batch of queries."""
@@ -39,7 +42,7 @@ class Blocks(Index):
 
     @torch.no_grad()
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
-        queries, k = asked(queries, self.vectors, k), min(at_least("k", k, 1), self.vectors.count)
+        queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         found = [self._some(some, k) for some in queries.split(QUERIES)]
         return Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
@@ -126,7 +129,7 @@ class _Near:
         return (furthest - self.queries.double().square().sum(1)) / 2 + self.error()
 
 
-def asked(queries: Float[Tensor, "N D"], vectors: Vectors, k: int) -> Float[Tensor, "N D"]:
+def asked(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D"]:
     """Queries as a search takes them, in float32; ValueError for what cannot be asked."""
     if queries.dim() != 2 or queries.shape[1] != vectors.width:
         raise ValueError(

@@ -96,10 +96,30 @@ def test_what_is_wrong_is_said_in_one_line(there: Path, tmp_path: Path, capsys: 
     fails(capsys, ["datastore", "info", str(tmp_path / "cut")], "is truncated: it has")
 
 
+def test_an_index_says_what_it_finds_and_goes_with_an_append(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "ds"
+    shutil.copytree(there / "ds", store)
+    assert run(["datastore", "index", str(store), "hnsw:links=8"]) == 0
+    assert "searched by hnsw:links=8,effort=64, which finds" in capsys.readouterr().out
+    assert said(capsys, "info", store)["index"]["recall"] > 0.8
+    words = ["search", store, "--prompt", TEXT[:20].decode(), "--k", 3]
+    assert said(capsys, *words)["neighbours"][0] == said(capsys, *words, "--exact")["neighbours"][0]
+    fails(capsys, ["datastore", "index", str(store), "exact"], "'exact' needs no index")
+    fails(capsys, ["datastore", "index", str(store), "ivf:x=1"], "has no keyword 'x'")
+    path = store / "index.faiss"
+    path.write_bytes(path.read_bytes()[:-1])
+    fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "index.faiss is truncated or damaged; make it")
+    words = ["build", there / "gpt", "--data", f"text={there}/text", "--out", store, "--length", 32, "--append"]
+    assert said(capsys, *words, "--split", "valid")["index"] is None
+    assert said(capsys, *words, "--split", "test", "--index", "flat")["index"]["recall"] == 1
+
+
 def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["datastore"]) == 0
     told = capsys.readouterr().out
-    assert all(f"  {name} " in told for name in ("build", "info", "search"))
+    assert all(f"  {name} " in told for name in ("build", "index", "info", "search"))
 
 
 def test_a_model_that_moved_is_asked_for(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from kinformer.core.checks import at_least, one_of
 from kinformer.data.support.part import Part as Text
 from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.saved import fingerprint
+from kinformer.memories.support.indexing import forget
 from kinformer.memories.support.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
 from kinformer.memories.support.shards import DatastoreError, mapped
 from kinformer.memories.support.windows import Window, read, shards
@@ -95,6 +96,7 @@ def build(plan: Plan, folder: Path, *, append: bool, resume: bool, hear: Callabl
                 if not _there(path, plan.manifest, count):
                     write(path, formatted({"keys": _keys(plan, shard, hear)}, {}))
                 hear(sum(plan.part.shards[: shard + 1]))
+        forget(folder)
         plan.manifest.save(folder / MANIFEST)
         (folder / BUILDING).unlink()
         sync(folder)

@@ -1,0 +1,142 @@
+"""FAISS: indices that find candidates, whose distances are then computed exactly."""
+
+from abc import abstractmethod
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.core.checks import at_least
+from kinformer.core.search import Found, Index, Products, Search, Vectors
+from kinformer.search.exact import asked, nearest_of
+
+SAMPLE = 64  # vectors that a centre is learned from, at most
+ENOUGH = 39  # vectors that a centre should have been learned from, as FAISS wants
+CODES = 256  # centres of a code of eight bits
+GROWN = 4  # so many times as many vectors, and what was learned is learned anew
+
+
+def package(name: str) -> ModuleType:
+    """FAISS; ValueError of one line where it is not installed."""
+    try:
+        import faiss
+    except ImportError as missing:
+        raise ValueError(
+            f"search {name!r} wants a package that is not installed ({missing}): pip install 'kinformer[faiss]', or "
+            "use 'exact'"
+        ) from missing
+    return faiss
+
+
+class Faiss(Search):
+    """A search by an index of FAISS, held in memory. `more`: candidates that are asked for, for each that is wanted."""
+
+    more: ClassVar[int] = 1
+    learns: ClassVar[bool] = False
+
+    @abstractmethod
+    def factory(self, count: int, width: int) -> str:
+        """The text by which FAISS makes the index of so many vectors; ValueError for what cannot be."""
+
+    def tune(self, index: Any, k: int) -> None:
+        """Say how thoroughly k are looked for."""
+        return None
+
+    @property
+    def name(self) -> str:
+        """How errors call it."""
+        return type(self).__module__.rpartition(".")[2]
+
+    def made(self, count: int, width: int, *, products: bool = False) -> Any:
+        """An empty index, by distance or by inner product; ValueError where FAISS makes none."""
+        faiss = package(self.name)
+        try:
+            metric = faiss.METRIC_INNER_PRODUCT if products else faiss.METRIC_L2
+            return faiss.index_factory(width, self.factory(count, width), metric)
+        except RuntimeError as error:
+            raise ValueError(f"{self} makes no index of vectors of width {width}; give other numbers") from error
+
+    def index(self, vectors: Vectors) -> "Approximate":
+        index = self.made(vectors.count, vectors.width)
+        if not index.is_trained:
+            size = min(vectors.count, SAMPLE * max(int(getattr(index, "nlist", 0)), CODES))
+            index.train(_rows(vectors.at(torch.linspace(0, vectors.count - 1, size).long())))
+        for _, block in vectors.blocks():
+            index.add(_rows(block))
+        return Approximate(self, vectors, index)
+
+    def products(self, width: int) -> "Growing":
+        self.made(0, width, products=True)  # refused now
+        return Growing(self, width)
+
+
+class Approximate(Index):
+    """An index of FAISS over vectors; what it finds is put in order by exact distances."""
+
+    def __init__(self, by: Faiss, vectors: Vectors, index: Any):
+        self.by, self.vectors, self.faiss = by, vectors, index
+
+    @torch.no_grad()
+    def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
+        queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
+        if not len(queries) or not k:
+            return Found(queries.new_empty(len(queries), k, dtype=torch.float64), torch.empty(len(queries), k).long())
+        wide = min(self.by.more * k, self.vectors.count)
+        self.by.tune(self.faiss, wide)
+        found = torch.from_numpy(self.faiss.search(queries.numpy(), wide)[1])
+        return nearest_of(self.vectors, queries, found, k)
+
+    def written(self) -> bytes:
+        """The index as FAISS keeps it in a file."""
+        data: bytes = package(self.by.name).serialize_index(self.faiss).tobytes()
+        return data
+
+    @classmethod
+    def read(cls, by: Faiss, vectors: Vectors, data: bytes) -> "Approximate":
+        """An index that was written; ValueError for what is none, or one of other vectors."""
+        try:
+            index = package(by.name).deserialize_index(numpy.frombuffer(data, numpy.uint8))
+        except RuntimeError as error:
+            raise ValueError(f"it is no index that FAISS reads: {str(error).splitlines()[0]}") from error
+        if (index.ntotal, index.d) != (vectors.count, vectors.width):
+            raise ValueError(f"it is of {index.ntotal:,} vectors of width {index.d}, and others are there")
+        return cls(by, vectors, index)
+
+
+class Growing(Products):
+    """An index by inner product to which keys are added; what it learned of few it learns again of many."""
+
+    def __init__(self, by: Faiss, width: int):
+        self.by, self.width, self.faiss = by, width, by.made(0, width, products=True)
+        self.rows: list[numpy.ndarray] = []
+        self.count, self.learned = 0, 0
+
+    def add(self, keys: Float[Tensor, "S K"]) -> None:
+        rows = _rows(keys)
+        self.count += len(rows)
+        if self.by.learns:
+            self.rows.append(rows)
+            if self.count >= GROWN * self.learned:
+                self.learned, self.faiss = self.count, self.by.made(self.count, self.width, products=True)
+                rows = numpy.concatenate(self.rows)
+                self.faiss.train(rows)
+        self.faiss.add(rows)
+
+    def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
+        wide = min(self.by.more * k, self.count)
+        self.by.tune(self.faiss, wide)
+        return torch.from_numpy(self.faiss.search(_rows(queries), wide)[1]).to(queries.device)
+
+
+def lists_of(lists: int | None, count: int) -> int:
+    """How many lists so many vectors are shared among: as given, or about their square root."""
+    most = max(count // ENOUGH, 1)
+    return min(round(count**0.5) or 1, most) if lists is None else min(lists, most)
+
+
+def _rows(x: Float[Tensor, "n D"]) -> numpy.ndarray:
+    rows: numpy.ndarray = x.detach().float().cpu().contiguous().numpy()
+    return rows
