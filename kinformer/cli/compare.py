@@ -47,7 +47,10 @@ def compare(
     from kinformer.cli.support.trials import Spent, rates
 
     spent, tried = Spent(minutes, steps, flops), rates(lr, lrs)
-    wanted = [spelled(member) for member in members]
+
+    from kinformer.cli.support.lending import lent
+
+    wanted = [spelled(member, lambda name, texts: lent(name, texts, data)) for member in members]
 
     from rich.console import Console
 

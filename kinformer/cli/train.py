@@ -22,7 +22,7 @@ from kinformer.cli.options import (
     Seed,
     Valid,
 )
-from kinformer.cli.support.wanted import Wanted, wanted
+from kinformer.cli.support.wanted import Wanted
 
 if TYPE_CHECKING:
     from kinformer.cli.support.training import Job
@@ -74,6 +74,10 @@ def train(
     A task, as task=recall,pairs=16, is for every member and judged by the share of answers that are right; its sizes
     say how long rows are, and --length says nothing. `kinformer list tasks` has them all, `kinformer show recall` one.
 
+    --data env=ID is a Gymnasium environment, or one of ours, env=t_maze,corridor=10: the member lends its layers to a
+    policy and a value, which learn by PPO from --length steps at a time in --batch environments, judged by what
+    episodes return. Keywords that the member has not are `agent`'s: discount=0.98, entropy=0.02, burn_in=8.
+
     It saves every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume goes on from
     there, on a CPU to the same weights as if it had never stopped; where nothing was saved it begins anew. More --steps
     or --minutes go on with what has ended, at the rates of a schedule of the new length. --from DIR starts a new run
@@ -88,7 +92,9 @@ def train(
     """
     if (steps is None) == (minutes is None):
         raise UserError("give one of --steps N and --minutes M")
-    one = wanted(member, keywords or ())
+    from kinformer.cli.support.lending import lent
+
+    one = lent(member, keywords or (), data)
 
     from kinformer.cli.support.together import together
     from kinformer.cli.support.training import fitting, prepare, refuse_kind

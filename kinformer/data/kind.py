@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 
 from kinformer.core.model import Metric, Model
 from kinformer.data.batches import Batches
+from kinformer.data.carried import Carried
 from kinformer.data.lanes import Lanes
 from kinformer.data.support.prompts import Prompts
 from kinformer.data.support.tokenizer import Tokenizer
@@ -17,7 +18,7 @@ from kinformer.data.windows import Windows
 from kinformer.discover import modules
 
 KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
-Stream = Lanes | Windows | Batches
+Stream = Lanes | Windows | Batches | Carried
 
 
 class Data(ABC):
@@ -25,7 +26,8 @@ class Data(ABC):
 
     `name` is how it was written, `what` how an error names it, `serves` what models read that can learn from it, and
     `split` says what was split how. `tokenizer` is what made its tokens, None where they are bytes; `labels` are the
-    names of the classes that rows have, None where they have none.
+    names of the classes that rows have, None where they have none. `lends` names the member that takes the layers of
+    one that reads text, to learn from such data.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Data(ABC):
     labels: tuple[str, ...] | None = None
     what: ClassVar[str]
     serves: ClassVar[tuple[str, ...]]
+    lends: ClassVar[str] = ""
 
     @property
     def vocab(self) -> int:

@@ -13,6 +13,7 @@ import torch
 
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
+from kinformer.data.carried import Carried
 from kinformer.data.kind import Data, Stream
 from kinformer.data.kind import stream as stream_of
 from kinformer.data.lanes import Lanes
@@ -74,7 +75,7 @@ class Training:
             model.metric = data.metric(model)
         self.nats = math.log(2) * (data.bytes_per_token if isinstance(data, Data) else 1)
         refuse_ahead(model, settings.length)
-        cut(group.share(self.stream.at(0), settings.accumulate), settings.accumulate)  # or no file is touched
+        self._first()
         self.learner = Learner(model, self.stream, settings, group)
         if isinstance(data, Text):
             self.settings = measuring([model], data, budget, settings, group)
@@ -82,6 +83,13 @@ class Training:
         self.metrics: Metrics | None = None
         self.smooth: float | None = None
         self.saved = monotonic()
+
+    def _first(self) -> None:
+        """ValueError where there is no first batch, or it cannot be cut: before any file is touched."""
+        try:
+            cut(self.group.share(self.stream.at(0), self.settings.accumulate), self.settings.accumulate)
+        except NotLearned as stop:
+            raise ValueError(f"{stop}; {stop.advice}") from stop
 
     def go_on(self, stopped: Callable[[], int | None], until: float) -> None:
         """Steps until a part of the budget is spent, measured and saved when it is time; a signal saves, and stops."""
@@ -149,7 +157,11 @@ class Training:
 
     def measure(self) -> None:
         """The metric on valid; the best model so far is kept beside the last one."""
-        score, done = self.score(), self.history
+        try:
+            score, done = self.score(), self.history
+        except ValueError:  # an environment fails in its own time
+            self._kept()
+            raise
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.others)
         done.points.append(point)
         if self.run is not None and done.best is point:
@@ -190,6 +202,8 @@ class Training:
             "begun": begun(self.model, self.data, self.settings),
         }
         tensors = optimiser_tensors(self.model, self.learner.optimiser) | random_tensors(self.device) | carried
+        if isinstance(self.stream, Carried):
+            tensors |= self.stream.kept()
         self.run.save(self.model, self.history.step, state, tensors)
         self.saved = monotonic()
 
@@ -219,6 +233,8 @@ class Training:
         if isinstance(self.stream, Lanes) and state["state"] is not None:
             like = self.stream.ready(self.model, history.step, None)
             self.learner.state = self.group.own(restore_state(like, tensors, state["state"], self.device))
+        if isinstance(self.stream, Carried):
+            self.stream.restore(tensors)
 
 
 def stream(model: Model, data: Data | Batches, settings: Settings) -> Stream:

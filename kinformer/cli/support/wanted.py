@@ -52,12 +52,12 @@ def wanted(name: str, texts: Iterable[str]) -> Wanted:
     return Wanted(f"{name}({', '.join(texts)})" if texts else name, function, keywords)
 
 
-def spelled(text: str) -> Wanted:
-    """The member of a text like "gpt" or "gpt(depth=2, heads=4)"."""
+def spelled(text: str, make: Callable[[str, list[str]], Wanted] | None = None) -> Wanted:
+    """The member of a text like "gpt" or "gpt(depth=2, heads=4)"; `make` makes it of the name and the keywords."""
     found = re.fullmatch(r"(?P<name>[^()=]+)(\((?P<keywords>.*)\))?", text.strip(), re.DOTALL)
     if found is None:
         raise UserError(f"{text!r} is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes")
-    return wanted(found["name"].strip(), [piece for piece in split(found["keywords"] or "") if piece])
+    return (make or wanted)(found["name"].strip(), [piece for piece in split(found["keywords"] or "") if piece])
 
 
 def titles(members: Iterable[Wanted]) -> list[str]:

@@ -1,0 +1,41 @@
+"""Lending: a member that reads text, for data that another kind of model learns from over its layers."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, get_type_hints
+
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.support.wanted import Wanted, member_named, wanted
+from kinformer.data.kind import Data
+from kinformer.data.spec import kind_of
+from kinformer.discover import find_member, parse_keywords
+from kinformer.keywords import signature
+from kinformer.members.support.lent import spelled
+
+
+def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
+    """The member of a name with keywords like "depth=2", or what takes its layers to learn from such data.
+
+    Keywords that it has not go to the member that takes them. UserError for a file of one's own.
+    """
+    kind, function = kind_of(data), member_named(name)
+    if kind is None or not kind.lends or _reads_it(function, kind):
+        return wanted(name, texts)
+    host = find_member(kind.lends)
+    theirs = signature(host).parameters.keys() - signature(function).parameters.keys() - {"stack"}
+    others = [text for text in texts if text.partition("=")[0].strip() in theirs]
+    one = wanted(name, [text for text in texts if text not in others])
+    if ".py:" in name:
+        raise UserError(
+            f"{name} is of a file, which is not run when a model is loaded, so it lends no layers; write a member "
+            f"there that makes the whole model, as {kind.lends} does"
+        )
+    with from_user(TypeError):
+        keywords = parse_keywords(host, others)
+    every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
+    text = f"{name}({', '.join(texts)})" if texts else name
+    return Wanted(text, host, {"stack": spelled(function, {**every, **one.keywords}), **keywords})
+
+
+def _reads_it(function: Callable[..., Any], kind: type[Data]) -> bool:
+    """Does the member make a model that learns from such data itself?"""
+    return getattr(get_type_hints(function).get("return"), "reads", None) in kind.serves

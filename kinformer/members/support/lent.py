@@ -1,0 +1,39 @@
+"""Lent: the layers of a language model's member, for a model of another kind."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kinformer.discover import members
+from kinformer.keywords import name_of, nearest, parse_keywords, split
+from kinformer.models.lm import LM
+
+
+def stack_of(text: str) -> LM:
+    """The language model of "gtrxl(d=64, depth=2)", whose body, position and penalties another model takes.
+
+    Errors: ValueError for what is no member of the library or of a plugin, for its keywords, and for one that is no
+    language model: a file of one's own is not run, since a text like this stands in checkpoints.
+    """
+    found = re.fullmatch(r"\s*(?P<name>[^()=,\s]+)\s*(\((?P<words>.*)\))?\s*", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"stack={text!r} is no member; write gpt, or gpt(depth=2, heads=4)")
+    there, name = members(), found["name"]
+    if name not in there:
+        near = nearest(name, there)
+        advice = near if near.startswith("; the nearest") else "; give one that kinformer list members names"
+        raise ValueError(f"stack={text!r} names no member of the library{advice}")
+    try:
+        keywords = parse_keywords(there[name], [one for one in split(found["words"] or "") if one])
+        model = there[name](**keywords)
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+    if type(model) is not LM:
+        raise ValueError(f"stack={name!r} makes a {type(model).__name__}; give a plain language model, such as gpt")
+    return model
+
+
+def spelled(function: Callable[..., Any], keywords: Mapping[str, Any]) -> str:
+    """A member and its keywords as such a text."""
+    words = ", ".join(f"{name}={value}" for name, value in keywords.items())
+    return f"{name_of(function)}({words})" if words else name_of(function)

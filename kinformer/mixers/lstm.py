@@ -1,0 +1,86 @@
+"""LSTM: a recurrent network as a layer, which every memory is compared with."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_probability, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+
+Pair = tuple[Tensor, Tensor]
+
+
+class Cells(NamedTuple):
+    """The hidden state and the memory cells of each layer after the last real token."""
+
+    h: Float[Tensor, "B N D"]
+    c: Float[Tensor, "B N D"]
+
+
+class LSTM(Layer):
+    """Long short-term memory, layer upon layer.
+
+    i, f, o = sigmoid(W [x_t; h_(t-1)]), g = tanh(W' [x_t; h_(t-1)]), c_t = f * c_(t-1) + i * g, h_t = o * tanh(c_t)
+
+    Choose it as the baseline of whatever remembers: its state has 2 d numbers a layer however long the row, a step
+    costs 16 d^2 operations a layer, and what it holds fades unless a gate learns to keep it. Choose attention where it
+    must look something up. It reads array order as time, one step after the other; padding leaves the state alone.
+
+    d: the width of x and of a layer's hidden state.
+    depth: layers.
+    dropout: of what each layer is given from beneath.
+
+    Errors: ValueError without `ctx.run`, with `ctx.only` or `ctx.also` (a state cannot be narrowed), and for no layer.
+    Source: Hochreiter and Schmidhuber, 1997, "Long short-term memory", with the forget gate of Gers et al., 2000;
+    dropout: Zaremba et al., 2014, arXiv:1409.2329.
+    """
+
+    def __init__(self, d: int, depth: int = 1, *, dropout: float = 0.0):
+        super().__init__()
+        self.d, self.dropout = at_least("d", d, 1), a_probability("dropout", dropout)
+        self.cells = nn.ModuleList(nn.LSTMCell(d, d) for _ in range(at_least("depth", depth, 1)))
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Cells:
+        new = room(self, batch, length, dtype, device)
+        empty = torch.zeros(batch, len(self.cells), self.d, dtype=new.dtype, device=new.device)
+        return Cells(empty, empty.clone())
+
+    def forward(self, x: Float[Tensor, "B T D"], state: Cells | None, ctx: Context) -> Out:
+        in_order(ctx, "LSTM")
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
+        given = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
+        real, kept = ctx.pos >= 0, []
+        whole = not torch.compiler.is_compiling() and (ctx.full or bool(real.all()))
+        for n, cell in enumerate(self.cells):
+            x, now = F.dropout(x, self.dropout, self.training), (given.h[:, n].to(x.dtype), given.c[:, n].to(x.dtype))
+            x, now = _whole(cell, x, now) if whole and x.shape[1] else _step_by_step(cell, x, now, real)
+            kept.append(now)
+        if state is None:
+            return Out(x)
+        return Out(x, Cells(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*kept, strict=True))))
+
+
+def _whole(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
+    """A layer over rows without padding, in one call: several times as fast as step by step."""
+    weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
+    y, h, c = torch.lstm(x, [leaf[None] for leaf in now], weights, True, 1, 0.0, cell.training, False, True)
+    return y, (h[0], c[0])
+
+
+def _step_by_step(
+    cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, real: Bool[Tensor, "B T"]
+) -> tuple[Tensor, Pair]:
+    """The same where some steps may be padding, which changes no state."""
+    ys = [x[:, :0]]
+    for t in range(x.shape[1]):
+        h, c = cell(x[:, t], now)
+        now = torch.where(real[:, t, None], h, now[0]), torch.where(real[:, t, None], c, now[1])
+        ys.append(now[0][:, None])
+    return torch.cat(ys, 1), now
+
+
+EXAMPLES = (lambda: LSTM(16), lambda: LSTM(16, 2))

@@ -1,0 +1,200 @@
+"""Agent: a policy and a value over any layers that remember; it learns from what it does."""
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from kinformer.core.acting import Actor, Player
+from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, within
+from kinformer.core.experience import Experience, Told
+from kinformer.core.layer import Device, Dtype, Layer, State, room
+from kinformer.core.loss import Loss, Weight, gathered, known, mean, weighed
+from kinformer.core.model import Judged, Metric, total
+from kinformer.core.numbering import Numbered, after, numbered
+from kinformer.core.position import Position
+from kinformer.core.state import fork, shared
+from kinformer.losses.clipped_policy import clipped_policy
+from kinformer.models.support.exits import refuse_rules
+from kinformer.models.support.observed import Observed
+from kinformer.models.support.policies import Kinds, Numbers, Policy
+
+
+class Said(NamedTuple):
+    """The numbers of the policy and the value at each step, the state after them, and what layers reported."""
+
+    policy: Float[Tensor, "B T K"]
+    value: Float[Tensor, "B T"]
+    state: State
+    aux: Mapping[str, Tensor]
+    stats: Mapping[str, Tensor]
+
+
+class Agent(Player):
+    """Steps of episodes in, a distribution of actions and a value out, and PPO's loss of what came of the actions.
+
+    A step's token is embedded observation + action before + reward before, and where positions are learned the number
+    of the step; the body reads these as a language model's does. The loss of a step is clip(A) + value (V - R)^2 / 2 -
+    entropy H.
+
+    observations: the shape of an observation: a vector's, or that of a small picture (`Observed`).
+    actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers an action has.
+    body: layers that never read ahead and have a state.
+    position: what is added to embedded steps; None where the body knows positions itself, or needs none.
+    discount, trace: of the advantages (`losses/clipped_policy.py`): gamma and lambda.
+    ratio: how far from 1 the ratio of probabilities is rewarded.
+    entropy, value: weights beside the policy's loss.
+    epochs, pieces: how often what was done is learned from, and in how many batches each time.
+    burn_in: steps that are read again, without gradients, before those that are learned from and that an episode does
+        not begin with; what was remembered before was remembered by other weights. 0 takes it as it is.
+    penalties: weights of the body's auxiliary losses, by the last part of their names.
+
+    Errors: ValueError for numbers without a meaning, a body without a state, and an exit rule that no loss trains.
+    Source: Schulman et al., 2017, arXiv:1707.06347; stored states and burn-in: Kapturowski et al., 2019, "Recurrent
+    experience replay in distributed reinforcement learning", ICLR.
+    """
+
+    reads: ClassVar[str] = "environments"
+    metric = Metric("return", "", better="more", per="row")
+    policy: Policy
+
+    def __init__(
+        self,
+        observations: tuple[int, ...],
+        actions: int,
+        body: Layer,
+        *,
+        discrete: bool = True,
+        position: Position | None = None,
+        discount: float = 0.99,
+        trace: float = 0.95,
+        ratio: float = 0.2,
+        entropy: float = 0.01,
+        value: float = 0.5,
+        epochs: int = 4,
+        pieces: int = 2,
+        burn_in: int = 0,
+        penalties: Mapping[str, Weight] | None = None,
+    ):
+        super().__init__()
+        self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
+        self.position = if_given("position", position, Position, "a position, such as Learned(d)")
+        self.discrete, self.actions = a_flag("discrete", discrete), at_least("actions", actions, 1)
+        self.observations, self.states, d = observations, math.prod(observations), body.d
+        self.discount, self.trace = a_probability("discount", discount), a_probability("trace", trace)
+        self.ratio = within("ratio", ratio, 0, math.inf)
+        self.entropy, self.worth = within("entropy", entropy, 0, math.inf), within("value", value, 0, math.inf)
+        self.epochs, self.pieces = at_least("epochs", epochs, 1), at_least("pieces", pieces, 1)
+        self.burn_in = at_least("burn_in", burn_in, 0)
+        self.observed = Observed(d, observations)
+        self.acted = nn.Embedding(actions + 1, d) if discrete else nn.Linear(actions, d, bias=False)
+        self.earned = nn.Linear(1, d, bias=False)
+        self.policy = Kinds(d, actions) if discrete else Numbers(d, actions)
+        self.value = nn.Linear(d, 1)
+        self.refuse_unmet(body)
+        refuse_rules(self, body)
+        body.start(1, 1)  # NoState says what to take instead
+        self.penalties = known(penalties or {}, (body, position))
+
+    def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Actor:
+        """An actor that draws its actions as in training. ValueError for returns, of which it knows nothing."""
+        from kinformer.models.support.remembering import Remembering
+
+        if asked is not None:
+            raise ValueError("an agent does as well as it can and is asked for no return; leave out the return")
+        return Remembering(self, seed)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
+        """The state before the first step of episodes of up to `length` steps; longer ones make it grow."""
+        new = room(self, batch, length, dtype, device)
+        now = torch.zeros(batch, dtype=torch.long, device=new.device)
+        return shared(Numbered(now, self.body.start(batch, length, dtype=new.dtype, device=new.device)))
+
+    def says(self, told: Told, state: State | None = None) -> Said:
+        """The policy and the value at each step. A state that was handed over is spent."""
+        ctx = numbered(told.marks, state)
+        acted = told.acted + 1 if self.discrete else told.acted.to(self.value.weight.dtype)
+        x = self.observed(told.observed) + self.acted(acted) + self.earned(told.earned.to(self.value.weight)[..., None])
+        if self.position is not None:
+            x = x + self.position(ctx.places)
+        out = self.body(x, None if state is None else state.body, ctx)
+        ctx.memo.settle()
+        later = None if state is None else Numbered(after(state.now, ctx.pos), out.state)
+        value = self.value(out.y).squeeze(-1)
+        return Said(
+            self.policy(out.y), value.to(torch.promote_types(value.dtype, torch.float32)), later, out.aux, out.stats
+        )
+
+    def replayed(self, batch: Experience, state: State | None = None) -> Said:
+        """The same of experience, from the state that it was made with, its burn-in read first."""
+        state = batch.state if state is None else state
+        state = None if state is None else fork(state)  # the batch is read again in later epochs
+        if batch.before.marks.shape[1]:
+            with torch.no_grad():
+                rows, columns = batch.before.marks.shape
+                state = self.says(batch.before, self.start(rows, columns) if state is None else state).state
+        return self.says(batch.told, state)
+
+    def forward(self, batch: Experience, state: State | None = None, progress: float = 1.0) -> Loss:
+        """PPO's loss of the steps, with how far the policy is from the one that acted as `kl`."""
+        said, real = self.replayed(batch, state), batch.told.marks >= 0
+        there = self.policy.of(said.policy)
+        mark = real if self.discrete else real[..., None]
+        log_p = there.log_prob(batch.actions.where(mark, 0))  # what stands at padding may be no action
+        acting = mean(clipped_policy(log_p, batch.log_p, batch.advantages, self.ratio), real)
+        apart = mean((said.value - batch.returns).square() / 2, real)
+        entropy = mean(there.entropy(), real)
+        sums = gathered(said.aux, real)
+        parts = {
+            "policy": acting,
+            "value": apart,
+            "entropy": entropy,
+            "kl": mean((batch.log_p - log_p).detach(), real),
+            **sums,
+        }
+        whole = acting + self.worth * apart - self.entropy * entropy
+        return Loss(weighed(whole, sums, self.penalties, progress), parts, None, said.stats, real.sum())
+
+    def judge(self, batch: Experience, state: State | None = None) -> Judged:
+        """What episodes returned, over those that ended; their success, where they speak of it."""
+        real = batch.told.marks >= 0
+        earned, _ = total(batch.rewards, real)
+        found = {self.metric.name: (earned, (batch.ended & real).sum())}
+        if bool((batch.success >= 0).any()):
+            found["success"] = total(batch.success, batch.success >= 0)
+        return Judged(found)
+
+    def sample(self, rows: int, length: int, seed: int) -> Experience:
+        """Steps of noise."""
+        drawn = torch.Generator().manual_seed(seed)
+
+        def numbers(*more: int) -> Tensor:
+            return torch.randn(length, rows, *more, generator=drawn).transpose(0, 1).contiguous()
+
+        def actions() -> Tensor:
+            return numbers().abs().mul(100).long() % self.actions if self.discrete else numbers(self.actions)
+
+        marks, ended = torch.zeros(rows, length, dtype=torch.long), torch.zeros(rows, length, dtype=torch.bool)
+        ended[:, -1:] = True
+        told = Told(marks, numbers(*self.observations), actions(), numbers())
+        none = Told(*(part[:, :0] for part in told))
+        return Experience(
+            told, none, None, actions(), -numbers().abs(), numbers(), numbers(), numbers(), ended, ended.float()
+        )
+
+
+def _example(discrete: bool = True) -> Agent:
+    from kinformer.attention import Attention
+    from kinformer.blocks.pre_norm import PreNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.causal import Causal
+    from kinformer.projections.qkv import QKV
+
+    body = PreNorm(Attention(QKV(16, 2), Softmax(Causal())))
+    return Agent((3,), 2, body, discrete=discrete)
+
+
+EXAMPLES = (_example, lambda: _example(False))

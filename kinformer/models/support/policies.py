@@ -1,0 +1,76 @@
+"""Policies: what a model says of what to do, and what is drawn of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from numpy.random import Generator
+from torch import Tensor, nn
+from torch.distributions import Categorical, Distribution, Independent, Normal
+
+START = 0.01  # of the weights of a head beside those of a linear layer: at the start all actions are about as likely
+
+
+class Policy(nn.Module, ABC):
+    """A linear head whose numbers are a distribution of actions."""
+
+    def __init__(self, d: int, numbers: int):
+        super().__init__()
+        self.head = nn.Linear(d, numbers)
+        with torch.no_grad():
+            self.head.weight.mul_(START)
+            self.head.bias.zero_()
+
+    def forward(self, y: Float[Tensor, "*n D"]) -> Float[Tensor, "*n K"]:
+        """The numbers of the distribution, in float32 or better."""
+        said = self.head(y)
+        return said.to(torch.promote_types(said.dtype, torch.float32))
+
+    @abstractmethod
+    def of(self, said: Float[Tensor, "*n K"]) -> Distribution:
+        """The distribution that they say."""
+
+    @abstractmethod
+    def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
+        """An action of each row, by a generator of its own: batch mates and devices change nothing."""
+
+    @abstractmethod
+    def likeliest(self, said: Float[Tensor, "B K"]) -> Tensor:
+        """The likeliest action of each row."""
+
+
+class Kinds(Policy):
+    """One of several kinds of actions: a softmax."""
+
+    def of(self, said: Float[Tensor, "*n K"]) -> Distribution:
+        return Categorical(logits=said, validate_args=False)
+
+    def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
+        places = torch.tensor([one.random() for one in chance], dtype=torch.float64)
+        ends = said.detach().cpu().double().softmax(-1).cumsum(-1)[:, :-1]
+        return (ends < places[:, None]).sum(-1)
+
+    def likeliest(self, said: Float[Tensor, "B K"]) -> Tensor:
+        return said.argmax(-1)
+
+
+class Numbers(Policy):
+    """Numbers, each from a Gaussian of its own, whose deviations are learned and alike for all that is seen."""
+
+    def __init__(self, d: int, numbers: int):
+        super().__init__(d, numbers)
+        self.log_deviation = nn.Parameter(torch.zeros(numbers))
+
+    def of(self, said: Float[Tensor, "*n K"]) -> Distribution:
+        deviation = self.log_deviation.to(said.dtype).exp().expand_as(said)
+        return Independent(Normal(said, deviation, validate_args=False), 1, validate_args=False)
+
+    def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
+        noise = torch.stack([torch.from_numpy(one.standard_normal(said.shape[1])) for one in chance])
+        there: Any = self.of(said.detach()).base_dist  # type: ignore[attr-defined]
+        return (there.loc.cpu() + there.scale.cpu() * noise.to(said.dtype)).float()
+
+    def likeliest(self, said: Float[Tensor, "B K"]) -> Tensor:
+        return said

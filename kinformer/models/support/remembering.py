@@ -1,0 +1,60 @@
+"""Remembering: acts by a model's own state, step by step."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.acting import Actor, Seen
+from kinformer.core.experience import Told
+from kinformer.core.layer import State
+from kinformer.core.state import reset
+from kinformer.decoding.evaluating import evaluating
+
+if TYPE_CHECKING:
+    from kinformer.models.agent import Agent
+
+
+class Remembered(NamedTuple):
+    """What was done before, how many steps were acted in, and the model's state."""
+
+    acted: Tensor
+    steps: Tensor
+    state: State
+
+
+class Remembering(Actor):
+    """Acts as an agent says: an action of each row is drawn by seed, row and step."""
+
+    def __init__(self, model: "Agent", seed: int):
+        self.model, self.seed = model, seed
+
+    def start(self, rows: int) -> Remembered:
+        model = self.model
+        like = model.value.weight
+        acted = torch.zeros(rows, dtype=torch.long) if model.discrete else torch.zeros(rows, model.actions)
+        steps = torch.zeros(rows, dtype=torch.long, device=like.device)
+        with evaluating(model):
+            return Remembered(acted.to(like.device), steps, model.start(rows, 1))
+
+    def act(self, seen: Seen, state: Remembered) -> tuple[Tensor, Remembered]:
+        model, begins = self.model, seen.begins
+        acted = torch.where(begins if model.discrete else begins[:, None], -1 if model.discrete else 0, state.acted)
+        with evaluating(model):
+            before = reset(state.state, begins)
+            said = model.says(told_one(_shaped(seen.observation, model.observations), acted, seen.reward), before)
+        chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
+        done = model.policy.drawn(said.policy[:, 0], chance).to(acted)
+        return done, Remembered(done, state.steps + 1, said.state)
+
+
+def told_one(observed: Tensor, acted: Tensor, earned: Float[Tensor, " B"]) -> Told:
+    """One step of all rows."""
+    marks = torch.zeros_like(earned, dtype=torch.long)
+    return Told(marks[:, None], observed[:, None], acted[:, None], earned[:, None])
+
+
+def _shaped(observation: Float[Tensor, "B S"], shape: tuple[int, ...]) -> Float[Tensor, "B *n"]:
+    return observation.reshape(len(observation), *shape)

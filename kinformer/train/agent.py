@@ -1,0 +1,259 @@
+"""Rollouts: what an agent does in environments, as batches to learn from; on-policy, its memory carried on."""
+
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from kinformer.core.experience import Experience, Told
+from kinformer.core.layer import State
+from kinformer.core.state import fork, reset
+from kinformer.data.carried import Carried
+from kinformer.environments.support.worlds import ADVICE, Came, Done, WorldError, Worlds
+from kinformer.losses.clipped_policy import advantages
+from kinformer.models.agent import Agent, Said
+from kinformer.models.support.remembering import told_one
+from kinformer.train.evaluate import device_of
+from kinformer.train.learner import NotLearned
+from kinformer.train.remember import restore_state, state_tensors
+from kinformer.train.rollout import Rollout, pieces
+
+LONGEST = 10_000  # steps of an episode that is measured: some environments never end
+FIRST = -1  # for an action, where an episode begins
+
+
+class Now(NamedTuple):
+    """What each row shows, what was done before and what that earned, and what the agent remembers."""
+
+    observed: Tensor
+    acted: Tensor
+    earned: Float[Tensor, " B"]
+    state: State
+
+    @property
+    def told(self) -> Told:
+        """The same as one step."""
+        return told_one(self.observed, self.acted, self.earned)
+
+
+class Rollouts(Carried):
+    """`length` steps in each of `rows` environments, learned from several times, and again with the policy they made.
+
+    What an agent does follows from the seed, the row, the episode and the step, and so from nothing that is kept but
+    the actions of the episodes that are under way: these are done again to go on. Where an episode ends the memory of
+    its row is emptied. Rows are cut where episodes end, so each piece is read as if it were alone; a piece that goes on
+    an episode begins with what was remembered then, and `burn_in` steps before it.
+
+    Errors: NotLearned for an environment that fails and a policy that is not finite.
+    """
+
+    def __init__(self, model: Agent, spec: str, watched: range, rows: int, length: int, seed: int) -> None:
+        self.model, self.spec, self.watched, self.length, self.seed = model, spec, watched, length, seed
+        self.rows, self.pieces = rows, min(model.pieces, rows)
+        self.worlds = Worlds(spec, rows, lambda row, episode: _seed(seed, row, episode))
+        self.number = -1
+        self.now: Now | None = None
+        self.early: State = ()
+        self.held: Rollout | None = None
+        self.window = 0
+        self.done = self.worlds.done  # up to the end of the last whole rollout
+
+    def at(self, step: int) -> Experience:
+        number, step = divmod(step, self.model.epochs * self.pieces)
+        if number != self.number:
+            try:
+                with torch.no_grad():
+                    self.held = self._collected()
+            except WorldError as error:
+                raise NotLearned(str(error), ADVICE) from error
+            self.number = number
+        assert self.held is not None
+        epoch, piece = divmod(step, self.pieces)
+        order = numpy.random.default_rng((self.seed, number, epoch)).permutation(self.rows)
+        return pieces(self.held, self.window, sorted(numpy.array_split(order, self.pieces)[piece].tolist()))
+
+    # Acting ----------------------------------------------------------------------------------------------------------
+
+    def _collected(self) -> Rollout:
+        """The next steps of all rows, behind those of the rollout before that are read again before them."""
+        now = self.now if self.now is not None else _begun(self.model, self.worlds, self.length)
+        burn_in, before = min(self.model.burn_in, self.length), self.held
+        self.window = 0 if before is None else burn_in
+        stored = self.early if self.window else fork(now.state)
+        steps = []
+        for t in range(self.length):
+            if burn_in and t == self.length - burn_in:
+                self.early = fork(now.state)
+            step, now = self._step(now)
+            steps.append(step)
+        last = self.model.says(now.told, fork(now.state)).value[:, 0]
+        self.now, self.done, new = now, self.worlds.done, self._joined(steps, last, stored)
+        return new.behind(before, self.window) if before is not None and self.window else new
+
+    def _step(self, now: Now) -> tuple["Step", Now]:
+        said = self._said(now)
+        done, log_p = _drawn(self.model, said, self.seed, self.worlds)
+        came = self.worlds.step(done.numpy())
+        value, state = said.value[:, 0], said.state
+        after = _after(came, done, state, now)
+        # what an episode that is cut short would have gone on to earn is expected, not 0
+        final = torch.zeros_like(value)
+        if came.cut.any():
+            final = self.model.says(after.told, fork(state)).value[:, 0].where(_on(came.cut, value), 0.0)
+        step = Step(now.told, done.to(now.acted.device), log_p, value, final, came)
+        return step, _again(self.worlds, came, after)
+
+    def _said(self, now: Now) -> Said:
+        said = self.model.says(now.told, now.state)
+        if not bool(said.policy.isfinite().all()):
+            raise NotLearned("the policy is not finite any more", "try a lower lr, or start --from an earlier run")
+        return said
+
+    def _joined(self, steps: list["Step"], last: Tensor, stored: State) -> Rollout:
+        """The steps of a rollout with their advantages."""
+        model = self.model
+        told = Told(*(torch.cat(part, 1) for part in zip(*(step.told for step in steps), strict=True)))
+        values, final = (torch.stack([getattr(step, name) for step in steps], 1) for name in ("value", "final"))
+        came = Came(*(numpy.stack(part, 1) for part in zip(*(step.came for step in steps), strict=True)))
+        rewards, ended = _on(came.rewards, values).to(values.dtype), _on(came.ended, values)
+        following = torch.where(ended, final, torch.cat([values[:, 1:], last[:, None]], 1))
+        better = advantages(rewards, values, following, ended, model.discount, model.trace)
+        learned = {
+            "actions": torch.stack([step.done for step in steps], 1),
+            "log_p": torch.stack([step.log_p for step in steps], 1),
+            "advantages": (better - better.mean()) / (better.std(correction=0) + 1e-8),
+            "returns": better + values,
+            "rewards": rewards,
+            "ended": ended,
+            "success": _on(came.success, values).to(values.dtype),
+        }
+        return Rollout(told, stored, **learned)
+
+    # Measuring -------------------------------------------------------------------------------------------------------
+
+    @property
+    def measured(self) -> tuple[Experience, ...]:
+        """Episodes that the agent plays now, in eval mode; each as one step that earned all that it returned.
+
+        Errors: WorldError, a ValueError, for an environment that fails.
+        """
+        from kinformer.decoding.evaluating import evaluating
+
+        with evaluating(self.model):
+            return (played(self.model, self.spec, self.watched),)
+
+    # What is kept ----------------------------------------------------------------------------------------------------
+
+    def kept(self) -> dict[str, Tensor]:
+        tensors, places = state_tensors((self.now, self.early, self.held))
+        actions = [torch.as_tensor(numpy.asarray(action)) for one in self.done.history for action in one]
+        told = {
+            "places": torch.tensor(places),
+            "counts": torch.tensor([self.number, self.window, self.done.steps]),
+            "episodes": torch.from_numpy(self.done.episodes),
+            "sizes": torch.tensor([len(one) for one in self.done.history]),
+            "history": torch.stack(actions) if actions else torch.zeros(0),
+        }
+        return {f"rollouts/{name}": tensor for name, tensor in (tensors | told).items()}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on from there. A first rollout must have been made, which has the form of every other."""
+        there = {name.removeprefix("rollouts/"): one for name, one in tensors.items() if name.startswith("rollouts/")}
+        like, device = (self.now, self.early, self.held), device_of(self.model)
+        self.now, self.early, self.held = restore_state(like, there, there["places"].tolist(), device)
+        self.number, self.window, steps = there["counts"].tolist()
+        history = [list(part.numpy()) for part in there["history"].split(there["sizes"].tolist())]
+        self.done = Done(there["episodes"].numpy(), history, steps)
+        try:
+            shown = torch.from_numpy(self.worlds.going_on(self.done)).float().to(device)
+        except WorldError as error:
+            raise ValueError(f"{error}; {ADVICE}") from error
+        if not torch.equal(shown, self.now.observed):
+            warnings.warn(
+                f"{self.spec} does not show the same for the same seed and actions, so this goes on with other "
+                "episodes than those that were under way",
+                stacklevel=2,
+            )
+            self.now = self.now._replace(observed=shown)
+
+
+class Step(NamedTuple):
+    """A step of all rows: what was told, done and expected, what came, and what is expected where it was cut short."""
+
+    told: Told
+    done: Tensor
+    log_p: Float[Tensor, " B"]
+    value: Float[Tensor, " B"]
+    final: Float[Tensor, " B"]
+    came: Came
+
+
+def played(model: Agent, spec: str, seeds: range) -> Experience:
+    """An episode of each seed, in one step each: what it returned, and its success."""
+    worlds = Worlds(spec, len(seeds), lambda row, episode: seeds[row])
+    earned, success = numpy.zeros(len(seeds)), numpy.full(len(seeds), -1.0)
+    ended = numpy.zeros(len(seeds), bool)
+    now = _begun(model, worlds, 1)
+    for _ in range(LONGEST):
+        done, _ = _drawn(model, said := model.says(now.told, now.state), seeds[0], worlds)
+        came = worlds.step(done.numpy())
+        earned += numpy.where(ended, 0.0, came.rewards)
+        success = numpy.where(ended, success, came.success)
+        ended |= came.ended
+        now = _again(worlds, came, _after(came, done, said.state, now))
+        if ended.all():
+            break
+    worlds.close()
+    device = now.earned.device
+
+    def of(values: numpy.ndarray) -> Tensor:
+        return torch.from_numpy(values)[:, None].to(device)
+
+    one, nothing = now.told, torch.zeros(len(seeds), 1, device=device)
+    none = Told(*(part[:, :0] for part in one))
+    return Experience(one, none, None, one.acted, nothing, nothing, nothing, of(earned), of(ended | True), of(success))
+
+
+def _begun(model: Agent, worlds: Worlds, length: int) -> Now:
+    """The first step of episodes in all rows."""
+    device, rows = device_of(model), worlds.rows
+    observed = torch.from_numpy(worlds.begin(numpy.ones(rows, bool))).float().to(device)
+    acted = torch.full((rows,), FIRST) if model.discrete else torch.zeros(rows, model.actions)
+    return Now(observed, acted.to(device), torch.zeros(rows, device=device), model.start(rows, length))
+
+
+def _drawn(model: Agent, said: Said, seed: int, worlds: Worlds) -> tuple[Tensor, Float[Tensor, " B"]]:
+    """Actions on the CPU, drawn by seed, row, episode and step, and the logs of how likely they were."""
+    places = zip(range(worlds.rows), worlds.episodes.tolist(), worlds.history, strict=True)
+    chance = [numpy.random.default_rng((seed, row, episode, len(done))) for row, episode, done in places]
+    done = model.policy.drawn(said.policy[:, 0], chance)
+    return done, model.policy.of(said.policy[:, 0]).log_prob(done.to(said.policy.device))
+
+
+def _after(came: Came, done: Tensor, state: State, now: Now) -> Now:
+    """What is told after a step, in rows that ended too."""
+    observed = torch.from_numpy(came.observed).float().to(now.observed.device)
+    return Now(observed, done.to(now.acted), torch.from_numpy(came.rewards).to(now.earned), state)
+
+
+def _again(worlds: Worlds, came: Came, now: Now) -> Now:
+    """The same, but that rows whose episode ended begin another one and remember nothing."""
+    if not came.ended.any():
+        return now
+    over = _on(came.ended, now.earned)
+    first = FIRST if now.acted.dim() == 1 else 0
+    acted = torch.where(over if now.acted.dim() == 1 else over[:, None], first, now.acted)
+    observed = torch.from_numpy(worlds.begin(came.ended)).float().to(now.observed.device)
+    return Now(observed, acted, now.earned.where(~over, 0.0), reset(now.state, over))
+
+
+def _on(numbers: numpy.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(numbers).to(like.device)
+
+
+def _seed(seed: int, row: int, episode: int) -> int:
+    return int(numpy.random.SeedSequence((seed, row, episode)).generate_state(1)[0])

@@ -1,0 +1,82 @@
+"""Rollout: steps of rows of environments, and the pieces of episodes that are learned from."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from kinformer.core.experience import Experience, Told
+from kinformer.core.layer import State
+from kinformer.core.state import reset, select
+
+
+class Rollout(NamedTuple):
+    """Steps of all rows, as in Experience; `state` is what was remembered before all of them."""
+
+    told: Told
+    state: State
+    actions: Tensor
+    log_p: Float[Tensor, "B T"]
+    advantages: Float[Tensor, "B T"]
+    returns: Float[Tensor, "B T"]
+    rewards: Float[Tensor, "B T"]
+    ended: Bool[Tensor, "B T"]
+    success: Float[Tensor, "B T"]
+
+    def behind(self, before: "Rollout", window: int) -> "Rollout":
+        """The same behind the last steps of the rollout before."""
+
+        def joined(old: Tensor, new: Tensor) -> Tensor:
+            return torch.cat([old[:, old.shape[1] - window :], new], 1)
+
+        told = Told(*(joined(old, new) for old, new in zip(before.told, self.told, strict=True)))
+        rest = (joined(old, new) for old, new in zip(before[2:], self[2:], strict=True))
+        return Rollout(told, self.state, *rest)
+
+
+class Span(NamedTuple):
+    """Steps first .. end - 1 of a row, all of one episode."""
+
+    row: int
+    first: int
+    end: int
+
+
+def spans(ended: Bool[Tensor, "B T"], rows: Iterable[int], window: int) -> list[Span]:
+    """The pieces of episodes of these rows that reach beyond the window."""
+    found = []
+    for row in rows:
+        first = 0
+        for end in [*(ended[row].nonzero().squeeze(1) + 1).tolist(), ended.shape[1]]:
+            if end > max(first, window):
+                found.append(Span(row, first, end))
+            first = end
+    return found
+
+
+def pieces(held: Rollout, window: int, rows: Sequence[int]) -> Experience:
+    """The pieces of episodes of these rows, a row each, padded behind; the window is read alone."""
+    there = spans(held.ended, rows, window)
+    place = torch.tensor([span.row for span in there], device=held.ended.device)
+    learned = [(max(span.first, window), span.end) for span in there]
+    before = [(span.first, max(span.first, window)) for span in there]
+    state = reset(select(held.state, place), torch.tensor([span.first > 0 for span in there]))
+    told, others = _cut(held.told, place, learned), [_gathered(part, place, learned)[0] for part in held[2:]]
+    return Experience(told, _cut(held.told, place, before), state, *others)
+
+
+def _cut(told: Told, place: Tensor, ends: Sequence[tuple[int, int]]) -> Told:
+    """Columns first .. end - 1 of each row, -1 in their marks behind."""
+    _, real = _gathered(told.marks, place, ends)
+    parts = (_gathered(part, place, ends)[0] for part in told[1:])
+    return Told(torch.where(real, 0, -1), *parts)
+
+
+def _gathered(part: Tensor, place: Tensor, ends: Sequence[tuple[int, int]]) -> tuple[Tensor, Bool[Tensor, "N W"]]:
+    """Columns first .. end - 1 of each row, anything behind, and which of them are real."""
+    firsts, lasts = torch.tensor(ends, device=part.device).unbind(1)
+    at = firsts[:, None] + torch.arange(int((lasts - firsts).max()), device=part.device)
+    real = at < lasts[:, None]
+    return part[place[:, None], at.clamp_max(part.shape[1] - 1)], real

@@ -1,0 +1,76 @@
+"""The keywords of agent: each reaches its model, and what is wrong is said in one line."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.core.acting import Seen
+from kinformer.core.layer import State
+from kinformer.members.agent import agent
+from kinformer.models.support.remembering import told_one
+
+TINY = "gpt(d=8, depth=1, heads=2, length=64)"
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no member": ({"stack": "gtp"}, "names no member of the library; the nearest is 'gpt'"),
+    "no text": ({"stack": "gpt(d=8"}, "is no member; write gpt"),
+    "a keyword": ({"stack": "gpt(dd=8)"}, "no keyword 'dd'; the nearest is 'd'"),
+    "an encoder": ({"stack": "bert(d=8)"}, "makes a MLM; give a plain language model"),
+    "a file": ({"stack": "mine.py:gpt"}, "names no member"),
+    "no observation": ({"observations": ()}, r"observations=\(\)"),
+    "no action": ({"actions": 0}, "actions=0"),
+    "a discount": ({"discount": 1.5}, "discount=1.5"),
+    "burn-in": ({"burn_in": -1}, "burn_in=-1"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_makes_no_agent_is_said_in_one_line(name: str) -> None:
+    keywords, why = WRONG[name]
+    with pytest.raises(ValueError, match=why) as said:
+        agent(**{"stack": TINY, **keywords})
+    assert "\n" not in str(said.value)
+
+
+def test_keywords_reach_the_model() -> None:
+    given = {"discount": 0.9, "trace": 0.8, "ratio": 0.3, "entropy": 0.1, "epochs": 2, "pieces": 3, "burn_in": 4}
+    model = agent(stack=TINY, value=0.7, **given)
+    assert {name: getattr(model, name) for name in given} == given and model.worth == 0.7
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (12, 10, 3), (1, 9, 9)])
+def test_observations_of_any_shape_are_read(shape: tuple[int, ...]) -> None:
+    model = agent(stack=TINY, observations=shape)
+    batch = model.sample(2, 3, 0)
+    one, other = model(batch), model(batch._replace(told=batch.told._replace(observed=batch.told.observed + 50)))
+    assert one.total.isfinite() and one.total != other.total
+
+
+def test_at_the_start_all_actions_are_about_as_likely() -> None:
+    torch.manual_seed(0)
+    model = agent(stack=TINY, actions=5)
+    likely = model.policy.of(model.says(model.sample(3, 6, 0).told).policy).probs
+    torch.testing.assert_close(likely, torch.full_like(likely, 0.2), atol=0.03, rtol=0)
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
+    model = agent(stack=TINY, observations=(3,), discrete=discrete).double()
+    seen = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def remembered(first: int) -> State:
+        actor, reward = model.actor(seed=1), torch.full((2,), 0.5, dtype=torch.float64)
+        state = actor.start(2)
+        for n in range(first, 4):
+            begins = torch.full((2,), n in (first, 2))
+            action, state = actor.act(Seen(seen[n], reward * ~begins, begins), state)
+            state = state._replace(acted=torch.ones_like(state.acted))
+        return model.says(told_one(seen[0], state.acted, reward), state.state).policy
+
+    torch.testing.assert_close(remembered(0), remembered(2), atol=1e-12, rtol=0)
+    assert (remembered(2) - remembered(3)).abs().max() > 1e-9
+
+
+def test_an_agent_is_asked_for_no_return() -> None:
+    with pytest.raises(ValueError, match="leave out the return"):
+        agent(stack=TINY).actor(torch.ones(1))
