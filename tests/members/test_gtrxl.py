@@ -142,7 +142,7 @@ def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("gate", ["gru", "sigtanh", "post_norm"])
 def test_its_first_loss_is_that_of_knowing_nothing(gate: GateName) -> None:
     torch.manual_seed(0)
     nll = gtrxl(gate=gate).train()(torch.randint(0, 256, (2, 129))).parts["nll"]
