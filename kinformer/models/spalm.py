@@ -1,5 +1,6 @@
 """SPALM: a language model that learns when to trust the tokens that followed what was most alike in a datastore."""
 
+import hashlib
 from typing import Any, NamedTuple
 
 import torch
@@ -41,11 +42,14 @@ class SPALM(LM):
     k: how many neighbours; the paper finds 4 enough.
     distance: subtract from h . y_i the neighbour's squared distance, by a learned rate that begins at one over the
         width of a key. The paper saw no gain in it.
+    made_by: what tells this frozen model from others. It is kept with the weights, which are loaded into no other.
     vocab, d, body, others: as those of an `LM`.
 
     Errors: ValueError for a frozen model of another vocabulary or, where this one carries its state on (`lanes`), one
     that reads windows, and those of an `LM`. Source: Yogatama et al., 2021, arXiv:2102.02557, sections 2.3 and 3.
     """
+
+    made_by: Tensor
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class SPALM(LM):
         tap: str,
         k: int = 4,
         distance: bool = False,
+        made_by: str = "",
         **others: Any,
     ):
         super().__init__(vocab, d, body, **others)
@@ -72,6 +77,9 @@ class SPALM(LM):
             )
         self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
         self.gate = nn.Linear(d, 1, bias=False)
+        self.digest = hashlib.sha256(made_by.encode()).digest()
+        self.register_buffer("made_by", torch.tensor(list(self.digest), dtype=torch.uint8))
+        self.register_load_state_dict_post_hook(_refuse_others)
         self.log_rate = (
             nn.Parameter(torch.tensor(float(store.width)).log().neg()) if a_flag("distance", distance) else None
         )
@@ -148,6 +156,14 @@ class SPALM(LM):
         own = runs(self.store, batch).to(ctx.pos.device) if self.training else None
         out = self.hidden(batch.tokens[:, :-1], state, ctx, own)
         return out._replace(y=self.scores(out, False))
+
+
+def _refuse_others(model: SPALM, _: object) -> None:
+    """ValueError for weights that were trained with other keys."""
+    if bytes(model.made_by.tolist()) != model.digest:
+        raise ValueError(
+            "the weights were trained with keys of another model than the datastore has; put its own there"
+        )
 
 
 def runs(store: Store, batch: TokenBatch) -> Int[Tensor, "B R 2"]:

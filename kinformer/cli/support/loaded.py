@@ -46,7 +46,8 @@ def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
                 f"with {words} the weights do not fit: {name} is {shapes.get(name, 'not there')} and must be "
                 f"{wanted.get(name, 'not there')}; what can be changed is no part of them, like the length of a memory"
             )
-    other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
+    with from_user(ValueError):
+        other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
     other.trained_length, other.metric = model.trained_length, model.metric
     other.tokenizer, other.labels = model.tokenizer, model.labels
     return other.eval()

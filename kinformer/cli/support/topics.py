@@ -50,7 +50,7 @@ TOPICS = {
     ),
     "memory": Told(
         "What a layer keeps of the row before: hidden states, compressed ones, keys that are searched, or one state.",
-        ("members/transformer_xl", "members/gtrxl", "members/compressive_transformer",
+        ("members/transformer_xl", "members/gtrxl", "members/spalm", "members/compressive_transformer",
          "members/memorizing_transformer", "memories/hidden", "memories/compressive", "memories/compression",
          "mechanisms/retrieval", "mechanisms/linear", "patterns/segment"),
     ),

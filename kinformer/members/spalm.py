@@ -1,0 +1,79 @@
+"""SPALM: a Transformer-XL that looks up a datastore, and learns when to."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kinformer.core.checks import unread
+from kinformer.discover import member
+from kinformer.members.transformer_xl import transformer_xl
+from kinformer.memories.datastore import Datastore, DatastoreError
+from kinformer.models.lm import LM
+from kinformer.models.spalm import SPALM
+from kinformer.models.support.taps import Tap
+from kinformer.train.checkpoint import load
+from kinformer.train.recipe import Recipe
+
+
+@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+def spalm(
+    datastore: str | None = None,
+    frozen: str | None = None,
+    k: int = 4,
+    distance: bool = False,
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    segment: int = 64,
+    memory: int = 64,
+    same_length: bool = False,
+    clamp: int | None = None,
+    vocab: int = 256,
+    dropout: float = 0.0,
+) -> LM:
+    """SPALM (Yogatama et al., 2021, arXiv:2102.02557): short memory of hidden states, long memory of a datastore.
+
+    Choose it over `knn-lm` where a model is trained anyway and its text has a corpus beside it: a gate learns token by
+    token how far to trust what is looked up. Train a `transformer_xl`, build a datastore of it (`kinformer datastore
+    build`), then train this on the same text: a row finds nothing of itself. Keys stay those of the trained model,
+    values are this one's embeddings. The paper's keys are last hidden states (`--tap 4` of five layers); any will do.
+    Without a datastore it is the `transformer_xl` that it is compared with. Its folder keeps the datastore's path and
+    what made its keys, not the datastore: that must lie there when it is loaded.
+
+    datastore: the folder of the datastore.
+    frozen: the folder of the model that made its keys; where the datastore says, unless given.
+    k: neighbours of a token; the paper has 4.
+    distance: let near neighbours count more; the paper saw no gain.
+    Others: those of `transformer_xl`.
+    """
+    others: dict[str, Any] = {"head_dim": head_dim, "same_length": same_length, "clamp": clamp, "dropout": dropout}
+    base = transformer_xl(d=d, depth=depth, heads=heads, segment=segment, memory=memory, vocab=vocab, **others)
+    if datastore is None:
+        unread("datastore=None", frozen=(frozen, None), k=(k, 4), distance=(distance, False))
+        return base
+    keys = _keys(Path(datastore), frozen)
+    return SPALM(
+        vocab, d, base.body,
+        frozen=keys.model, store=keys.store, tap=keys.tap, made_by=keys.store.manifest.model, k=k, distance=distance,
+        scale=d**0.5, std=0.02, dropout=dropout, lanes=True,
+    )  # fmt: skip
+
+
+class _Keys(NamedTuple):
+    store: Datastore
+    model: LM
+    tap: str
+
+
+def _keys(place: Path, frozen: str | None) -> _Keys:
+    """A datastore, what made its keys, and where in it they are; DatastoreError, in one line, where one is missing."""
+    store = Datastore.open(place)
+    home = Path(frozen or store.manifest.home)
+    if not home.is_dir():
+        raise DatastoreError(f"the model that made the keys of {place} is not in {home}; give frozen=FOLDER")
+    model = load(home)
+    store.check(model)
+    return _Keys(store, model, Tap(model, store.tap).place)
+
+
+EXAMPLES = (lambda: spalm(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),)

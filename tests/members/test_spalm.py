@@ -1,0 +1,77 @@
+"""The member spalm: from a run folder and a datastore to text, and what it refuses."""
+
+import inspect
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from kinformer.cli.__main__ import run
+from kinformer.members.spalm import spalm
+from kinformer.members.transformer_xl import transformer_xl
+from kinformer.memories.datastore import Datastore
+from kinformer.models.lm import LM
+from kinformer.models.spalm import SPALM
+from kinformer.train.checkpoint import load
+from tests.cli.folders import SMALL, folder
+from tests.cli.test_commands import fails
+
+TEXT = b"".join(b"a %d b %d. " % (n % 7, n % 5) for n in range(60))
+SIZE = [f"{name}={value}" for name, value in SMALL.items()]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A folder with a text, a model and a datastore of it, and a spalm that was trained with them."""
+    (tmp_path / "text").write_bytes(TEXT)
+    home = folder(tmp_path / "xl", "transformer_xl")
+    Datastore.build(tmp_path / "store", load(home), torch.tensor(list(TEXT), dtype=torch.uint8), home=home)
+    assert run(trained(tmp_path, "spalm", f"datastore={tmp_path / 'store'}")) == 0
+    return tmp_path
+
+
+def trained(here: Path, name: str, *keywords: str) -> list[str]:
+    to = ["--data", f"text={here / 'text'}", "--steps", "2", "--batch", "2", "--length", "8", "--out", str(here / name)]
+    return ["train", "spalm", *keywords, *SIZE, *to]
+
+
+def test_it_trains_is_kept_and_writes(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = load(made / "spalm")
+    assert isinstance(model, SPALM) and model.k == 4 and model.log_rate is None and model.lanes
+    assert model.frozen.state_dict()["embedding.weight"].equal(load(made / "xl").embedding.weight)
+    assert '"gate"' in (made / "spalm" / "metrics.jsonl").read_text()
+    for words in (["--seed", "1"], ["--beam", "2"]):
+        assert run(["generate", str(made / "spalm"), "--prompt", "a 1", "--tokens", "3", *words]) == 0
+    assert run(["evaluate", str(made / "spalm"), "k=2", "--data", f"text={made / 'text'}", "--bytes", "20"]) == 0
+    assert isinstance(spalm(datastore=str(made / "store"), k=2, distance=True, **SMALL), SPALM)
+
+
+def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
+    made: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, moved = made / "store", made / "moved"
+    ask = ["generate", str(made / "spalm"), "--prompt", "a", "--tokens", "1"]
+    shutil.move(store, moved)
+    fails(capsys, ask, f"there is no datastore in {store}")
+    other = folder(made / "other", "transformer_xl", seed=1)
+    Datastore.build(store, load(other), torch.tensor(list(TEXT), dtype=torch.uint8), home=other)
+    fails(capsys, ask, "trained with keys of another model")
+    keyword = f"datastore={moved}"
+    fails(capsys, trained(made, "new", keyword, f"frozen={other}"), "the datastore is of another model")
+    fails(capsys, trained(made, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
+    fails(capsys, trained(made, "new", keyword, "vocab=300"), "the frozen model knows 256 tokens")
+    fails(capsys, trained(made, "new", keyword, "k=0"), "k=0: give a whole number of at least 1")
+    fails(capsys, trained(made, "new", "k=8"), "k=8 is not read with datastore=None")
+    assert not (made / "new").exists()
+
+
+def test_without_a_datastore_it_is_its_transformer_xl() -> None:
+    words = {**SMALL, "segment": 5, "memory": 3, "vocab": 11}
+    torch.manual_seed(0)
+    ours = spalm(**words)  # type: ignore[arg-type]
+    torch.manual_seed(0)
+    theirs = transformer_xl(**words)  # type: ignore[arg-type]
+    row = torch.arange(9)[None] % 11
+    assert type(ours) is LM and ours.logits(row).y.equal(theirs.logits(row).y)
+    assert set(inspect.signature(transformer_xl).parameters) < set(inspect.signature(spalm).parameters)
