@@ -34,12 +34,13 @@ def depth_adaptive(
     first layer ("multinomial"), or after each layer says whether to stop ("geometric", above the `threshold`; `shared`:
     one unit for all layers), or names one exit for a whole row from the mean of what the encoder made ("sequence"; with
     `form` "encoder_decoder" alone). They learn, weighted by `alpha`, which exit was best by the `oracle`, where a layer
-    costs `price` and tokens `sigma` apart count too. "probability" learns nothing: a token leaves once its largest
-    probability reaches the threshold. All exits learn, by `weights`, from a reading in which nobody leaves; `gamma`
+    costs `price`, of a whole row against the sum of its tokens, and tokens `sigma` apart count too. "probability"
+    learns nothing: a token leaves once its largest probability reaches the threshold. Thresholds by layer are what
+    `kinformer calibrate --search` finds. All exits learn, by `weights`, from a reading in which nobody leaves; `gamma`
     scales their gradients by layer. With `paths`, 1 to 6 in the paper, they learn from so many readings with exits
-    drawn by chance, "mixed training"; the classifier still from one without. `outputs` "each" gives each exit a head
-    of its own. The paper's own model translates: `form` "encoder_decoder", with `norm` "post" and `position`
-    "sinusoidal"; the default is a `gpt`, whose keywords the others are.
+    drawn by chance, "mixed training"; the classifier still from one without. `outputs` "each" gives each exit a head of
+    its own. The paper's own model translates: `form` "encoder_decoder", with `norm` "post" and `position` "sinusoidal";
+    the default is a `gpt`, whose keywords the others are.
     """
     if paths:
         unread(f"paths={paths}", weights=(weights, "uniform"), gamma=(gamma, None))

@@ -1,6 +1,7 @@
 """`kinformer calibrate --search`: thresholds by layer, measured where tokens leave by them, chosen, drawn and kept."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,24 @@ def test_rows_of_pairs_and_of_a_text_are_searched_too(tmp_path: Path) -> None:
     ):
         found = searched(model.eval(), rows_of(model, read_spec(spec), "valid", 16, 20), 30, 100.0, lambda done: None)
         assert found.chosen == min(found.kept, key=lambda one: one.layers) and found.metric.unit == "bits"
+
+
+def test_what_cannot_be_written_or_measured_leaves_what_was_there(
+    out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = ["calibrate", out, *TASK, "--search", "20", "--samples", "16"]
+    (Path(out) / "exits.png").write_bytes(b"a picture")
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        assert run(search) == 1
+    assert "cannot write" in (told := capsys.readouterr().err) and len(told.strip().splitlines()) == 1
+    assert (Path(out) / "exits.png").read_bytes() == b"a picture" and not (Path(out) / "exits.json").exists()
+    model = load(out)
+    with torch.no_grad():
+        model.body.layers[0].layers[1].up.weight.fill_(math.nan)
+    batches = [torch.randint(0, 7, (2, 5))]
+    with pytest.raises(ValueError, match="^bits per byte of the full model is nan on these rows"):
+        searched(model.eval(), batches, 5, 0.1, lambda done: None)
 
 
 @pytest.mark.parametrize(

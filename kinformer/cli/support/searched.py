@@ -1,7 +1,9 @@
 """Thresholds by layer, as `kinformer calibrate --search` finds them: drawn, measured where tokens leave, and chosen."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -15,6 +17,7 @@ from kinformer.decoding.consistency import ruled
 from kinformer.exits.nobody import Nobody
 from kinformer.exits.thresholds import Kept, said, search
 from kinformer.train.evaluate import Measured, device_of, evaluate_batches
+from kinformer.train.files import write
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 Hear = Callable[[int], None]
@@ -54,12 +57,14 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
 def searched(model: Any, batches: Sequence[Any], draws: int, delta: float, hear: Hear) -> Searched:
     """The thresholds of a model with exits that do best on these rows; it leaves by the last that was measured.
 
-    Errors: ValueError for a rule without thresholds, and a single layer.
+    Errors: ValueError for a rule without thresholds, a single layer, and a model whose full quality is no number.
     """
     rule, depth = model.exits.rule, len(model.exits.layers)
     with ruled(model.exits, Nobody()):
         found = evaluate_batches(model, batches)
     full, metric = _kept((), found), found.metric
+    if not math.isfinite(full.quality):
+        raise ValueError(f"{metric.name} of the full model is {found.value} on these rows; its weights are spoiled")
     tried: list[tuple[Tensor, Tensor]] = []
 
     def measure(drawn: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,7 +82,10 @@ def searched(model: Any, batches: Sequence[Any], draws: int, delta: float, hear:
 
 
 def draw(found: Searched, depth: int, path: Path) -> None:
-    """A picture of quality against mean layers: all that was drawn, what was kept, the full model, what was chosen."""
+    """Write a PNG of quality against mean layers: all that was drawn, what was kept, the full model, what was chosen.
+
+    Errors: OSError, in one line; a picture that was there is then as it was.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -96,8 +104,10 @@ def draw(found: Searched, depth: int, path: Path) -> None:
         axes.plot(*at, "o", color="tab:red", markersize=11, fillstyle="none", markeredgewidth=2, label="chosen")
     axes.set(xlabel=f"layers a token takes on average, of {depth}", ylabel=found.metric.name, xlim=(0.9, depth + 0.1))
     axes.legend(fontsize=8)
-    figure.savefig(path, dpi=110)
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=110)
     pyplot.close(figure)
+    write(path, drawn.getvalue())
 
 
 def lines(found: Searched, depth: int, delta: float, draws: int) -> list[str]:
