@@ -136,7 +136,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
         Measure("relative error of the gradient", [gradient_error(seed) for seed in seeds], "most", GRADIENT),
     )
     told = {
-        f"right at price {price:g}": f"{mean(one.right for one in of):.3f}, after {mean(one.mean for one in of):.2f} steps"
+        f"price {price:g}": f"{mean(one.mean for one in of):.2f} steps, {mean(one.right for one in of):.3f} right"
         for price, of in found.items()
     }
     return Claim(SAYS, SOURCE, measures, told, {f"parity of {BITS} places": partial(_draw, found)})

@@ -272,7 +272,7 @@ def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
-    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, [1.0, 2 - 5 * price]))
+    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, [1.0] * 4 + [2 - 5 * price] * 4))
     monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
