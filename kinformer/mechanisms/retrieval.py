@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
-from kinformer.core.checks import a_flag, a_pattern, at_least, if_given, one_of, within
+from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, if_given, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Side, Sizes
@@ -18,18 +18,19 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
+from kinformer.core.search import Search
 from kinformer.core.vectors import unit
 from kinformer.execute import impl_of, read
 from kinformer.mechanisms.support.folded import folded
-from kinformer.mechanisms.support.indexed import index_of, indexed, package
-from kinformer.mechanisms.support.nearest import nearest
+from kinformer.mechanisms.support.indexed import best
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
+from kinformer.search.exact import Exact
 
 CROSS = (
     "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
 )
-FEW = 8  # queries of a call for which no index is built
+EXACT = Exact()
 
 
 class Retrieval(Keyed):
@@ -62,14 +63,14 @@ class Retrieval(Keyed):
         is read once, as with `apart`.
     eps: added to |x|^2.
     impl: the executor of the near read by name; "auto" takes the cheapest.
-    faiss: an index of FAISS that finds candidates, by the text of its factory: "Flat" finds what is found without it
-        (of equal keys any), "HNSW32" nearly all of it. One is built for each segment of a row and key head in every
-        call, which has not been faster than the exact search up to a memory of 16,384; calls of a few tokens and
-        compiled ones do without.
+    search: how the memory is searched: `Exact()`, every key scored, or by an index of FAISS that finds candidates:
+        `Flat()` finds what is found without it (of equal keys any), `HNSW()` nearly all of it. One is built for each
+        segment of a row and key head in every call, which has not been faster than the exact search up to a memory of
+        16,384; calls of a few tokens and compiled ones do without.
 
     Errors: ValueError for other heads than it was made for, for a `near` that reads ahead or without end, for a
-    `cache` beside it, for `faiss` without the package (`pip install 'kinformer[faiss]'`) or with an index that it does
-    not make or must train, and for cross-attention. Source: Wu et al., 2022, arXiv:2203.08913, section 3.
+    `cache` beside it, for a `search` without its package (`pip install 'kinformer[faiss]'`) or that makes no index of
+    such keys, and for cross-attention. Source: Wu et al., 2022, arXiv:2203.08913, section 3.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Retrieval(Keyed):
         combine: Literal["gate", "joint"] = "gate",
         eps: float = 1e-6,
         impl: str = "auto",
-        faiss: str | None = None,
+        search: Search = EXACT,
     ):
         super().__init__()
         if k < 1:
@@ -109,9 +110,7 @@ class Retrieval(Keyed):
         self.scale = 1.0  # scores are scaled by head
         self.head_scale = nn.Parameter(torch.ones(at_least("heads", heads, 1)))
         self.gate = nn.Parameter(torch.zeros(heads)) if combine == "gate" else None
-        self.faiss = faiss
-        if faiss is not None:
-            package(faiss)
+        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
 
     @property
     def stops(self) -> Pattern:
@@ -128,8 +127,7 @@ class Retrieval(Keyed):
         if sizes.cross:  # asked when a layer is built, and so refused there
             raise ValueError(CROSS)
         self._check_heads(sizes.heads)
-        if self.faiss is not None:
-            index_of(self.faiss, sizes.k_dim)  # refused when the layer is built
+        self.search.products(sizes.k_dim)  # refused when the layer is built
         return super().sides(sizes)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
@@ -145,7 +143,7 @@ class Retrieval(Keyed):
         before = request.pattern & Not(self.own)  # ~ cannot compile
         pattern = before & Not(self.near) if self.apart else before
         far = request.but(keys=request.keys.detach(), pattern=pattern, bias=None, below={})
-        columns = choice(lambda: self._found(far))
+        columns = choice(lambda: best(far, self.k, self.search, self.length))
         found, local = folded(far, columns), self._local(request)
         if self.gate is None:
             return Out(merge(found, local))
@@ -154,12 +152,6 @@ class Retrieval(Keyed):
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         return Mechanism.mass(self, queries, keys, read, ctx)
-
-    def _found(self, far: Request) -> Int[Tensor, "B H T R"]:
-        """The columns of the far keys that each query reads."""
-        if self.faiss is None or far.queries.q.shape[2] < FEW or torch.compiler.is_compiling():
-            return nearest(far, self.k)
-        return indexed(far, self.k, self.length, self.faiss)
 
     def _local(self, request: Request) -> Read:
         """The near read, its keys of earlier segments without gradients."""

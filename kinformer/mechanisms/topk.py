@@ -1,13 +1,15 @@
 """TopK: each query reads the k keys that fit it best; BestOfRow is the same as a change of scores, equals included."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.core.checks import a_pattern, a_probability, a_scale, at_least
+from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale, at_least
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries
+from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
@@ -15,9 +17,13 @@ from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
+from kinformer.core.search import Search
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.support.folded import folded
-from kinformer.mechanisms.support.nearest import nearest
+from kinformer.mechanisms.support.indexed import best
+from kinformer.search.exact import Exact
+
+EXACT = Exact()
 
 
 class TopK(Keyed):
@@ -26,27 +32,39 @@ class TopK(Keyed):
     y_i = sum over j in S_i of softmax(scale q_i.k_j) v_j
 
     Choose it where attention should settle on few tokens, whichever they are: weights of all others are exactly 0. The
-    search is exact (maximum inner product): every allowed pair is scored, a block at a time, so that no T x S scores
-    are held; only k values a query are read, and gradients flow through these alone. Of equal scores the latest
-    position is read; `BestOfRow` reads all that equal the k-th, as the paper writes it. It decodes with a cache of all
-    keys that the pattern may still read.
+    search is exact (maximum inner product) unless told: every allowed pair is scored, a block at a time, so that no
+    T x S scores are held; only k values a query are read, and gradients flow through these alone. Of equal scores the
+    latest position is read; `BestOfRow` reads all that equal the k-th, as the paper writes it. It decodes with a cache
+    of all keys that the pattern may still read.
 
     pattern: which keys may be read at all, such as `Causal()`.
     k: how many of them a query reads.
     scale: the factor of the product, 1/sqrt(head_dim) unless given.
     dropout: the share of attention weights that training drops.
+    search: how keys are found: `Exact()`, every allowed pair scored, or by an index of FAISS (`HNSW()`, `IVF()`, ..),
+        which finds most of the best keys without all products: those that a block of queries may all read are looked
+        for in an index that grows along the row, those near by are scored. Calls of a few tokens and compiled ones do
+        without.
 
-    Errors: NoState from `start` where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2;
-    content-based sparse attention in Lin et al., 2021, arXiv:2106.04554, section 4.1.3.
+    Errors: ValueError for a `search` without its package, or that makes no index of such keys; NoState from `start`
+    where the pattern reads ahead. Source: Zhao et al., 2019, arXiv:1912.11637, section 2; content-based sparse
+    attention in Lin et al., 2021, arXiv:2106.04554, section 4.1.3.
     """
 
-    def __init__(self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0):
+    def __init__(
+        self, pattern: Pattern, k: int = 8, *, scale: float | None = None, dropout: float = 0.0, search: Search = EXACT
+    ):
         super().__init__()
+        self.search = a_part("search", search, Search, "a search, such as Exact() or HNSW()")
         self.pattern, self.k = a_pattern("pattern", pattern), at_least("k", k, 1)
         self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[Read]:
-        return Out(folded(request, choice(lambda: nearest(request, self.k))))
+        return Out(folded(request, choice(lambda: best(request, self.k, self.search))))
+
+    def sides(self, sizes: Sizes) -> Mapping[str, Side]:
+        self.search.products(sizes.k_dim)  # refused when the layer is built
+        return super().sides(sizes)
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         return Mechanism.mass(self, queries, keys, read, ctx)

@@ -19,6 +19,7 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
+from kinformer.search.support.named import search_named
 
 Local = Literal["window", "segments"]
 
@@ -36,7 +37,7 @@ def memorizing_transformer(
     layer: int | None = None,
     vocab: int = 256,
     dropout: float = 0.0,
-    faiss: str | None = None,
+    search: str = "exact",
 ) -> LM:
     """Memorizing Transformer (Wu et al., 2022, arXiv:2203.08913): a layer near the top with a long memory.
 
@@ -46,8 +47,8 @@ def memorizing_transformer(
     paper's is the 9th of 12, or number `layer` from the bottom. `memory` is no part of the weights: a trained model's
     go into a member with a larger one. It trains on consecutive text, its state carried on: random windows would leave
     the memory empty. `dropout` reaches the attention weights of all layers but
-    the one with the memory, which drops none. `faiss` names an index of FAISS that searches the memory, such as
-    `Flat` or `HNSW32`.
+    the one with the memory, which drops none. `search` names how the memory is searched: "exact", or an index
+    of FAISS, such as "hnsw" or "ivf:probes=16".
     """
     sliding = one_of("local", local, Local) == "window"
     near = Causal() & (Band(segment) if sliding else Segment(segment, segment))
@@ -58,7 +59,8 @@ def memorizing_transformer(
     def attention(n: int) -> Attention:
         if n == far:
             projection = QKV(d, heads, head_dim=head_dim)
-            return Attention(projection, Retrieval(heads, segment, memory, k, T5(heads), near=near, faiss=faiss))
+            by = search_named(search)
+            return Attention(projection, Retrieval(heads, segment, memory, k, T5(heads), near=near, search=by))
         mechanism = Softmax(near, T5(heads), dropout=dropout)
         return Attention(QKV(d, heads, head_dim=head_dim), mechanism, memory=Hidden(segment, segment))
 

@@ -17,6 +17,7 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
+from kinformer.search.support.named import search_named
 
 Ties = Literal["all", "latest"]
 
@@ -24,7 +25,8 @@ Ties = Literal["all", "latest"]
 @member
 def topk_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, k: int | tuple[int, ...] = 8, ties: Ties = "all",
-    head_dim: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    head_dim: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0,
+    search: str = "exact"
 ) -> LM:
     """Explicit Sparse Transformer (Zhao et al., 2019, arXiv:1912.11637): each query reads its `k` best keys alone.
 
@@ -44,11 +46,15 @@ def topk_transformer(
     length: the longest row it can read.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
+    search: how keys are found, with `ties="latest"`: "exact", or an index of FAISS, such as "hnsw", that finds most of
+        the best without scoring all.
     """
+    if ties == "all" and search != "exact":
+        raise ValueError(f"search={search!r} finds k keys, and ties='all' may read more; give ties='latest'")
 
     def mechanism(most: int) -> Mechanism:
         if ties == "latest":
-            return TopK(Causal(), most, dropout=dropout)
+            return TopK(Causal(), most, dropout=dropout, search=search_named(search))
         return Explicit(Causal(), before=BestOfRow(most), dropout=dropout)
 
     def block(most: int) -> PreNorm:

@@ -5,9 +5,7 @@ from typing import ClassVar
 
 from kinformer.core.checks import at_least
 from kinformer.search.ivf import IVF
-from kinformer.search.support.faiss import ENOUGH, lists_of
-
-LEAST = 16  # vectors from which codes of four bits can be learned
+from kinformer.search.support.faiss import CODES, ENOUGH, FEWEST, lists_of
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class IVFPQ(IVF):
     def factory(self, count: int, width: int) -> str:
         if width % self.codes:
             raise ValueError(f"codes={self.codes} does not divide vectors of width {width}; give a divisor of it")
-        if 0 < count < LEAST:
-            raise ValueError(f"ivf_pq learns codes from {LEAST} vectors at least, and {count} came; use 'exact'")
-        bits = 8 if count >= 256 * ENOUGH else 4
+        if 0 < count < FEWEST:
+            raise ValueError(f"ivf_pq learns codes from {FEWEST} vectors at least, and {count} came; use 'exact'")
+        bits = 8 if count >= CODES * ENOUGH else 4
         return f"IVF{lists_of(self.lists, count)},PQ{self.codes}x{bits}"

@@ -1,6 +1,8 @@
 """The search of Retrieval in blocks: what it finds, what it holds, and its gradients; candidates of FAISS."""
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +14,15 @@ from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
+from kinformer.core.search import Search
 from kinformer.mechanisms.retrieval import Retrieval
+from kinformer.mechanisms.support import indexed as by_index
 from kinformer.mechanisms.support import nearest as search
 from kinformer.mechanisms.support.indexed import indexed
 from kinformer.mechanisms.support.nearest import first, nearest
+from kinformer.mechanisms.topk import TopK
+from kinformer.members.memorizing_transformer import memorizing_transformer
+from kinformer.members.topk_transformer import topk_transformer
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
@@ -23,6 +30,11 @@ from kinformer.patterns.full import Full
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
 from kinformer.scores.product import Product
+from kinformer.search.exact import Exact
+from kinformer.search.flat import Flat
+from kinformer.search.hnsw import HNSW
+from kinformer.search.ivf import IVF
+from kinformer.search.ivf_pq import IVFPQ
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -112,7 +124,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def gradients(mechanism: Retrieval, given: list[torch.Tensor]) -> list[torch.Tensor]:
+def gradients(mechanism: Retrieval | TopK, given: list[torch.Tensor]) -> list[torch.Tensor]:
     ctx = Context(torch.arange(given[0].shape[2]).expand(len(given[0]), -1), run=True, full=True)
     q, k, v = given
     out = mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx).y
@@ -137,51 +149,83 @@ def test_blocks_change_neither_values_nor_gradients_and_hold_no_scores_of_the_wh
     assert at_once.size >= 2 * length**2 > 10 * largest.size
 
 
-@pytest.mark.parametrize("groups", [1, 2, 4])
-@pytest.mark.parametrize("pattern", [FAR, FAR & DOCUMENTS, FAR & ~Band(3)], ids=str)
-def test_a_flat_index_finds_what_is_found_without_it(pattern: Pattern, groups: int) -> None:
-    one = request(pattern, groups, False)
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 5 queries and 5 keys."""
+    monkeypatch.setattr(by_index, "STEP", 5)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("segment", [6, None])
+@pytest.mark.parametrize(
+    "pattern", [FAR, FAR & DOCUMENTS, FAR & ~Band(3), Causal(), Causal() & Band(9), Full()], ids=str
+)
+def test_a_flat_index_finds_what_is_found_without_it(
+    pattern: Pattern, segment: int | None, groups: int, whole: bool, steps: None
+) -> None:
+    one = request(pattern, groups, whole)
     q, k = torch.randn(B, H, T, K), torch.randn(B, groups, T, K)
     one = one.but(queries=one.queries._replace(q=q), keys=one.keys._replace(k=k, v=k))
-    assert read(one, indexed(one, 4, 6, "Flat")) == wanted(one, 4)
+    assert read(one, indexed(one, 4, Flat(), segment)) == wanted(one, 4)
+
+
+def test_keys_that_all_may_read_are_searched_and_only_those_near_by_scored(
+    monkeypatch: pytest.MonkeyPatch, steps: None
+) -> None:
+    scored, searched = [], []
+    may, find = by_index._may, by_index._Inside.find
+    monkeypatch.setattr(by_index, "_may", lambda *given: (scored.append(len(given[3])), may(*given))[1])
+    monkeypatch.setattr(
+        by_index._Inside, "find", lambda self, *given: (searched.append(len(self.numbers)), find(self, *given))[1]
+    )
+    indexed(request(Causal(), H, True), 4, Flat())
+    assert max(scored) == 5 and searched[:8] == [0, 5, 10, 15, 20, 25, 30, 35]
 
 
 @pytest.mark.parametrize("way", [{}, {"combine": "joint", "cache": 2}], ids=str)
 def test_a_layer_with_a_flat_index_reads_and_learns_as_without(way: dict) -> None:
     given = [torch.randn(2, 2, 40, 3, requires_grad=True) for _ in range(3)]
     for ours, theirs in zip(
-        *(gradients(Retrieval(2, 6, 20, 3, **way, faiss=kind), given) for kind in ("Flat", None)), strict=True
+        *(gradients(Retrieval(2, 6, 20, 3, **way, search=how), given) for how in (Flat(), Exact())), strict=True
     ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
 
 
-def test_what_an_index_misses_is_not_read_twice_and_what_it_finds_is_scored_exactly() -> None:
+def test_top_k_with_a_flat_index_reads_and_learns_as_without(steps: None) -> None:
+    given = [torch.randn(2, heads, 40, 3, requires_grad=True) for heads in (4, 2, 2)]
+    for ours, theirs in zip(
+        *(gradients(TopK(Causal(), 3, scale=-0.7, search=how), given) for how in (Flat(), Exact())), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", [HNSW(8), IVF(3, 2)], ids=str)
+def test_what_an_index_misses_is_not_read_twice_and_what_it_finds_is_scored_exactly(how: Search, steps: None) -> None:
     given = [torch.randn(1, 2, 60, 8, requires_grad=True) for _ in range(3)]
     one = request(FAR, 4, True)
-    found = indexed(one, 5, 6, "HNSW8")
-    for at, best in zip(read(one, found), wanted(one, 60), strict=True):
-        assert len(at) == len(set(at)) and set(at) <= set(best)
-    assert all(torch.isfinite(x).all() for x in gradients(Retrieval(2, 6, 30, 4, faiss="HNSW8"), given))
+    for at, right in zip(read(one, indexed(one, 5, how, 6)), wanted(one, 60), strict=True):
+        assert len(at) == len(set(at)) and set(at) <= set(right)
+    assert all(torch.isfinite(x).all() for x in gradients(Retrieval(2, 6, 30, 4, search=how), given))
+    assert all(torch.isfinite(x).all() for x in gradients(TopK(Causal(), 4, search=how), given))
 
 
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("Falt", "faiss='Falt' is no index of keys of width 8; choose 'Flat' or 'HNSW32'"),
-        ("PQ16", "faiss='PQ16' is no index of keys of width 8"),
-        ("IVF4,Flat", "faiss='IVF4,Flat' must be trained, and a memory changes; choose 'Flat' or 'HNSW32'"),
-    ],
-)
-def test_an_index_that_cannot_be_is_refused_when_the_layer_is_built(kind: str, message: str) -> None:
-    mechanism = Retrieval(2, 6, 20)
-    mechanism.faiss = kind
-    with pytest.raises(ValueError, match=message):
-        Attention(QKV(16, 2), mechanism)
+@pytest.mark.parametrize("make", [lambda how: Retrieval(2, 6, 20, search=how), lambda how: TopK(Causal(), search=how)])
+def test_an_index_that_cannot_be_is_refused_when_the_layer_is_built(make: Callable[[Search], Any]) -> None:
+    with pytest.raises(ValueError, match="codes=16 does not divide vectors of width 9"):
+        Attention(QKV(18, 2), make(IVFPQ()))
 
 
 def test_without_the_package_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(
-        ValueError, match=r"faiss='Flat' wants a package .*: pip install 'kinformer\[faiss\]', or leave"
-    ):
-        Retrieval(2, 6, 20, faiss="Flat")
+    with pytest.raises(ValueError, match=r"search 'flat' wants a package .*: pip install 'kinformer\[faiss\]', or use"):
+        Attention(QKV(16, 2), Retrieval(2, 6, 20, search=Flat()))
+
+
+def test_members_take_a_search_by_its_name() -> None:
+    assert memorizing_transformer(d=8, depth=1, heads=2, search="hnsw:links=8").member.keywords["search"]
+    assert topk_transformer(d=8, depth=1, heads=2, ties="latest", search="ivf").member.keywords["search"] == "ivf"
+    with pytest.raises(ValueError, match="there is no search 'hsnw'; the nearest is 'hnsw'"):
+        memorizing_transformer(search="hsnw")
+    with pytest.raises(ValueError, match="and ties='all' may read more; give ties='latest'"):
+        topk_transformer(search="hnsw")

@@ -1,8 +1,7 @@
-"""Indexed: the keys that fit each query best, found by FAISS."""
+"""Indexed: the keys that fit each query best, of those that a search finds among keys that all queries may read."""
 
 from itertools import product
-from types import ModuleType
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,89 +10,140 @@ from torch import Tensor
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
-from kinformer.mechanisms.support.nearest import first
+from kinformer.core.search import Products, Search
+from kinformer.mechanisms.support.nearest import ends, first, nearest
 
+FEW = 8  # queries of a call for which nothing is searched: every key is scored
+STEP = 256  # queries, and keys, that are looked at together
 CANDIDATES = 1 << 14  # scored at a time
 
 
-def package(kind: str) -> ModuleType:
-    """FAISS; ValueError of one line where it is not installed."""
-    try:
-        import faiss
-    except ImportError as missing:
-        raise ValueError(
-            f"faiss={kind!r} wants a package that is not installed ({missing}): pip install 'kinformer[faiss]', or "
-            "leave faiss= out and every key is scored"
-        ) from missing
-    return faiss
+def best(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
+    """The columns of the `most` keys that fit each query best; of equal ones the latest positions.
 
-
-def index_of(kind: str, width: int) -> Any:
-    """An empty index by inner product; ValueError for a kind that FAISS does not know, or that must be trained."""
-    faiss = package(kind)
-    try:
-        index = faiss.index_factory(width, kind, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
-        raise ValueError(f"faiss={kind!r} is no index of keys of width {width}; choose 'Flat' or 'HNSW32'") from error
-    if not index.is_trained:
-        raise ValueError(f"faiss={kind!r} must be trained, and a memory changes; choose 'Flat' or 'HNSW32'")
-    return index
+    Keys that a whole block of queries may read are searched, others scored. A segment: within it queries may read the
+    same keys of earlier ones. A query with fewer keys gets -1 in their place, or others, which the pattern does not
+    allow.
+    """
+    few = request.queries.q.shape[2] < FEW or torch.compiler.is_compiling()
+    if few or search.products(request.keys.k.shape[-1]) is None:
+        return nearest(request, most)
+    return indexed(request, most, search, segment)
 
 
 @torch.no_grad()
-def indexed(request: Request, most: int, segment: int, kind: str) -> Int[Tensor, "B H T R"]:
-    """The columns of the `most` keys that fit each query best, of those that an index finds; -1 where there is none.
-
-    An index holds the keys that the queries of a segment of a row may read; where some of them may read fewer, it is
-    asked for as many more. What it finds is scored and ordered as without it.
-    """
+def indexed(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
+    """As `best`, whatever is searched."""
     (batch, heads, length, _), (_, groups, slots, _) = request.queries.q.shape, request.keys.k.shape
     most, shared = min(most, slots), number_of_groups(heads, groups)
     found = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
     for b, g in product(range(batch), range(groups)):
-        some = slice(g * shared, (g + 1) * shared)
-        begin, segments = 0, request.queries.pos[b, 0] // segment
-        for size in segments.unique_consecutive(return_counts=True)[1].tolist():
+        row = _row(request, b, g, shared)
+        sizes = _sizes(request.queries.pos[b, 0], segment)
+        some, every = _cover(request, row, sizes)
+        keys, begin = _Inside(search, row), 0
+        for size, part, whole in zip(sizes, some & ~every, every, strict=True):
             at = slice(begin, begin + size)
-            columns = _of_segment(request, b, g, some, at, most, kind)
-            found[b, some, at, : columns.shape[1]] = columns.unflatten(0, (shared, size))
+            columns = _of_block(request, row, at, keys.brought(whole), row.of_blocks(part), most)
+            found[b, row.heads, at, : columns.shape[1]] = columns.unflatten(0, (shared, size))
             begin += size
     return found
 
 
-def _of_segment(request: Request, b: int, g: int, heads: slice, at: slice, most: int, kind: str) -> Int[Tensor, "N R"]:
-    """The best columns of some queries of a row, those of the heads that share key head g one under the other."""
-    q, k = request.queries.q[b, heads, at].flatten(0, 1), request.keys.k[b, g]  # [N K], [S K]
-    q_pos, k_pos = (
-        pos[b : b + 1, heads if pos.shape[1] > 1 else slice(1)] for pos in (request.queries.pos, request.keys.pos)
-    )
-    names = range(request.queries.head + heads.start, request.queries.head + heads.stop)
-    row = torch.tensor([b], device=q.device)
-    may = pairs(request.pattern, q_pos[..., at], k_pos, names, row)[0].expand(len(names), -1, -1).flatten(0, 1)
-    there = may.any(0).nonzero().squeeze(1)
-    there = there[k_pos[0, 0, there].argsort(descending=True, stable=True)]  # of equal ones the latest come first
-    if not len(there):
-        return there.expand(len(q), 0)
-    k, may = k[there], may[:, there]
-    asked = min(most + len(there) - int(may.sum(1).amin()), len(there))
-    index = index_of(kind, k.shape[1])
-    index.add(k.float().cpu().numpy())
-    found = torch.from_numpy(index.search(q.float().cpu().numpy(), asked)[1]).to(q.device)
-    found = found.where(found >= 0, len(there)).sort(1).values  # [N asked]; where it finds fewer, none is last
-    best = _best(q, k, may, found, most)
-    return torch.where(best < 0, -1, there[best])
+class _Row(NamedTuple):
+    """The queries of the heads that share a key head, and its keys, the latest position last, without padding."""
+
+    b: int
+    heads: slice
+    q: Float[Tensor, "h T K"]
+    k: Float[Tensor, "n K"]
+    columns: Int[Tensor, " n"]
+    pos: Int[Tensor, " n"]
+
+    def of_blocks(self, blocks: Bool[Tensor, " m"]) -> Int[Tensor, " _"]:
+        """The numbers of the keys of some blocks."""
+        return blocks.repeat_interleave(STEP)[: len(self.columns)].nonzero()[:, 0]
 
 
-def _best(
-    q: Float[Tensor, "N K"], k: Float[Tensor, "S K"], may: Bool[Tensor, "N S"], found: Int[Tensor, "N n"], most: int
+def _row(request: Request, b: int, g: int, shared: int) -> _Row:
+    heads = slice(g * shared, (g + 1) * shared)
+    k_pos = request.keys.pos[b, heads.start if request.keys.pos.shape[1] > 1 else 0]
+    order = k_pos.argsort(stable=True)
+    order = order[k_pos[order] >= 0]
+    q = request.queries.q[b, heads] * request.scale
+    return _Row(b, heads, q, request.keys.k[b, g][order], order, k_pos[order])
+
+
+def _sizes(pos: Int[Tensor, " T"], segment: int | None) -> list[int]:
+    """How many queries each block has: at most STEP, of one segment."""
+    counts = [len(pos)] if segment is None else (pos // segment).unique_consecutive(return_counts=True)[1].tolist()
+    return [min(STEP, count - begin) for count in counts for begin in range(0, count, STEP)]
+
+
+def _cover(request: Request, row: _Row, sizes: list[int]) -> tuple[Bool[Tensor, "n m"], Bool[Tensor, "n m"]]:
+    """Of each block of queries and of keys: may any pair be allowed, and is every one surely."""
+    (q_lo, q_hi), (k_lo, k_hi) = ends(request.queries.pos[row.b].split(sizes, 1)), ends(row.pos.split(STEP))
+    some, every = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
+    there = (q_hi >= 0)[:, None] & (k_hi >= 0)
+    return some & there, every & there
+
+
+class _Inside:
+    """What is searched: blocks of keys that all queries of a block may read, kept as long as the next may too."""
+
+    def __init__(self, search: Search, row: _Row):
+        self.search, self.row = search, row
+        self.products: Products | None = None
+        self.blocks: Bool[Tensor, " m"] | None = None
+        self.numbers = row.columns[:0]
+
+    def brought(self, whole: Bool[Tensor, " m"]) -> "_Inside":
+        """The same with these blocks of keys in it and no other."""
+        if self.blocks is None or bool((self.blocks & ~whole).any()):
+            self.products, self.blocks = self.search.products(self.row.k.shape[1]), torch.zeros_like(whole)
+            self.numbers = self.row.columns[:0]
+        new = self.row.of_blocks(whole & ~self.blocks)
+        if len(new) and self.products is not None:
+            self.products.add(self.row.k[new])
+            self.numbers, self.blocks = torch.cat([self.numbers, new]), whole
+        return self
+
+    def find(self, q: Float[Tensor, "N K"], most: int) -> Int[Tensor, "N R"]:
+        """The numbers of keys that may be the best of each query; -1 where there are fewer."""
+        if self.products is None or not len(self.numbers):
+            return self.numbers.new_empty(len(q), 0)
+        found = self.products.find(q, most)
+        return torch.where(found < 0, -1, self.numbers[found.clamp_min(0)])
+
+
+def _of_block(
+    request: Request, row: _Row, at: slice, inside: _Inside, near: Int[Tensor, " n"], most: int
 ) -> Int[Tensor, "N R"]:
-    """The best of the columns found, of those that a query may read; -1 for the rest."""
+    """The best columns of a block of queries: what is found inside, and of the keys near by those that may be read."""
+    q = row.q[:, at].flatten(0, 1)
+    found = inside.find(q, most)
+    if len(near):
+        near = near.flip(0)  # of equal ones the latest come first
+        score = (q @ row.k[near].T).masked_fill(~_may(request, row, at, near), -torch.inf)
+        own = first(score, min(most, len(near)))
+        found = torch.cat([found, near[own].masked_fill(score.gather(1, own) == -torch.inf, -1)], 1)
+    if not found.shape[1]:
+        return found
+    found = found.sort(1, descending=True).values
     size = max(1, CANDIDATES // found.shape[1])
     pieces = []
-    for q_, may_, at in zip(q.split(size), may.split(size), found.split(size), strict=True):
-        real = at.clamp_max(len(k) - 1)
-        score = (k[real] @ q_[..., None]).squeeze(-1)
-        score = score.masked_fill(~may_.gather(1, real) | (at == len(k)), -torch.inf)
-        best = first(score, min(most, score.shape[1]))
-        pieces.append(real.gather(1, best).masked_fill(score.gather(1, best) == -torch.inf, -1))
+    for q_, some in zip(q.split(size), found.split(size), strict=True):
+        score = (row.k[some.clamp_min(0)] @ q_[..., None]).squeeze(-1).masked_fill(some < 0, -torch.inf)
+        taken = some.gather(1, first(score, min(most, score.shape[1])))
+        pieces.append(torch.where(taken < 0, -1, row.columns[taken.clamp_min(0)]))
     return torch.cat(pieces)
+
+
+def _may(request: Request, row: _Row, at: slice, near: Int[Tensor, " n"]) -> Bool[Tensor, "N n"]:
+    """Which of some keys may each query of a block read?"""
+    q_pos = request.queries.pos[row.b : row.b + 1]
+    q_pos = (q_pos[:, row.heads] if q_pos.shape[1] > 1 else q_pos)[..., at]
+    names = range(request.queries.head + row.heads.start, request.queries.head + row.heads.stop)
+    number = torch.tensor([row.b], device=row.q.device) if request.rows is None else request.rows[row.b : row.b + 1]
+    may = pairs(request.pattern, q_pos, row.pos[near][None, None], names, number)
+    return may[0].expand(len(names), -1, -1).flatten(0, 1)

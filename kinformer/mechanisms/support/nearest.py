@@ -54,13 +54,13 @@ def _reads(request: Request, sizes: list[int], k_pos: Int[Tensor, "B #H S"]) -> 
     parts = k_pos.split(KEYS, 2)
     if len(sizes) * len(parts) == 1 or sizes == [0] or torch.compiler.is_compiling():
         return [[True] * len(parts)] * len(sizes)
-    (q_lo, q_hi), (k_lo, k_hi) = (_ends(pos) for pos in (request.queries.pos.split(sizes, 2), parts))
+    (q_lo, q_hi), (k_lo, k_hi) = (ends(pos) for pos in (request.queries.pos.split(sizes, 2), parts))
     some, _ = request.pattern.cover(q_lo[:, None], q_hi[:, None], k_lo, k_hi)
     found: list[list[bool]] = (some & (q_hi >= 0)[:, None] & (k_hi >= 0)).tolist()
     return found
 
 
-def _ends(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
+def ends(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
     """The lowest and the highest position of each block, padding not counted; where there is nothing else 0 and -1."""
     highest = torch.stack([part.amax() for part in parts])
     lowest = torch.stack([part.where(part >= 0, torch.iinfo(part.dtype).max).amin() for part in parts])

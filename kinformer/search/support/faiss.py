@@ -16,6 +16,7 @@ from kinformer.search.exact import asked, nearest_of
 SAMPLE = 64  # vectors that a centre is learned from, at most
 ENOUGH = 39  # vectors that a centre should have been learned from, as FAISS wants
 CODES = 256  # centres of a code of eight bits
+FEWEST = 16 * ENOUGH  # vectors from which codes of four bits are learned
 GROWN = 4  # so many times as many vectors, and what was learned is learned anew
 
 
@@ -51,11 +52,15 @@ class Faiss(Search):
         return type(self).__module__.rpartition(".")[2]
 
     def made(self, count: int, width: int, *, products: bool = False) -> Any:
-        """An empty index, by distance or by inner product; ValueError where FAISS makes none."""
+        """An empty index, by distance or by inner product; ValueError where FAISS makes none.
+
+        By inner product few are all looked at, where an index would have to learn.
+        """
         faiss = package(self.name)
+        flat = products and self.learns and 0 < count < FEWEST
         try:
             metric = faiss.METRIC_INNER_PRODUCT if products else faiss.METRIC_L2
-            return faiss.index_factory(width, self.factory(count, width), metric)
+            return faiss.index_factory(width, "Flat" if flat else self.factory(count, width), metric)
         except RuntimeError as error:
             raise ValueError(f"{self} makes no index of vectors of width {width}; give other numbers") from error
 
@@ -69,7 +74,6 @@ class Faiss(Search):
         return Approximate(self, vectors, index)
 
     def products(self, width: int) -> "Growing":
-        self.made(0, width, products=True)  # refused now
         return Growing(self, width)
 
 
@@ -127,7 +131,8 @@ class Growing(Products):
 
     def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
         wide = min(self.by.more * k, self.count)
-        self.by.tune(self.faiss, wide)
+        if hasattr(self.faiss, "nlist") or not self.by.learns:
+            self.by.tune(self.faiss, wide)
         return torch.from_numpy(self.faiss.search(_rows(queries), wide)[1]).to(queries.device)
 
 
