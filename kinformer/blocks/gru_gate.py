@@ -12,9 +12,9 @@ class GRUGate(Biased):
     r = sigmoid(W_r y + U_r x), z = sigmoid(W_z y + U_z x - b_g), h = tanh(W_g y + U_g (r * x))
 
     Choose it for reinforcement learning with memory, where a plain Transformer-XL hardly trains: of the paper's gates
-    it learned best and minded its learning rate least. It costs six matrices of d x d, so a block of attention and a
-    feed-forward of 4 d doubles. It is no `nn.GRUCell`: that keeps x by z and not by 1 - z, resets behind U_g, and has
-    biases everywhere. At the start with b_g = 2 about 0.88 of x passes.
+    it was the best (117.6 on DMLab-30, where a human has 100). It costs six matrices of d x d, so a block of attention
+    and a feed-forward of 4 d doubles. It is no `nn.GRUCell`: that keeps x by z and not by 1 - z, resets behind U_g, and
+    has biases everywhere. At the start with b_g = 2 about 0.88 of x passes.
 
     d: the width.
     b_g: where its d biases start. 0 is a gate half open, the paper's ablation.

@@ -9,8 +9,8 @@ from kinformer.blocks.support.gate import Biased
 class HighwayGate(Biased):
     """g(x, y) = s * x + (1 - s) * y with s = sigmoid(W_g x + b_g): the bias is added, as s is the stream's share.
 
-    Choose it for a stream whose size is bounded by those of its parts at one matrix a sublayer; `GRUGate`, which looks
-    at y too, learned better in the paper.
+    Choose it for a stream whose size is bounded by those of its parts at one matrix a sublayer. In the
+    paper it was behind `IdentityMap`, which has no gate (90.9 on DMLab-30, where a human has 100, against 107.0).
 
     d: the width.
     b_g: where its d biases start. 0 is the mean of x and y.

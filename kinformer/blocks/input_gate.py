@@ -10,8 +10,8 @@ from kinformer.core.checks import at_least
 class InputGate(Gate):
     """g(x, y) = sigmoid(W_g x) * x + y: the one gate without a bias, half closed for the stream at the start.
 
-    Choose it to repeat the paper's ablation, in which it was the worst gate by far: every sublayer halves what those
-    beneath have said.
+    Choose it to repeat the paper's ablation, in which it was the worst gate by far (51.2 on DMLab-30, where a human has
+    100): every sublayer halves what those beneath have said.
 
     d: the width.
     dropout: the share of y that training drops.

@@ -9,8 +9,8 @@ from kinformer.blocks.support.gate import Biased
 class OutputGate(Biased):
     """g(x, y) = x + sigmoid(W_g x - b_g) * y: a residual connection that begins small and never forgets.
 
-    Choose it over `IdentityMap` for a start nearer to the identity at one matrix a sublayer; `GRUGate` can also
-    forget, at six.
+    Choose it over `IdentityMap` for a start nearer to the identity at one matrix a sublayer; it was second in the paper
+    (112.8 on DMLab-30, where a human has 100). `GRUGate`, the best, can also forget, at six.
 
     d: the width.
     b_g: where its d biases start. 0 is a gate half open.

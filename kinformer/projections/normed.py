@@ -60,11 +60,15 @@ class NormedKeys(Normed):
         return self.queries(x, pos), self.keys(x, pos)
 
 
-def _normed(kind: type[Normed]) -> Normed:
+def _example(kind: type[Normed] = Normed) -> Normed:
     from kinformer.norms.layer import LayerNorm
     from kinformer.projections.qkv import QKV
 
     return kind(QKV(16, 2), LayerNorm(16))
 
 
-EXAMPLES = (lambda: _normed(Normed), lambda: _normed(NormedKeys))
+def _keys_alone() -> Normed:
+    return _example(NormedKeys)
+
+
+EXAMPLES = (_example, _keys_alone)
