@@ -10,7 +10,8 @@ class SigTanhGate(Biased):
     """g(x, y) = x + sigmoid(W_g y - b_g) * tanh(U_g y): a sublayer alone decides what it adds, and how much.
 
     Choose it over `OutputGate` where no sublayer may add much at once: no feature changes by more than 1. It costs two
-    matrices a sublayer, and in the paper was behind `IdentityMap` (101.0 on DMLab-30, where a human has 100, against 107).
+    matrices a sublayer, and in the paper was behind `IdentityMap`, which has none (101.0 on DMLab-30, where a human has
+    100, against 107.0).
 
     d: the width.
     b_g: where its d biases start. 0 is a gate half open.
