@@ -84,7 +84,7 @@ def report(what: str, seconds: Mapping[str, Sequence[float]], tokens: int, steps
         took = middle(each * 1e3 / steps for each in own)
         ratio = middle(other / ours for ours, other in zip(seconds[first], own, strict=True))
         speed = f"{tokens / steps / took.median * 1e3:,.0f}"
-        print(f"| {name} | {_shown(took)} | {speed} | {'' if name == first else _shown(ratio)} |")
+        print(f"| {name} | {shown(took)} | {speed} | {'' if name == first else shown(ratio)} |")
     print(flush=True)
 
 
@@ -112,7 +112,7 @@ def _interval(rounds: int) -> str:
     )
 
 
-def _shown(value: Middle) -> str:
+def shown(value: Middle) -> str:
     return f"{value.median:,.2f} [{value.low:,.2f}, {value.high:,.2f}]"
 
 

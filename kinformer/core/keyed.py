@@ -72,9 +72,11 @@ class Keyed(Mechanism):
         return KV.empty(room, sizes, slots, self.key_sides(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[Read]:
-        request, kept = self.asked(queries, keys, state, ctx)
         if ctx.remember:
-            return Out(Read(queries.q[..., :0], None), kept)
+            queries, keys = self._tagged(queries, keys, ctx)
+            pattern = self._checked(keys is not None and keys.own, state, ctx)
+            return Out(Read(queries.q[..., :0], None), written(state, keys, queries, pattern, ctx)[1])
+        request, kept = self.asked(queries, keys, state, ctx)
         return self.answered(request)._replace(state=kept)
 
     def asked(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
@@ -88,11 +90,7 @@ class Keyed(Mechanism):
 
     def request(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
         """The read of new and kept keys, and the cache after it."""
-        own = keys is not None and keys.own
-        # what a batch says of its own pairs says nothing of a source
-        pattern = self.limited(ctx) if own else self.pattern
-        if own and state is not None:
-            no_peeking(pattern)
+        pattern = self._checked(keys is not None and keys.own, state, ctx)
         found, kept = written(state, keys, queries, pattern, ctx)
         scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale
         request = Request(
@@ -111,6 +109,14 @@ class Keyed(Mechanism):
             ctx.memo,
         )
         return (request if self.bias is None or ctx.remember else request.prepared()), kept
+
+    def _checked(self, own: bool, state: KV | None, ctx: Context) -> Pattern:
+        """What may be read; NoState for a pattern that no cache can serve."""
+        # what a batch says of its own pairs says nothing of a source
+        pattern = self.limited(ctx) if own else self.pattern
+        if own and state is not None:
+            no_peeking(pattern)
+        return pattern
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""

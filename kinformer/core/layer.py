@@ -135,6 +135,10 @@ class Context:
         """The same context with other fields; other positions or limits begin a new memo."""
         if not {"pos", "only", "also", "memo"}.isdisjoint(changes):
             changes.setdefault("memo", Memo())
+        elif not torch.compiler.is_compiling() and changes.keys() <= vars(self).keys():
+            new = object.__new__(Context)  # of the same positions, which need no check: a step of decoding is short
+            vars(new).update(vars(self), **changes)
+            return new
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def columns(self, lo: int, hi: int) -> "Context":

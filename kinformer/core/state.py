@@ -59,6 +59,15 @@ def leaves(state: State) -> list[tuple[str, Tensor]]:
     return found
 
 
+def holds(state: State) -> bool:
+    """Is there a tensor in a state?"""
+    if isinstance(state, Exact):
+        return holds(state.inside)
+    if isinstance(state, dict):
+        return any(map(holds, state.values()))
+    return isinstance(state, Tensor) or any(map(holds, state))
+
+
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
     """The state of the given batch rows, which may repeat (beam search)."""
     return map_state(_once(lambda leaf: leaf.index_select(0, rows.to(leaf.device))), state)

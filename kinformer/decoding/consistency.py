@@ -21,10 +21,21 @@ Text = Sequence[int]
 
 
 class Written(NamedTuple):
-    """Texts, and the mean number of layers that a token of them took."""
+    """Texts, and how many layers their tokens took: in all by place, and of how many tokens."""
 
     texts: list[Text]
-    layers: float
+    taken: list[float]
+    counts: list[int]
+
+    @property
+    def layers(self) -> float:
+        """Of a token, in the mean."""
+        return sum(self.taken) / max(sum(self.counts), 1)
+
+    @property
+    def places(self) -> list[float]:
+        """Of a token at each place, in the mean."""
+        return [taken / max(count, 1) for taken, count in zip(self.taken, self.counts, strict=True)]
 
 
 def losses(by: By, given: Prompts, early: Sequence[Text], full: Sequence[Text]) -> list[float]:
@@ -46,7 +57,7 @@ def losses(by: By, given: Prompts, early: Sequence[Text], full: Sequence[Text]) 
 def written(model: Any, given: Prompts, hear: Callable[[int], None] = lambda count: None) -> Written:
     """What a model writes, token by token the likeliest; `hear` is told after each batch how many texts there are."""
     texts: list[Text] = []
-    layers, count, total = 0.0, 0, len(given.prompts)
+    taken, counts, total = [0.0] * given.tokens, [0] * given.tokens, len(given.prompts)
     device = next(model.parameters()).device
     for first in range(0, total, ROWS):
         some = slice(first, first + ROWS)
@@ -60,9 +71,10 @@ def written(model: Any, given: Prompts, hear: Callable[[int], None] = lambda cou
         texts += [[token for token in row if token >= 0 and token != end] for row in new.tolist()]
         for step, left in enumerate(took):
             real = new[:, step] >= 0
-            layers, count = layers + float(left[real].sum()), count + int(real.sum())
+            taken[step] += float(left[real].sum())
+            counts[step] += int(real.sum())
         hear(len(texts))
-    return Written(texts, layers / max(count, 1))
+    return Written(texts, taken, counts)
 
 
 @contextmanager

@@ -103,10 +103,10 @@ class EarlyExit(Layer):
         if self.training and by is not None and not ctx.taps:
             asked = by.told(asked, ctx)  # drawn here: where a layer is computed again, so are all its numbers
         inside, last, whole = ctx.pos >= 0, len(self.layers) - 1, by is None or bool(ctx.taps)
-        h, y, exits = x, torch.zeros_like(x), torch.zeros_like(x[..., 0])
+        h, exits = x, torch.zeros_like(x[..., 0])
         states: list[Tensor] = []
         rows = None
-        for n, (layer, head) in enumerate(zip(self.layers, self.heads, strict=True)):
+        for n, layer in enumerate(self.layers):
             if n >= self.always and not whole:
                 rows = going_rows(self, inside, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
@@ -119,17 +119,24 @@ class EarlyExit(Layer):
             found.aux |= prefixed(n, summed({}, out.aux, inside))  # of tokens that left nothing counts
             h = torch.where(inside[..., None], out.y, h)
             states.append(h)
-            if n < last and whole:
-                continue
-            leaves = inside if n == last or by is None else inside & self._leave(by, states, asked, ctx)
-            y = torch.where(leaves[..., None], head(h), y)
-            exits = torch.where(leaves, n + 1.0, exits)
-            inside = inside & ~leaves
-        out = found.out(y)
+            exits = exits + inside
+            if n < last and not whole:
+                inside = inside & ~self._leave(by, states, asked, ctx)
+        out = found.out(self._left(h, exits, len(states)))
         kept = None if state is None else Exiting(told, out.state)
         return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
 
-    def _leave(self, by: Rule, states: list[Tensor], told: State, ctx: Context) -> Tensor:
+    def _left(self, h: Tensor, exits: Tensor, count: int) -> Tensor:
+        """What heads make of the states that tokens left with, at one of the first `count` exits; 0 of padding."""
+        y = torch.zeros_like(h)
+        if all(head is self.heads[0] for head in self.heads):
+            return torch.where(exits[..., None] > 0, self.heads[0](h), y)
+        for n in range(count):
+            y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
+        return y
+
+    def _leave(self, by: Rule | None, states: list[Tensor], told: State, ctx: Context) -> Tensor:
+        assert by is not None
         with torch.no_grad():
             return choice(lambda: by(states, ctx.pos, told, self.reads(len(states) - 1, ctx.head)))
 

@@ -159,9 +159,11 @@ def exactly(module: nn.Module, x: Tensor) -> Tensor:
 
     Logits rounded to bfloat16 would move a confidence near 1 by more than thresholds there differ.
     """
-    weights = {name: precise(weight) for name, weight in module.named_parameters() if weight.is_floating_point()}
     given = precise(x)
     low = any(weight.dtype != given.dtype for weight in module.parameters() if weight.is_floating_point())
+    if not low and not torch.is_autocast_enabled(x.device.type):
+        return module(given)
+    weights = {name: precise(weight) for name, weight in module.named_parameters() if weight.is_floating_point()}
     with torch.autocast(x.device.type, enabled=False):
         return functional_call(module, weights, (given,)) if low else module(given)
 

@@ -98,7 +98,7 @@ class Decaying:
 
     def __call__(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         most = 1.0 if self.form == "paper" else self.threshold
-        fall = torch.exp(-self.temperature * pos.clamp_min(0) / self.length)
+        fall = torch.exp(pos.clamp_min(0) * (-self.temperature / self.length))
         return (0.9 * self.threshold + 0.1 * most * fall).clamp(0, 1)
 
 

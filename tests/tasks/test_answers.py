@@ -80,10 +80,23 @@ def listops(before: str) -> str:
     return text
 
 
+def half_easy(before: str, hops: int) -> str:
+    given = copy(before)
+    leads = {"abcdefghijklmnopqrstuvwxyz"[n]: letter for n, letter in enumerate(given)}
+    found = ""
+    for letter in leads:
+        for _ in range(hops):
+            letter = leads[letter]  # noqa: PLW2901
+        found += f"{letter}{letter.upper()}"
+    return found
+
+
 def solver(name: str, task: Task) -> Solver:
     """What answers a task, by the name of its file."""
     if name == "addition":
         return lambda before: addition(before, task.backwards)  # type: ignore[attr-defined]
+    if name == "half_easy":
+        return lambda before: half_easy(before, task.hops)  # type: ignore[attr-defined]
     if name == "copy_at_distance":
         # a symbol at a time, each the one so far before it
         distance = task.distance  # type: ignore[attr-defined]

@@ -23,7 +23,7 @@ def going_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows | None
     """
     if layer.training or torch.compiler.is_compiling():
         return None
-    rows = going.any(1).nonzero()[:, 0]
+    rows = (going if going.shape[1] == 1 else going.any(1)).nonzero()[:, 0]
     if before is not None and len(before) == len(rows):
         return before
     return rows if len(rows) < len(going) else None
