@@ -14,6 +14,9 @@ from kinformer.claims import (
     average_attention_steps,
     bigbird_paths,
     blockbert_memory,
+    calm_confidences,
+    calm_guarantee,
+    calm_half_easy,
     clustered_error,
     depth_adaptive_exits,
     gtrxl_gate_bias,
@@ -30,6 +33,7 @@ from kinformer.claims import (
     sparse_transformer_reach,
     synthesizer_positions,
 )
+from kinformer.claims.support.half_easy import Lost
 from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
@@ -276,6 +280,12 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
+    monkeypatch.setattr(calm_half_easy, "run", lambda *_: calm_half_easy.Run(2.0, 0.01, [3.0, 1.0], 0.5))
+    monkeypatch.setattr(calm_guarantee, "table", lambda *_: [Lost([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)])
+    speeds = {
+        name: calm_confidences.Speed(2.0 - n, 3.0, 0.01) for n, name in enumerate((calm_confidences.BEST, "other"))
+    }
+    monkeypatch.setattr(calm_confidences, "speeds", lambda *_: speeds)
     monkeypatch.setattr(luna_packs, "accuracy", lambda packs, seed, steps: 0.5 + packs / 40)  # trainings take minutes
     monkeypatch.setattr(poolingformer_reach, "learned", found_or_not)
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
@@ -296,6 +306,9 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "average_attention_steps": average_attention_steps.claim((0, 1), lengths=(4, 16)),
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
+        "calm_confidences": calm_confidences.claim((0, 1)),
+        "calm_guarantee": calm_guarantee.claim((0, 1), sets=20),
+        "calm_half_easy": calm_half_easy.claim((0, 1)),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
         "depth_adaptive_exits": depth_adaptive_exits.claim((0, 1), steps=0, more=0),
         "gtrxl_gate_bias": gtrxl_gate_bias.claim((0, 1)),
