@@ -35,7 +35,14 @@ def test_violations_are_counted_against_the_mean_of_all_texts() -> None:
     assert delta < sum(hardest) / len(hardest) < delta + 2 / len(hardest)
 
 
-def test_the_three_confidences_share_a_backbone() -> None:
+@pytest.fixture
+def shallow(monkeypatch: Any) -> None:
+    """Three layers rather than eight."""
+    for module in (half_easy, calm_half_easy, calm_confidences):
+        monkeypatch.setattr(module, "DEPTH", 3)
+
+
+def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
     model = half_easy.trained(0, 0)
     found = half_easy.rules(model)
     kinds = {"softmax response": SoftmaxResponse, "saturation": Saturation, "classifier": Probe}
@@ -53,7 +60,9 @@ def test_the_three_confidences_share_a_backbone() -> None:
 
 
 @pytest.mark.parametrize("delta", [0.99, 0.01])
-def test_speeds_are_of_what_is_proven_and_of_the_full_model_where_nothing_is(monkeypatch: Any, delta: float) -> None:
+def test_speeds_are_of_what_is_proven_and_of_the_full_model_where_nothing_is(
+    monkeypatch: Any, shallow: None, delta: float
+) -> None:
     for module in (calm_half_easy, calm_confidences):
         monkeypatch.setattr(module, "DELTA", delta)
         monkeypatch.setattr(module, "GRID", 2)
