@@ -26,6 +26,7 @@ class Confidence(nn.Module, ABC):
     """
 
     range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)  # of what it says, and so of thresholds
+    joins: ClassVar[bool] = False  # whether layers that were trained without it may be given it
 
     def agree(self, d: int) -> None:
         """ValueError unless it reads states of width d."""
@@ -116,7 +117,7 @@ class Probe(Confidence):
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
 
-    range = (0.0, 1.0)
+    range, joins = (0.0, 1.0), True
 
     def __init__(self, d: int, *, bias: bool = True, balance: bool = False):
         super().__init__()

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.core.checks import one_of, unread
+from kinformer.core.checks import a_flag, one_of, unread
 from kinformer.discover import member
 from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
 from kinformer.exits.rules import Confident, Decaying
@@ -20,16 +20,18 @@ def calm(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
     confidence: Sure = "softmax_response", threshold: float = 0.9, temperature: float | None = 4.0,
     decay: Literal["paper", "code"] = "paper", strict: bool = False, weights: Weights = "linear",
-    balance: bool = False, pattern: str = "Causal()", position: Positions = "learned", norm: Norms = "pre",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    balance: bool = False, frozen: bool = False, pattern: str = "Causal()", position: Positions = "learned",
+    norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> MultiExit | MultiExitSeq2Seq:
     """Confident adaptive language modelling (Schuster et al., 2022, arXiv:2207.07061), as a decoder.
 
     Choose it to write easy tokens with fewer layers. A token leaves once its `confidence` reaches the `threshold`
     (`strict`: exceeds): the gap of its two largest probabilities, the cosine to the layer before, or a probe that
-    learns to tell (`balance`: both of its classes alike). The threshold falls over `length` positions, by equation 5
-    or as the authors' code does: the faster, the higher the `temperature`, in the paper 4, and 0 with short texts and
-    with saturation; None keeps the `threshold` as it is. All exits have one head and learn, weighted by their number.
+    learns to tell (`balance`: both of its classes alike), beside the layers, none of which it changes, or as in the
+    paper after them: `frozen`, it alone learns over what `--from` a trained calm brings. The threshold falls over
+    `length` positions, by equation 5 or as the authors' code does: the faster, the higher the `temperature`, in the
+    paper 4, and 0 with short texts and with saturation; None keeps the `threshold` as it is. All exits have one head
+    and learn, weighted by their number. `kinformer calibrate` finds a threshold that keeps what is promised.
     The paper's own model is a T5, an encoder and a decoder: `form` "encoder_decoder" reads pairs; the default is a
     `gpt`, whose keywords the others are.
     """
@@ -39,12 +41,17 @@ def calm(
     else:
         sure = SoftmaxResponse() if confidence == "softmax_response" else Saturation()
     if confidence != "probe":
-        unread(f"confidence={confidence!r}", balance=(balance, False))
+        unread(f"confidence={confidence!r}", balance=(balance, False), frozen=(frozen, False))
     if temperature is None:
         unread("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
     falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
-    return early_exit(made, form, depth, pattern, Confident(sure, falls, strict=strict), vocab=vocab, weights=weights)
+    rule = Confident(sure, falls, strict=strict)
+    model = early_exit(made, form, depth, pattern, rule, vocab=vocab, weights=weights)
+    if a_flag("frozen", frozen):
+        model.requires_grad_(False)
+        sure.requires_grad_(True)
+    return model
 
 
 EXAMPLES = (

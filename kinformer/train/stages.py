@@ -8,6 +8,7 @@ import torch
 
 from kinformer.core.bias import Bias
 from kinformer.core.model import Model
+from kinformer.exits.confidence import Confidence
 from kinformer.keywords import signature
 from kinformer.positions.learned import Learned
 from kinformer.train.budget import Budget, Steps
@@ -48,8 +49,8 @@ def carry(old: Model, new: Model) -> None:
 
     The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
     neighbours but where a copy ends. A model of another kind over the same body, as a classifier where bert comes,
-    keeps its own `tops` as they are, and biases that a trained body may be given (`Bias.joins`). The optimiser starts
-    anew.
+    keeps its own `tops` as they are, and biases and confidences that a trained body may be given (`joins`). The
+    optimiser starts anew.
 
     Errors: ValueError, in one line that names the keywords that differ, where any other weight is missing or of another
     shape; nothing is changed then.
@@ -59,7 +60,9 @@ def carry(old: Model, new: Model) -> None:
     if type(old) is not type(new):
         have = {name: weight for name, weight in have.items() if name.partition(".")[0] not in old.tops}
         have |= {name: weight for name, weight in want.items() if name.partition(".")[0] in new.tops}
-    joins = tuple(f"{name}." for name, part in new.named_modules() if isinstance(part, Bias) and part.joins)
+    joins = tuple(
+        f"{name}." for name, part in new.named_modules() if isinstance(part, Bias | Confidence) and part.joins
+    )
     have |= {name: weight for name, weight in want.items() if name not in have and name.startswith(joins)}
     for table in (f"{name}.table.weight" for name, part in new.named_modules() if isinstance(part, Learned)):
         if table in have:
