@@ -53,8 +53,8 @@ def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
     assert half_easy.lost(model, rule, 1.0, given, whole).layers == half_easy.DEPTH
     early = half_easy.lost(model, rule, 0.0, given, whole)
     assert early.layers < half_easy.DEPTH and len(early.textual) == len(early.risk) == 3
-    assert len(early.places) == given.tokens == 12
-    assert sum(early.places) / 12 == pytest.approx(early.layers)
+    assert len(early.places) == given.tokens
+    assert sum(early.places) / given.tokens == pytest.approx(early.layers)
     took = half_easy.seconds(model, {"exits": rule, "full": Nobody()}, given, texts=1, rounds=1)
     assert took["exits"] > 0 and took["full"] > 0
 
@@ -71,7 +71,7 @@ def test_speeds_are_of_what_is_proven_and_of_the_full_model_where_nothing_is(
     each = calm_confidences.speeds(0, steps=0, texts=2)
     assert set(each) == {"softmax response", "saturation", "classifier"}
     if delta < 0.5:
-        assert found.threshold is None and found.places == [half_easy.DEPTH] * 12
+        assert found.threshold is None and set(found.places) == {half_easy.DEPTH}
         assert all(one.layers == half_easy.DEPTH and one.loss == 0 for one in each.values())
     else:
         assert found.threshold in (0.0, 1.0) and 0 <= found.loss <= 1 and found.speed == 1

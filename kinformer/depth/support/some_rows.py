@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
 from kinformer.core.layer import Context, Layer, Out, State
@@ -41,8 +41,11 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
     Reads whole what is told something of the batch's rows that cannot be cut: limits, and what comes from below.
     """
 
-    def call(x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        if rows is None or ctx.only is not None or ctx.also is not None or ctx.below:
+    if rows is None:
+        return layer
+
+    def call(x: Tensor, state: State | None, ctx: Context) -> Out:
+        if ctx.only is not None or ctx.also is not None or ctx.below:
             return layer(x, state, ctx)
         # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
         own = None if state is None else _taken(state, rows, ctx.memo)
