@@ -46,7 +46,7 @@ class Held(Vectors):
         yield from zip(range(0, self.count, size), self.rows.split(size), strict=False)
 
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        return self.rows[places]
+        return self.rows.index_select(0, places)  # copies whole rows
 
 
 class Search(ABC):

@@ -11,6 +11,8 @@ from kinformer.core import search as core
 from kinformer.core.search import Found, Held
 from kinformer.search import exact
 from kinformer.search.exact import Exact
+from kinformer.search.support import kept
+from kinformer.search.support.kept import Nearest
 
 
 def naive(vectors: Float[Tensor, "S D"], queries: Float[Tensor, "N D"], k: int) -> tuple[list[list[float]], Tensor]:
@@ -39,6 +41,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "QUERIES", 5)
     monkeypatch.setattr(exact, "SLACK", 2)
     monkeypatch.setattr(exact, "PAIRS", 16)
+    monkeypatch.setattr(kept, "GROUPS", 4)
+    monkeypatch.setattr(kept, "SPARSE", 1)
     monkeypatch.setattr(core.Held.blocks, "__defaults__", (8,))
 
 
@@ -63,7 +67,7 @@ def test_what_rounding_would_confuse_is_told_apart() -> None:
     chance = torch.Generator().manual_seed(1)
     vectors = 1000 + torch.randn(60, 4, generator=chance) / 100
     queries = 1000 + torch.randn(4, 4, generator=chance) / 100
-    rough = exact.halves(queries, vectors).argsort(1)[:, :5]
+    rough = (vectors.square().sum(1) / 2 - queries @ vectors.T).argsort(1)[:, :5]
     assert not torch.equal(rough, naive(vectors, queries, 5)[1])
     same(Exact().index(Held(vectors)).search(queries, 5), vectors, queries, 5)
 
@@ -108,3 +112,26 @@ def test_what_cannot_be_asked_is_refused_in_one_line(queries: Tensor, k: int, to
     with pytest.raises(ValueError, match=told) as error:
         Exact().index(Held(torch.zeros(5, 3))).search(queries, k)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("order", ["any", "falling", "rising", "mixed"])
+@pytest.mark.parametrize("wide", [1, 7, 30])
+def test_the_smallest_are_kept_in_whatever_order_they_come(order: str, wide: int) -> None:
+    x = torch.randn(5, 3000, generator=torch.Generator().manual_seed(wide))
+    if order != "any":
+        x = x.sort(dim=1, descending=order != "rising").values
+    if order == "mixed":  # some rows get many at once, others none
+        x[1::2] = x[1::2].flip(1)
+    nearest = Nearest(5, wide)
+    for first in range(0, 3000, 400):
+        nearest.add(x[:, first : first + 400], first)
+    smallest, places = nearest.settled()
+    assert torch.equal(smallest, x.topk(wide, largest=False).values)
+    assert torch.equal(x.gather(1, places), smallest)
+
+
+def test_lengths_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = Exact().index(Held(torch.randn(30, 3)))
+    first = index.search(torch.zeros(2, 3), 4)
+    monkeypatch.setattr(torch.linalg, "vector_norm", None)
+    assert torch.equal(index.search(torch.zeros(2, 3), 4).places, first.places)
