@@ -41,7 +41,8 @@ def claim(
     from kinformer.cli.support.training import make_folder
 
     make_folder(out)
-    found = known[name].claim(range(seeds))
+    with from_user(ImportError):
+        found = known[name].claim(range(seeds))
     lines = [*_lines(found), "", f"the picture is in {out / name}.png"]
     (out / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     _draw(found, out / f"{name}.png")

@@ -86,6 +86,8 @@ class Training:
 
     def _first(self) -> None:
         """ValueError where there is no first batch, or it cannot be cut: before any file is touched."""
+        if isinstance(self.stream, Carried) and self.group.size > 1:
+            raise ValueError("what is learned from its own doing acts in one process; leave torchrun out")
         try:
             cut(self.group.share(self.stream.at(0), self.settings.accumulate), self.settings.accumulate)
         except NotLearned as stop:

@@ -10,6 +10,7 @@ import torch
 
 from kinformer.claims import (
     act_parity,
+    agent_memory,
     al_rfou_losses,
     average_attention_steps,
     bigbird_paths,
@@ -21,6 +22,7 @@ from kinformer.claims import (
     depth_adaptive_exits,
     gtrxl_gate_bias,
     gtrxl_identity,
+    gtrxl_solves,
     head_size,
     informer_probsparse,
     linformer_spectrum,
@@ -33,6 +35,7 @@ from kinformer.claims import (
     sparse_transformer_reach,
     synthesizer_positions,
 )
+from kinformer.claims.support.agents import Curve
 from kinformer.claims.support.half_easy import Lost
 from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
@@ -295,6 +298,8 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(depth_adaptive_exits, "DRAWS", 9)
     monkeypatch.setattr(depth_adaptive_exits, "JUDGED", 4)
     monkeypatch.setattr(gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.Learned([0.9] * (3 - int(b_g))))
+    for one in (agent_memory, gtrxl_solves):
+        monkeypatch.setattr(one, "learned", acted)
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 1)
@@ -303,6 +308,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     found = {
         "act_parity": act_parity.claim((0, 1)),
         "al_rfou_losses": al_rfou_losses.claim((0, 1)),
+        "agent_memory": agent_memory.claim((0, 1)),
         "average_attention_steps": average_attention_steps.claim((0, 1), lengths=(4, 16)),
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
         "blockbert_memory": blockbert_memory.claim((0, 1), blocks=(2,), length=48),
@@ -313,6 +319,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "depth_adaptive_exits": depth_adaptive_exits.claim((0, 1), steps=0, more=0),
         "gtrxl_gate_bias": gtrxl_gate_bias.claim((0, 1)),
         "gtrxl_identity": gtrxl_identity.claim((0, 1), deepest=4, d=32),
+        "gtrxl_solves": gtrxl_solves.claim((0, 1)),
         "head_size": head_size.claim((0, 1), length=4, iterations=100),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
@@ -333,6 +340,11 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         assert one.says and one.source and one.drawn
         for draw in one.drawn.values():
             draw(Figure().subplots())
+
+
+def acted(stack: str, spec: str, seed: int, *_: Any) -> Curve:
+    success = 0.5 if "Band(0)" in stack or "post_norm" in stack else 0.99 + seed / 1000
+    return Curve((10, 20), (0.0, success), (0.1, success), 7)
 
 
 def untrained(of: dict[str, Any], *_: Any) -> set_transformer_maximum.Trained:
