@@ -19,6 +19,10 @@ from kinformer.claims import (
     calm_guarantee,
     calm_half_easy,
     clustered_error,
+    decision_transformer_asked,
+    decision_transformer_delayed,
+    decision_transformer_key_to_door,
+    decision_transformer_paths,
     depth_adaptive_exits,
     gtrxl_gate_bias,
     gtrxl_identity,
@@ -293,6 +297,17 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(poolingformer_reach, "learned", found_or_not)
     monkeypatch.setattr(linformer_spectrum, "rows_of", lambda length: torch.randint(256, (2, length)))  # so does text
     monkeypatch.setattr(clustered_error, "ROWS", 2)
+    for one in (decision_transformer_asked, decision_transformer_delayed):
+        monkeypatch.setattr(one, "EPISODES", 8)
+        monkeypatch.setattr(one, "PLAYED", 1)
+        monkeypatch.setattr(one, "returned", lambda model, spec, count, asked, seed: asked or 9.0)
+    shares = {"chance": 0.1, **dict.fromkeys(decision_transformer_key_to_door.LEARNERS, 0.3), "cloning of all": 0.1}
+    monkeypatch.setattr(decision_transformer_key_to_door, "measured", lambda *_: shares)
+    monkeypatch.setattr(decision_transformer_paths, "WALKS", 20)
+    fewest = decision_transformer_paths.distances
+    monkeypatch.setattr(
+        decision_transformer_paths, "paths", lambda _, links, asked: fewest(links)[1:] + (asked is None)
+    )
     untaken = depth_adaptive_exits.Taken(1.0, 2.0, 1.5, 0.99, 0.99)
     monkeypatch.setattr(depth_adaptive_exits, "taken", lambda *_: untaken)
     monkeypatch.setattr(depth_adaptive_exits, "DRAWS", 9)
@@ -316,6 +331,10 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "calm_guarantee": calm_guarantee.claim((0, 1), sets=20),
         "calm_half_easy": calm_half_easy.claim((0, 1)),
         "clustered_error": clustered_error.claim((0, 1), clusters=(1, 8, 64), length=64, steps=0),
+        "decision_transformer_asked": decision_transformer_asked.claim((0, 1), steps=1),
+        "decision_transformer_delayed": decision_transformer_delayed.claim((0, 1), steps=1),
+        "decision_transformer_key_to_door": decision_transformer_key_to_door.claim((0, 1)),
+        "decision_transformer_paths": decision_transformer_paths.claim((0, 1), steps=1),
         "depth_adaptive_exits": depth_adaptive_exits.claim((0, 1), steps=0, more=0),
         "gtrxl_gate_bias": gtrxl_gate_bias.claim((0, 1)),
         "gtrxl_identity": gtrxl_identity.claim((0, 1), deepest=4, d=32),

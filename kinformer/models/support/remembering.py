@@ -41,10 +41,11 @@ class Remembering(Actor):
 
     def act(self, seen: Seen, state: Remembered) -> tuple[Tensor, Remembered]:
         model, begins = self.model, seen.begins
-        acted = torch.where(begins if model.discrete else begins[:, None], -1 if model.discrete else 0, state.acted)
+        before = state.acted if seen.acted is None else seen.acted.to(state.acted)
+        acted = torch.where(begins if model.discrete else begins[:, None], -1 if model.discrete else 0, before)
         with evaluating(model):
-            before = reset(state.state, begins)
-            said = model.says(told_one(_shaped(seen.observation, model.observations), acted, seen.reward), before)
+            kept = reset(state.state, begins)
+            said = model.says(told_one(_shaped(seen.observation, model.observations), acted, seen.reward), kept)
         chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
         done = model.policy.drawn(said.policy[:, 0], chance).to(acted)
         return done, Remembered(done, state.steps + 1, said.state)

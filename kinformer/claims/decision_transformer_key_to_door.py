@@ -1,0 +1,58 @@
+"""Decision Transformer: from random episodes it learns what, two rooms before, the reward was of."""
+
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean
+from typing import Any
+
+from kinformer.claims.support.episodes import offline, returned, taught
+from kinformer.claims.support.verdict import Claim, Measure
+from kinformer.environments.support.rolling import Way, rolled
+from kinformer.members.behaviour_cloning import behaviour_cloning
+from kinformer.members.decision_transformer import decision_transformer
+
+SPEC, EPISODES, STEPS, RATE, PLAYED = "key_to_door,size=4,steps=8", 1000, 300, 3e-3, 64
+SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2, "dropout": 0.0}
+LONG, SHORT = 24, 2  # steps that are read: all of an episode, or far from those of the first room
+LEARNERS: dict[str, tuple[Any, dict[str, Any], float | None]] = {
+    "asked for 1, the whole episode read": (decision_transformer, {"context": LONG}, 1.0),
+    "asked for 1, two steps read": (decision_transformer, {"context": SHORT}, 1.0),
+    "asked for 0, the whole episode read": (decision_transformer, {"context": LONG}, 0.0),
+    "cloning of all": (behaviour_cloning, {"context": LONG, "best": 100}, None),
+    "cloning of the best tenth": (behaviour_cloning, {"context": LONG, "best": 10}, None),
+}
+SAYS = "asked for the reward of Key-to-Door, it succeeds twice as often as the random episodes that it learned from"
+SOURCE = "Chen et al., 2021, arXiv:2106.01345, section 5.4"
+
+
+def measured(seed: int, steps: int) -> dict[str, float]:
+    """The share of episodes in which each opens the door with the key."""
+    episodes = [one.episode for one in rolled(None, Way(SPEC, EPISODES, seed=seed * EPISODES))]
+    found, data = {"chance": mean(one.returned for one in episodes)}, offline(episodes)
+    for name, (member, keywords, asked) in LEARNERS.items():
+        model = taught(member, data, seed, steps, RATE, **SMALL, **keywords)
+        found[name] = returned(model, SPEC, PLAYED, asked, 10**6 + seed * PLAYED)
+    return found
+
+
+def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
+    """Rooms of 4 x 4 cells, eight steps in each; a thousand random episodes for each seed."""
+    found = [measured(seed, steps) for seed in seeds]
+    first, short = list(LEARNERS)[:2]
+    over = [one[first] / max(one["chance"], one["cloning of all"], 1 / PLAYED) for one in found]
+    measures = (Measure("success over that of chance, or of cloning where that is more", over, "least", 2.0),)
+    told = {f"success, {name}": f"{mean(one[name] for one in found):.3f}" for name in found[0]}
+    apart = mean(one[first] - one[short] for one in found)
+    told["success that reading the whole episode adds to two steps"] = f"{apart:+.3f}"
+    return Claim(SAYS, SOURCE, measures, told, {"share of episodes that succeed": partial(_draw, found)})
+
+
+def _draw(found: list[dict[str, float]], axes: Any) -> None:
+    names = list(found[0])
+    for n, name in enumerate(names):
+        came = [one[name] for one in found]
+        axes.barh(n, mean(came), color="tab:blue", alpha=0.6)
+        axes.plot(came, [n] * len(came), "k.")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set(xlabel="share of episodes that succeed")
