@@ -13,8 +13,8 @@ from kinformer.cli.evaluate import scored
 from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own
 
 if TYPE_CHECKING:
-    from kinformer.cli.support.tuning import Swept
     from kinformer.decoding.beside import Tuned
+    from kinformer.models.support.sweeps import Swept
 
 K = 1024  # the paper's
 PICTURE = "knn-lm.png"

@@ -29,6 +29,7 @@ from kinformer.claims import (
     gtrxl_solves,
     head_size,
     informer_probsparse,
+    knn_lm_datastore,
     linformer_spectrum,
     luna_packs,
     memory_compressed_length,
@@ -36,14 +37,17 @@ from kinformer.claims import (
     performer_features,
     poolingformer_reach,
     set_transformer_maximum,
+    spalm_names,
     sparse_transformer_reach,
     synthesizer_positions,
 )
+from kinformer.claims.knn_lm_datastore import AWAY, HERE
 from kinformer.claims.support.agents import Curve
 from kinformer.claims.support.half_easy import Lost
 from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
+from kinformer.data.support.part import Part
 from kinformer.data.text import Text
 from kinformer.discover import modules
 from kinformer.maps.favor import FAVOR
@@ -53,6 +57,7 @@ from kinformer.members.average_attention import average_attention
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.set_transformer import set_transformer
+from kinformer.models.support.sweeps import WEIGHTS, Choice, Swept
 from kinformer.patterns.band import Band
 
 SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
@@ -315,6 +320,13 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(gtrxl_gate_bias, "learned", lambda b_g, *_: gtrxl_gate_bias.Learned([0.9] * (3 - int(b_g))))
     for one in (agent_memory, gtrxl_solves):
         monkeypatch.setattr(one, "learned", acted)
+    monkeypatch.setattr(
+        knn_lm_datastore, "domains", lambda: {HERE: (near := parts(0), near, near), AWAY: (parts(1),) * 3}
+    )
+    monkeypatch.setattr(knn_lm_datastore, "trained", lambda *_: None)
+    monkeypatch.setattr(knn_lm_datastore, "beside", swept_or_not)
+    looks = {"Transformer-XL": 3.0, "with kNN-LM": 2.0, "SPALM": 1.0}
+    monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, 0.5, 0.1))
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 1)
@@ -341,6 +353,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "gtrxl_solves": gtrxl_solves.claim((0, 1)),
         "head_size": head_size.claim((0, 1), length=4, iterations=100),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
+        "knn_lm_datastore": knn_lm_datastore.claim((0, 1)),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),
         "luna_packs": luna_packs.claim((0, 1), lengths=(256, 512)),
         "memory_compressed_length": memory_compressed_length.claim((0, 1), lengths=(512, 2048)),
@@ -348,6 +361,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "performer_features": performer_features.claim((0, 1), draws=200, more=5000),
         "poolingformer_reach": poolingformer_reach.claim((0, 1)),
         "set_transformer_maximum": set_transformer_maximum.claim((0, 1)),
+        "spalm_names": spalm_names.claim((0, 1)),
         "sparse_transformer_reach": sparse_transformer_reach.claim((0, 1), lengths=(64, 256), steps=0),
         "synthesizer_positions": synthesizer_positions.claim((0, 1)),
     }
@@ -386,6 +400,44 @@ def toy(seeds: Any) -> Claim:
 
 def toy_drawn(axes: Any) -> None:
     axes.plot([1])
+
+
+def parts(first: int) -> Part:
+    return Part(torch.full((9,), first, dtype=torch.uint8))
+
+
+def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.Found:
+    """Lower with more entries and more neighbours; the best share is larger away."""
+    away = bool(parts[0].tokens[0])
+    bits = {
+        Choice(k, 1.0, weight): 3 - k / 1e3 - size / 1e5 - 1 * (weight == (0.5 if away else 0.25))
+        for k in knn_lm_datastore.KS
+        for weight in WEIGHTS
+    }
+    return knn_lm_datastore.Found(Swept(4.0, bits), Swept(4.0, bits))
+
+
+def test_names_are_marked_where_they_stand() -> None:
+    toy = spalm_names.toy(3, 5)
+    said = bytes(toy.text.test.tolist())
+    inside = bytes(byte for byte, name in zip(said, toy.names.tolist(), strict=True) if name)
+    named = [one.split()[-1] for one in said.decode().split(". ")[:-1]]
+    assert inside.decode() == "".join(named) and len(set(named)) == 5
+    assert all(bytes(toy.text.train.tolist()).count(name.encode()) == spalm_names.TIMES for name in named)
+
+
+@pytest.mark.prove
+def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
+    monkeypatch.setattr(spalm_names, "SIZES", {**spalm_names.SIZES, "d": 8, "depth": 1})
+    found = spalm_names.found(0, people=6, steps=1)
+    assert list(found.bits) == ["Transformer-XL", "with kNN-LM", "SPALM"] and 0 < found.at_names < 1
+    monkeypatch.setattr(knn_lm_datastore, "read_spec", lambda spec: spalm_names.toy(0, 60).text)
+    monkeypatch.setenv(knn_lm_datastore.MORE, "more.txt")
+    texts = knn_lm_datastore.domains()
+    assert list(texts) == [HERE, AWAY, "more.txt"]
+    model = knn_lm_datastore.trained(0, texts[HERE][0], 1)
+    swept = knn_lm_datastore.beside(model, texts[HERE], 300, 100)
+    assert all(swept.tuned(k) < swept.test.own for k in knn_lm_datastore.KS)
 
 
 def test_the_command(tmp_path: Any, capsys: Any, monkeypatch: Any) -> None:

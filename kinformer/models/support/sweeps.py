@@ -5,16 +5,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from kinformer.core.layer import Context, Out
 from kinformer.core.model import total
+from kinformer.decoding.evaluating import evaluating
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.nearest import Nearest
 from kinformer.models.support.by_token import log_probabilities
 
 WEIGHTS = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+STEPS = (1 / 16, 1 / 4, 1, 4, 16)  # of temperatures, in the spread of distances
+TRIED = 256  # tokens by which distances are known
 
 
 class Choice(NamedTuple):
@@ -36,6 +39,24 @@ class Choice(NamedTuple):
         return cls(int(k), float(temperature), float(weight))
 
 
+class Swept(NamedTuple):
+    """The bits of a byte that a model says alone, and with each choice."""
+
+    own: float
+    choices: dict[Choice, float]
+
+    @property
+    def best(self) -> Choice:
+        """The cheapest; of equal ones the first."""
+        return min(self.choices, key=self.choices.__getitem__)
+
+
+def swept(measured: Any, width: float = 1.0) -> Swept:
+    """What was `Measured` of a sweep; `width` is how many bytes a token is."""
+    choices = {Choice.of(name): value / width for name, value in measured.others.items() if name.count(" ") == 2}
+    return Swept(measured.value, choices)
+
+
 class NearestSweep(Nearest):
     """A `Nearest` that is judged by every choice at once, beside what the model says alone."""
 
@@ -43,6 +64,15 @@ class NearestSweep(Nearest):
         """With these choices, the largest k being that of the search."""
         self.ks, self.temperatures = sorted({min(k, self.k) for k in ks}), tuple(temperatures)
         return self
+
+    def spread(self, tokens: Shaped[Tensor, " N"]) -> list[float]:
+        """Temperatures to choose from: the paper's 1, and others by how far the furthest is behind the nearest."""
+        with evaluating(self):
+            row = tokens[None, : min(TRIED, self.window or TRIED)].long().to(next(self.parameters()).device)
+            far = self.looked_up(row, None, None, False)[1].distances
+        wide = far.where(far < torch.inf, 0.0).amax(-1) - far[..., 0] if far.shape[-1] else far.new_zeros(1)
+        found = (float(f"{step * float(wide.median()):.2g}") for step in STEPS)
+        return sorted({1.0, *(one for one in found if one > 1e-3)})
 
     def logits(
         self, tokens: Int[Tensor, "B T"], state: Any = None, ctx: Context | None = None, *, last: bool = False
