@@ -67,6 +67,19 @@ def test_where_nothing_is_proven_it_is_the_full_model(
     assert json.loads(found.out)["texts"][0]["layers"] == [3] * 3 and "nobody leaves early" in found.err
 
 
+def test_a_model_of_pairs_is_calibrated_on_its_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder(tmp_path / "run", "calm", length=32, form="encoder_decoder", depth=2)
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{n:03}\t{n:03}x\n" for n in range(200)))
+    words = ["--data", f"pairs={pairs}", "--split", "train", "--samples", "6", "--delta", "0.7", "--epsilon", "0.2"]
+    assert run(["calibrate", out, *words, "--thresholds", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 6
+    assert run(["generate", out, "--source", "001", "--tokens", "3", "--json"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)["texts"]
+    assert len(one["layers"]) == len(one["tokens"])
+    fails(capsys, ["calibrate", out, *words[:3], "valid", "--samples", "160"], "160 pairs of valid are wanted, and")
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

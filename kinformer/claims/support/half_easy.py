@@ -17,7 +17,7 @@ from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 from kinformer.train.fit import fit
 
-DEPTH, WIDTH, STEPS, TASK = 8, 64, 400, "task=half_easy"
+DEPTH, WIDTH, STEPS, TASK = 8, 64, 700, "task=half_easy"
 
 
 class Lost(NamedTuple):
