@@ -14,7 +14,7 @@ from kinformer.search.support.kept import Nearest
 
 QUERIES = 512  # that are looked at together
 SLACK = 32  # candidates beyond k, so that rounding seldom leaves a doubt
-PAIRS = 1 << 12  # of a query and a vector whose distance is computed anew at a time
+PAIRS = 1 << 11  # of a query and a vector whose distance is computed anew at a time
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,12 @@ class Blocks(Index):
 
     def blocks(self) -> Iterator[_Block]:
         """All vectors in float32, with half of their squared lengths; those with NaN or infinity are infinitely far."""
+        room = torch.empty(0, self.vectors.width)  # asking the system for it each time takes longer than to fill it
         for first, vectors in self.vectors.blocks():
-            vectors, end = vectors.float(), first + len(vectors)
+            end = first + len(vectors)
+            if vectors.dtype != torch.float32:
+                room = room if len(vectors) <= len(room) else torch.empty(vectors.shape)
+                vectors = room[: len(vectors)].copy_(vectors)
             if end > self.known:
                 half = torch.linalg.vector_norm(vectors, dim=1).square_().div_(2)
                 self.lengths[first:end], self.known = half.nan_to_num_(torch.inf, torch.inf), end
@@ -141,9 +145,9 @@ def nearest_of(vectors: Vectors, queries: Float[Tensor, "N D"], places: Int[Tens
     places = places.sort(1).values  # so that a stable order of distances leaves the first of equal ones first
     count = places.shape[1]
     size = max(1, PAIRS // max(1, count))
-    found = []
+    found, room = [], queries.new_empty(min(size, len(queries)), count, vectors.width, dtype=torch.float64)
     for some, at in zip(queries.split(size), places.split(size), strict=True):
-        there = vectors.at(at.flatten().clamp_min(0)).double().unflatten(0, at.shape)
+        there = room[: len(some)].copy_(vectors.at(at.flatten().clamp_min(0)).unflatten(0, at.shape))
         far = there.sub_(some[:, None].double()).square_().sum(-1)
         found.append(far.masked_fill_((at < 0) | far.isnan(), torch.inf))
     far, order = torch.cat(found).sort(dim=1, stable=True)
