@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from kinformer.claims.support.verdict import Claim, Measure
+from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.data.text import Text
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.memories.datastore import Datastore
@@ -45,11 +45,13 @@ class Toy(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Bits per byte of test of each way, and how much of what is said is looked up: at names, and elsewhere."""
+    """Bits per byte of test of each way; how much of what is said is looked up, at names and elsewhere; and the logit
+    that an embedding that is looked up gives to its own token."""
 
     bits: dict[str, float]
     at_names: float
     elsewhere: float
+    own_logit: float
 
 
 def toy(seed: int, people: int = PEOPLE, times: int = TIMES) -> Toy:
@@ -96,14 +98,14 @@ def found(seed: int, people: int, steps: int) -> Found:
         sweep.sweep(KS, sweep.spread(text.valid))
         valid, test = (swept(evaluate(sweep, part, LENGTH)) for part in (text.valid, text.test))
         spalm = trained(beside(base, *kept(base, text, Path(folder) / "base")), seed + 1, text, steps)
-        looks = looked_up(spalm, text.test)
+        looks, own_logit = looked_up(spalm, text.test), spalm.head.weight[text.test.unique().long()].square().sum(1)
         bits = {
             "Transformer-XL": test.own,
             "with kNN-LM": test.choices[valid.best],
             "SPALM": evaluate(spalm, text.test, LENGTH).value,
         }
     inside = names[1:]  # of each byte what is said before it comes
-    return Found(bits, float(looks[inside].mean()), float(looks[~inside].mean()))
+    return Found(bits, float(looks[inside].mean()), float(looks[~inside].mean()), float(own_logit.mean().detach()))
 
 
 def kept(model: LM, text: Text, folder: Path) -> tuple[Datastore, str]:
@@ -140,20 +142,27 @@ def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Cla
     told["share looked up"] = (
         f"{mean(x.at_names for x in every):.3f} at names, {mean(x.elsewhere for x in every):.3f} elsewhere"
     )
-    return Claim(
-        SAYS, SOURCE, measures, told, {"sentences about people who are in the datastore": partial(_draw, every)}
-    )
+    told["logit that a looked-up embedding gives to its own token"] = f"{mean(x.own_logit for x in every):.2f}"
+    drawn: dict[str, Draw] = {
+        "people in the datastore": partial(_draw, every),
+        "share looked up": partial(_draw_shares, every),
+    }
+    return Claim(SAYS, SOURCE, measures, told, drawn)
 
 
 def _draw(every: list[Found], axes: Any) -> None:
-    ways = list(every[0].bits)
-    axes.bar(range(len(ways)), [mean(one.bits[name] for one in every) for name in ways], color="tab:blue", alpha=0.5)
-    for one in every:
-        axes.plot(range(len(ways)), list(one.bits.values()), "o", color="tab:blue")
+    _bars(bits, axes)
     axes.set(ylabel="bits per byte of test")
+
+
+def _draw_shares(every: list[Found], axes: Any) -> None:
+    _bars([{"at names": one.at_names, "elsewhere": one.elsewhere} for one in every], axes)
+    axes.set(ylabel="1 - g")
+
+
+def _bars(every: list[dict[str, float]], axes: Any) -> None:
+    ways = list(every[0])
+    axes.bar(range(len(ways)), [mean(one[name] for one in every) for name in ways], color="tab:blue", alpha=0.5)
+    for one in every:
+        axes.plot(range(len(ways)), list(one.values()), "o", color="tab:blue")
     axes.set_xticks(range(len(ways)), ways)
-    gates = axes.inset_axes((0.68, 0.62, 0.3, 0.33))
-    shares = [mean(one.at_names for one in every), mean(one.elsewhere for one in every)]
-    gates.bar((0, 1), shares, color="tab:orange")
-    gates.set_xticks((0, 1), ("names", "else"), fontsize=7)
-    gates.set_title("looked up", fontsize=8)

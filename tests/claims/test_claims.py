@@ -326,7 +326,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(knn_lm_datastore, "trained", lambda *_: None)
     monkeypatch.setattr(knn_lm_datastore, "beside", swept_or_not)
     looks = {"Transformer-XL": 3.0, "with kNN-LM": 2.0, "SPALM": 1.0}
-    monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, 0.5, 0.1))
+    monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, 0.5, 0.1, 2.0))
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 1)
