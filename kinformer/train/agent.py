@@ -143,8 +143,11 @@ class Rollouts(Carried):
         """
         from kinformer.decoding.evaluating import evaluating
 
-        with evaluating(self.model):
-            return (played(self.model, self.spec, self.watched),)
+        try:
+            with evaluating(self.model):
+                return (played(self.model, self.spec, self.watched),)
+        except WorldError as error:
+            raise WorldError(f"{error}; {ADVICE}") from error
 
     # What is kept ----------------------------------------------------------------------------------------------------
 

@@ -96,6 +96,8 @@ class Training:
     def go_on(self, stopped: Callable[[], int | None], until: float) -> None:
         """Steps until a part of the budget is spent, measured and saved when it is time; a signal saves, and stops."""
         measures, spent = self.settings.measures, self.spent
+        if spent >= 1 and not self.history.points:  # its only measurement failed
+            self.measure()
         while spent < until:
             self.step(spent)
             before, spent = spent, self.spent

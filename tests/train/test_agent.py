@@ -14,6 +14,7 @@ from kinformer import fit
 from kinformer.core.experience import Experience, Told
 from kinformer.core.model import Model
 from kinformer.data.env import Env, read
+from kinformer.environments.support.worlds import WorldError
 from kinformer.members.agent import agent
 from kinformer.models.agent import Agent
 from kinformer.train.agent import Rollouts
@@ -218,6 +219,20 @@ def test_an_environment_that_fails_at_once_leaves_no_run(own: str, tmp_path: Pat
     with pytest.raises(ValueError, match="raised KeyError"):
         train(model.float(), data, Steps(9), Settings(batch=2, length=8), folder=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_measurement_that_fails_loses_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> Experience:
+        raise WorldError("it broke")
+
+    model, data = made("lstm")
+    model, settings = model.float(), Settings(batch=2, length=4, measures=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("kinformer.train.agent.played", fails)
+        with pytest.raises(ValueError, match="it broke"):
+            train(model, data, Steps(3), settings, folder=tmp_path)
+    assert Run(tmp_path).step == 3
+    assert train(model, data, Steps(3), settings, folder=tmp_path, resume=True).best.step == 3
 
 
 def test_what_does_not_repeat_itself_is_said_when_it_goes_on(own: str, tmp_path: Path) -> None:
