@@ -151,7 +151,7 @@ def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Cla
 
 
 def _draw(every: list[Found], axes: Any) -> None:
-    _bars(bits, axes)
+    _bars([one.bits for one in every], axes)
     axes.set(ylabel="bits per byte of test")
 
 
