@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 from kinformer.core.loss import surprise
+from kinformer.decoding.evaluating import evaluating
 
 DRAWS, SEGMENTS = 10_000, 10
 AT_ONCE = 1 << 22  # numbers of a piece of the drawn vectors, by all tokens
@@ -42,7 +43,7 @@ class Said(NamedTuple):
         a reading in which they leave can tell.
         """
         some = max(1, AT_ONCE // max(1, self.worth.shape[1]))
-        found = [self._measured(piece) for piece in thresholds.split(some)]
+        found = [self._measured(piece) for piece in thresholds.to(self.sure.device).split(some)]
         return torch.cat([quality for quality, _ in found]), torch.cat([layers for _, layers in found])
 
     def _measured(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
@@ -53,7 +54,6 @@ class Said(NamedTuple):
         return self.worth.T.gather(1, exits.T).mean(0), 1 + exits.to(self.worth.dtype).mean(1)
 
 
-@torch.no_grad()
 def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
     """What a rule and the exits of a `MultiExit` or `MultiExitSeq2Seq` say of batches, in eval mode.
 
@@ -62,17 +62,14 @@ def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
     Errors: ValueError for a rule without a threshold, and where nothing is to be predicted.
     """
     rule, body = model.exits.rule, model.exits
-    training, sure, worth = model.training, list[Tensor](), list[Tensor]()
-    model.eval()
-    try:
+    sure, worth = list[Tensor](), list[Tensor]()
+    with evaluating(model):
         for batch in batches:
             states, logits, wanted = model.every_exit(batch)
             real = wanted >= 0
             each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
             sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
             worth.append(torch.stack([_worth(one, wanted, right)[real] for one in logits]))
-    finally:
-        model.train(training)
     if not sum(one.shape[1] for one in worth):
         raise ValueError("the batches to search on hold no token to predict; give others")
     return Said(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict)

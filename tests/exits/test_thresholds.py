@@ -40,6 +40,12 @@ def test_each_vector_is_measured_as_tokens_go_up(strict: bool, float64: None) ->
         assert (float(quality[n]), float(layers[n])) == pytest.approx(by_hand(table, one), rel=1e-12)
 
 
+def test_vectors_are_measured_where_the_table_lies() -> None:
+    """Vectors are drawn on the CPU, and a model may be elsewhere."""
+    table = Said(torch.rand(2, 5, device="meta"), torch.rand(3, 5, device="meta"), False)
+    assert all(found.device.type == "meta" for found in table.measure(torch.rand(4, 2)))
+
+
 def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
     table, seen = Said(torch.rand(3, 17), torch.rand(4, 17), False), []
 
