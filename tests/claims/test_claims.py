@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from kinformer.claims import (
-    act_parity,
     agent_memory,
-    al_rfou_losses,
     average_attention_steps,
     bigbird_paths,
     blockbert_memory,
@@ -27,7 +25,6 @@ from kinformer.claims import (
     gtrxl_gate_bias,
     gtrxl_identity,
     gtrxl_solves,
-    head_size,
     informer_probsparse,
     knn_lm_datastore,
     linformer_spectrum,
@@ -48,7 +45,6 @@ from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
 from kinformer.data.support.part import Part
-from kinformer.data.text import Text
 from kinformer.discover import modules
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.trigonometric import Trigonometric
@@ -59,6 +55,8 @@ from kinformer.members.gpt import gpt
 from kinformer.members.set_transformer import set_transformer
 from kinformer.models.support.sweeps import WEIGHTS, Choice, Swept
 from kinformer.patterns.band import Band
+from tests.claims.test_depth_and_heads import depth_and_heads
+from tests.claims.test_on_heads import on_heads
 
 SPREAD = (0.9, 1.0, 1.1)  # a mean of 1, twice its standard error is 0.115
 
@@ -288,9 +286,6 @@ def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 
-    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, [1.0] * 4 + [2 - 5 * price] * 4))
-    monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
-    monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     monkeypatch.setattr(blockbert_memory, "cost", lambda *_: SimpleNamespace(activations=1))  # takes seconds
     monkeypatch.setattr(calm_half_easy, "run", lambda *_: calm_half_easy.Run(2.0, 0.01, [3.0, 1.0], 0.5))
     monkeypatch.setattr(calm_guarantee, "table", lambda *_: [Lost([n / 40] * 9, [0.0] * 9, 2.0, []) for n in range(11)])
@@ -333,8 +328,8 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(nystromformer_landmarks, "trained", lambda *_: 1.0)  # takes a training
     monkeypatch.setattr(synthesizer_positions, "trained", unread)
     found = {
-        "act_parity": act_parity.claim((0, 1)),
-        "al_rfou_losses": al_rfou_losses.claim((0, 1)),
+        **depth_and_heads(monkeypatch),
+        **on_heads(monkeypatch),
         "agent_memory": agent_memory.claim((0, 1)),
         "average_attention_steps": average_attention_steps.claim((0, 1), lengths=(4, 16)),
         "bigbird_paths": bigbird_paths.claim((0, 1), sizes=(16, 32)),
@@ -351,7 +346,6 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         "gtrxl_gate_bias": gtrxl_gate_bias.claim((0, 1)),
         "gtrxl_identity": gtrxl_identity.claim((0, 1), deepest=4, d=32),
         "gtrxl_solves": gtrxl_solves.claim((0, 1)),
-        "head_size": head_size.claim((0, 1), length=4, iterations=100),
         "informer_probsparse": informer_probsparse.claim((0, 1), steps=1, learned=2.0),
         "knn_lm_datastore": knn_lm_datastore.claim((0, 1)),
         "linformer_spectrum": linformer_spectrum.claim((0, 1), steps=0, length=16),

@@ -4,7 +4,20 @@ import pytest
 import torch
 
 from kinformer.claims import act_parity, al_rfou_losses, head_size
+from kinformer.claims.support.verdict import Claim
 from kinformer.data.text import Text
+
+
+def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
+    """These claims, without their trainings."""
+    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, [1.0] * 4 + [2 - 5 * price] * 4))
+    monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
+    return {
+        "act_parity": act_parity.claim((0, 1)),
+        "al_rfou_losses": al_rfou_losses.claim((0, 1)),
+        "head_size": head_size.claim((0, 1), length=4, iterations=100),
+    }
 
 
 def test_parity_counts_the_ones_and_difficulty_what_is_not_zero() -> None:

@@ -1,0 +1,74 @@
+"""What the claims about hard-coded, collaborative and regularised heads measure."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.attention import Attention
+from kinformer.claims import collaborative_width, hard_coded_translation, head_losses
+from kinformer.claims.support.verdict import Claim
+from kinformer.data.text import Text
+from kinformer.members.gpt import gpt
+
+
+def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
+    """These claims, without their trainings."""
+    lost = collaborative_width.Lost([0.5, 0.3, 0.1, 0.0], [4.0, 3.1, 3.0, 3.0], 3.0, 4.0)
+    monkeypatch.setattr(collaborative_width, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1024)))
+    monkeypatch.setattr(collaborative_width, "trained", lambda *_: None)
+    monkeypatch.setattr(collaborative_width, "lost", lambda *_: lost)
+    monkeypatch.setattr(hard_coded_translation, "bits", lambda form, *_: 2.0 if "across" in form else 0.1)
+    monkeypatch.setattr(head_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
+    monkeypatch.setattr(head_losses, "told", lambda make, weight, *_: 0.9 - 0.6 * weight)
+    of = {"collaborative_width": collaborative_width, "hard_coded_translation": hard_coded_translation}
+    return {name: one.claim((0, 1)) for name, one in {**of, "head_losses": head_losses}.items()}
+
+
+def text() -> Text:
+    tokens = torch.randint(256, (1200,), dtype=torch.uint8)
+    return Text("random", tokens, tokens, tokens)
+
+
+def test_a_translation_is_its_source_in_reverse_each_word_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, target = hard_coded_translation.pairs(40, 1)
+    words: dict[int, int] = {}
+    for read, written in zip(source.tolist(), target.tolist(), strict=True):
+        for word, other in zip(read, reversed(written), strict=True):
+            assert words.setdefault(word, other) == other
+    assert len(words) == len(set(words.values())) == hard_coded_translation.WORDS
+    assert not torch.equal(source, hard_coded_translation.pairs(40, 2)[0])
+    small = {**hard_coded_translation.SIZES, "d": 8, "depth": 1, "hidden": 8}
+    monkeypatch.setattr(hard_coded_translation, "SIZES", small)
+    assert 2 < hard_coded_translation.bits("hard-coded within and across", 0, 1) < 5
+
+
+@torch.no_grad()
+def test_all_columns_lose_nothing_and_fewer_lose_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = gpt(d=8, depth=1, heads=2, length=12).eval(), torch.randint(256, (2, 12))
+    for weight in model.body.layers[0].layers[0].projection.parameters():
+        weight.mul_(3)
+    found = collaborative_width.lost(model, rows, (2, 4, 8))
+    assert found.logits[0] > found.logits[1] > 0.01 and found.logits[2] < collaborative_width.EXACT
+    assert found.bits[2] == pytest.approx(found.before, rel=1e-5) and found.bits[0] != found.before
+    assert found.even != found.before
+    seen: list[Any] = []
+    attention = next(part for part in model.modules() if isinstance(part, Attention))
+    attention.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    attention.mechanism.register_forward_pre_hook(lambda _, given: seen.append(given[:2]))
+    model.logits(rows)
+    x, (queries, keys) = seen
+    want = (queries.q @ keys.k.mT * keys.k.shape[-1] ** -0.5).softmax(-1)
+    torch.testing.assert_close(collaborative_width.logits(attention.projection, x).softmax(-1), want)
+
+
+def test_a_loss_that_is_not_felt_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two heads of cosine c the mean over all pairs is (1 + (H - 1) c) / H."""
+    assert head_losses.cosine((1 + (head_losses.HEADS - 1) * 0.3) / head_losses.HEADS) == pytest.approx(0.3)
+    monkeypatch.setattr(head_losses, "SIZES", {**head_losses.SIZES, "d": 8, "depth": 1})
+    rows = text()
+    for make, key, weight in (
+        (head_losses.apart, "output_disagreement", head_losses.UNFELT),
+        (head_losses.guided, "guided_attention", 1.0),
+    ):
+        assert 0 < head_losses.told(make, weight, key, 0, 1, rows) < 4
