@@ -14,6 +14,7 @@ from kinformer.core.loss import Penalty
 from kinformer.core.state import leaves
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.depth.stack import Stack
+from kinformer.depth.support import some_rows
 from kinformer.exits.confidence import Confidence, Probe, SoftmaxResponse
 from kinformer.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
 from kinformer.feedforward.mlp import MLP
@@ -269,3 +270,21 @@ def test_a_rule_made_for_these_layers_is_taken(shared: bool) -> None:
     for layers, rule in (*((blocks(), rule) for rule in rules), (blocks()[:1], Geometric(D, 1, shared=shared))):
         exits = EarlyExit(layers, LayerNorm(D), rule).eval()(torch.randn(2, 6, D), None, CTX).aux["exit"]
         assert bool((exits[CTX.pos >= 0] >= 1).all()) and bool((exits <= len(layers)).all())
+
+
+def test_some_rows_are_read_the_same_in_a_copy_and_sublayer_by_sublayer(
+    float64: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exits = torch.tensor([[2, 1, 4], [1, 1, 4], [1, 4, 1], [3, 2, 1]])
+    layers, x, pos = blocks(), torch.randn(4, 3, D), torch.arange(3).expand(4, 3)
+    found = []
+    for copied in (0, 1000):
+        monkeypatch.setattr(some_rows, "COPIED", copied)
+        state, ys = EarlyExit(layers, LayerNorm(D), Confident(Told(exits), 0.5)).start(4, 3), []
+        for t in range(3):
+            stack = EarlyExit(layers, LayerNorm(D), Confident(Told(exits[:, t : t + 1]), 0.5)).eval()
+            out = stack(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
+            ys, state = [*ys, out.y], out.state
+        found.append([*ys, *(leaf for _, leaf in leaves(state))])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-13)

@@ -6,12 +6,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor, nn
 
+from kinformer.core.block import ResidualBlock
+from kinformer.core.collected import Collected
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memo import Memo, fresh
 from kinformer.core.pattern import Pattern
-from kinformer.core.state import map_state
+from kinformer.core.state import holds, map_state
 
+COPIED = 3  # times as much as reading a row's cache takes copying and then reading it
 Rows = Int[Tensor, " _"]
 
 
@@ -47,6 +50,8 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
     def call(x: Tensor, state: State | None, ctx: Context) -> Out:
         if ctx.only is not None or ctx.also is not None or ctx.below:
             return layer(x, state, ctx)
+        if state is not None and isinstance(layer, ResidualBlock) and COPIED * len(rows) >= len(x):
+            return _by_sublayers(layer, rows, x, state, ctx)
         # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
         own = None if state is None else _taken(state, rows, ctx.memo)
         kept = None if state is None else layer(x, state, ctx.but(remember=True)).state
@@ -57,6 +62,23 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
         return out._replace(y=_put(x, rows, out.y), state=kept, aux={**out.aux, **aux})
 
     return call
+
+
+def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx: Context) -> Out:
+    """A block whose sublayers with a state are read for all rows, which copies nothing, and the others for some."""
+    found, some, y = Collected(ctx, state), _context(ctx, rows), x
+    for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
+        if holds(state[n]):
+            y = join(y, lambda z, n=n, layer=layer: found.call(n, layer, z), norm).y
+            continue
+        inside = Collected(some, None)
+        out = join(y[rows], lambda z, n=n, layer=layer, inside=inside: inside.call(n, layer, z), norm)
+        found.skip(state[n])
+        found.aux |= {
+            name: _put(torch.zeros_like(x[..., 0]), rows, v) if v.dim() else v for name, v in inside.aux.items()
+        }
+        y = _put(y, rows, out.y)
+    return found.out(_put(x, rows, y[rows]))
 
 
 def _context(ctx: Context, rows: Rows) -> Context:
