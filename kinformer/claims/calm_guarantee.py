@@ -97,4 +97,4 @@ def _draw_broken(broken: dict[str, dict[float, list[float]]], most: float, axes:
     axes.axhline(EPSILON, color="tab:gray", lw=0.7, label="epsilon")
     axes.axhline(most, color="tab:gray", lw=0.7, ls="--", label="epsilon and 3 standard errors")
     axes.set(xlabel="delta", ylabel="share of sets", xticks=DELTAS, ylim=(-0.005, 0.09))
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=8, loc="center")
