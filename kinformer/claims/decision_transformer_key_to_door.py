@@ -11,9 +11,9 @@ from kinformer.environments.support.rolling import Way, rolled
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
 
-SPEC, EPISODES, STEPS, RATE, PLAYED = "key_to_door,size=4,steps=8", 1000, 300, 3e-3, 64
+SPEC, EPISODES, STEPS, RATE, PLAYED = "key_to_door,size=3,steps=5", 2000, 500, 3e-3, 64
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2, "dropout": 0.0}
-LONG, SHORT = 24, 2  # steps that are read: all of an episode, or far from those of the first room
+LONG, SHORT = 15, 2  # steps that are read: all of an episode, or far from those of the first room
 LEARNERS: dict[str, tuple[Any, dict[str, Any], float | None]] = {
     "asked for 1, the whole episode read": (decision_transformer, {"context": LONG}, 1.0),
     "asked for 1, two steps read": (decision_transformer, {"context": SHORT}, 1.0),
@@ -36,7 +36,7 @@ def measured(seed: int, steps: int) -> dict[str, float]:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Rooms of 4 x 4 cells, eight steps in each; a thousand random episodes for each seed."""
+    """Rooms of 3 x 3 cells, five steps in each; two thousand random episodes for each seed."""
     found = [measured(seed, steps) for seed in seeds]
     first, short = list(LEARNERS)[:2]
     over = [one[first] / max(one["chance"], one["cloning of all"], 1 / PLAYED) for one in found]
