@@ -10,8 +10,9 @@ from kinformer.claims.support.verdict import Claim, Measure
 from kinformer.environments.support.rolling import Way, rolled
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import decision_transformer
+from kinformer.models.trajectory import Trajectory
 
-SPEC, EPISODES, STEPS, RATE, PLAYED = "key_to_door,size=3,steps=5", 2000, 500, 3e-3, 64
+SPEC, EPISODES, STEPS, RATE, PLAYED = "key_to_door,size=3,steps=5", 2000, 1500, 3e-3, 64
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2, "dropout": 0.0}
 LONG, SHORT = 15, 2  # steps that are read: all of an episode, or far from those of the first room
 LEARNERS: dict[str, tuple[Any, dict[str, Any], float | None]] = {
@@ -29,14 +30,20 @@ def measured(seed: int, steps: int) -> dict[str, float]:
     """The share of episodes in which each opens the door with the key."""
     episodes = [one.episode for one in rolled(None, Way(SPEC, EPISODES, seed=seed * EPISODES))]
     found, data = {"chance": mean(one.returned for one in episodes)}, offline(episodes)
+    models: dict[Any, Trajectory] = {}  # one is asked for either return
     for name, (member, keywords, asked) in LEARNERS.items():
-        model = taught(member, data, seed, steps, RATE, **SMALL, **keywords)
-        found[name] = returned(model, SPEC, PLAYED, asked, 10**6 + seed * PLAYED)
+        key = (member, *keywords.items())
+        if key not in models:
+            models[key] = taught(member, data, seed, steps, RATE, **SMALL, **keywords)
+        found[name] = returned(models[key], SPEC, PLAYED, asked, 10**6 + seed * PLAYED)
     return found
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Rooms of 3 x 3 cells, five steps in each; two thousand random episodes for each seed."""
+    """Rooms of 3 x 3 cells, five steps in each; two thousand random episodes for each seed. Minutes for each.
+
+    After 500 steps it does worse than chance: few of the steps are of a success, and what was rare is learned late.
+    """
     found = [measured(seed, steps) for seed in seeds]
     first, short = list(LEARNERS)[:2]
     over = [one[first] / max(one["chance"], one["cloning of all"], 1 / PLAYED) for one in found]
