@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -33,6 +34,12 @@ class Vectors(ABC):
     @abstractmethod
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         """Some of them by their numbers."""
+
+
+def spread(count: int, size: int) -> Int[Tensor, " size"]:
+    """So many of `count` numbers from 0, evenly apart, the first and the last among them; no more than there are."""
+    size = min(size, count)
+    return torch.arange(size) * (count - 1) // max(size - 1, 1)
 
 
 class Held(Vectors):

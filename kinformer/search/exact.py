@@ -58,6 +58,7 @@ class Blocks(Index):
         self.known = 0
 
     @torch.no_grad()
+    @torch.autocast("cpu", enabled=False)  # or products would be rounded further than the bound allows for
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
         queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         found = [self._some(some, k) for some in queries.split(QUERIES)]
@@ -112,9 +113,9 @@ class Blocks(Index):
         self, queries: Float[Tensor, "N D"], limits: Float[Tensor, " N"], k: int
     ) -> list[tuple[Tensor, Tensor]]:
         """The k nearest of all vectors that may be as near as a query's limit, by distances in float64."""
-        best = [(limits.new_empty(0), torch.empty(0, dtype=torch.long)) for _ in limits]
+        best = [(limits.new_full((k,), torch.inf), torch.full((k,), -1)) for _ in limits]
         for block in self.blocks():
-            near = block.halves(queries) <= limits[:, None]
+            near = (block.halves(queries) <= limits[:, None]) & block.lengths.isfinite()
             for row in near.any(1).nonzero()[:, 0].tolist():
                 few = near[row].nonzero()[:, 0]
                 far = torch.cat([best[row][0], distances(queries[row], block.vectors[few])])

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core import search as core
-from kinformer.core.search import Found, Held
+from kinformer.core.search import Found, Held, spread
 from kinformer.search import exact
 from kinformer.search.exact import Exact
 from kinformer.search.support import kept
@@ -98,6 +98,30 @@ def test_vectors_that_are_no_numbers_are_never_found() -> None:
     found = Exact().index(Held(vectors)).search(queries, 20)
     same(Found(found.distances[:, :17], found.places[:, :17]), vectors, queries, 17)
     assert found.places[0, 17:].tolist() == [-1] * 3 and found.distances[0, 17:].tolist() == [math.inf] * 3
+
+
+def test_where_hardly_any_are_numbers_only_those_are_found() -> None:
+    vectors = torch.randn(100, 3, generator=torch.Generator().manual_seed(3))
+    vectors[torch.arange(100) % 20 != 7] = torch.nan
+    queries = torch.randn(6, 3, generator=torch.Generator().manual_seed(4))
+    found = Exact().index(Held(vectors)).search(queries, 10)
+    same(Found(found.distances[:, :5], found.places[:, :5]), vectors, queries, 10)
+    assert (found.places[:, 5:] == -1).all() and (found.distances[:, 5:] == math.inf).all()
+
+
+def test_autocast_changes_nothing() -> None:
+    chance = torch.Generator().manual_seed(5)
+    vectors, queries = 10 + torch.randn(60, 4, generator=chance), 10 + torch.randn(9, 4, generator=chance)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = Exact().index(Held(vectors)).search(queries, 4)
+    same(found, vectors, queries, 4)
+
+
+@pytest.mark.parametrize(("count", "size"), [(0, 3), (1, 3), (5, 9), (9, 5), ((1 << 25) + 4, 1 << 14)])
+def test_numbers_evenly_apart_are_all_there(count: int, size: int) -> None:
+    at = spread(count, size)
+    assert len(at) == len(at.unique()) == min(count, size)
+    assert not count or [int(at.min()), int(at.max())] == [0, count - 1]
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
-from kinformer.core.search import Index, Search
+from kinformer.core.search import Index, Search, spread
 from kinformer.memories.support.shards import DatastoreError, Shards
 from kinformer.search.exact import Exact
 from kinformer.search.support.faiss import Approximate, Faiss
@@ -44,7 +42,7 @@ def keep(folder: Path, keys: Shards, search: Search) -> Kept:
 
 def recall(index: Index, keys: Shards) -> float:
     """Of the nearest of some keys, themselves left out, the share that an index finds."""
-    at = torch.linspace(0, keys.count - 1, min(ASKED, keys.count)).long()
+    at = spread(keys.count, ASKED)
     queries = keys.at(at).float()
     right, ours = (one.search(queries, NEAREST + 1).places for one in (Exact().index(keys), index))
     wanted = (right != at[:, None]) & (right >= 0)

@@ -41,6 +41,8 @@ class Shards(Vectors):
                 yield first + at, torch.from_numpy(numpy.array(one[at : at + size]))
 
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
+        if bool(((places < 0) | (places >= self.count)).any()):
+            raise ValueError(f"places {int(places.min())} to {int(places.max())} came; give 0 to {self.count - 1}")
         order = places.argsort(stable=True)
         wanted = places[order].numpy()
         ends = numpy.searchsorted(wanted, self.ends)

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import at_least
-from kinformer.core.search import Found, Index, Products, Search, Vectors
+from kinformer.core.search import Found, Index, Products, Search, Vectors, spread
 from kinformer.search.exact import asked, nearest_of
 
 SAMPLE = 64  # vectors that a centre is learned from, at most
@@ -67,8 +67,8 @@ class Faiss(Search):
     def index(self, vectors: Vectors) -> "Approximate":
         index = self.made(vectors.count, vectors.width)
         if not index.is_trained:
-            size = min(vectors.count, SAMPLE * max(int(getattr(index, "nlist", 0)), CODES))
-            index.train(_rows(vectors.at(torch.linspace(0, vectors.count - 1, size).long())))
+            size = SAMPLE * max(int(getattr(index, "nlist", 0)), CODES)
+            index.train(_rows(vectors.at(spread(vectors.count, size))))
         for _, block in vectors.blocks():
             index.add(_rows(block))
         return Approximate(self, vectors, index)
