@@ -130,6 +130,23 @@ def test_what_is_appended_stands_behind_what_was_there(made: Path, tmp_path: Pat
     }.items()
 
 
+def test_an_append_that_ended_is_not_made_again_by_going_on(made: Path, tmp_path: Path) -> None:
+    folder, new = spoiled(made, tmp_path / "ds"), text(50, documents=False)
+    first = built(folder, dtype="float32", text=new, append=True, resume=True, data="news")
+    before = contents(folder)
+    assert len(built(folder, dtype="float32", text=new, append=True, resume=True, data="news")) == len(first)
+    assert contents(folder) == before
+    assert len(built(folder, dtype="float32", text=new, append=True, data="news")) > len(first)
+
+
+@pytest.mark.parametrize("place", [-1, 196])
+def test_a_key_that_is_not_there_is_refused(made: Path, place: int) -> None:
+    store = Datastore.open(made)
+    assert len(store) == 196
+    with pytest.raises(ValueError, match=f"{place} came; give 0 to 195"):
+        store.keys.at(torch.tensor([place]))
+
+
 def test_a_build_that_ends_at_any_write_is_gone_on_with_bit_for_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

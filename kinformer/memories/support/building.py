@@ -113,7 +113,8 @@ def _beside(plan: Plan, folder: Path, append: bool, resume: bool) -> Plan:
     if begun is None and not there and any(folder.glob("*.safetensors")):
         raise DatastoreError(f"{folder} holds files of something else; give another folder")
     known = begun or (Manifest.load(folder / MANIFEST) if there else replace(plan.manifest, parts=()))
-    before = known.parts[:-1] if begun or not append else known.parts
+    its = begun is not None or not append or (resume and there[-1:] == (plan.part,))  # the last part is this one
+    before = known.parts[:-1] if its else known.parts
     whole = replace(plan.manifest, parts=(*before, plan.part))
     _refuse_other(known, whole, folder, begun is not None)
     return replace(plan, manifest=whole)
