@@ -3,8 +3,11 @@
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+NUMBERS = 1 << 22  # differences of queries and keys that are held at a time
 
 
 class Neighbours(NamedTuple):
@@ -59,8 +62,14 @@ class Entries(Store):
         return self.tokens
 
     def search(self, queries: Float[Tensor, "M d"], k: int) -> Neighbours:
+        queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
+        size = max(1, NUMBERS // max(self.keys.numel(), 1))
+        found = [self._nearest(some, k) for some in queries.split(size)]
+        distances, places = (torch.cat(parts) for parts in zip(*found, strict=True))
+        return Neighbours(distances, self.tokens.to(places.device)[places], places)
+
+    def _nearest(self, queries: Float[Tensor, "M d"], k: int) -> tuple[Float[Tensor, "M k"], Int[Tensor, "M k"]]:
         keys = self.keys.to(queries)
         away = (queries[:, None] - keys).square().sum(-1)  # differences first: equal keys are 0 away, not nearly
         distances, places = away.sort(dim=-1, stable=True)
-        places = places[:, :k]
-        return Neighbours(distances[:, :k], self.tokens.to(places.device)[places], places)
+        return distances[:, :k], places[:, :k]
