@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.choice import Choices
+from kinformer.core.dropping import drops
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.dropping import dropping, drops
+from kinformer.laws.support.dropping import dropping
 from kinformer.laws.support.finding import Broken, found
 from kinformer.laws.support.reading import gradients, real
 from kinformer.laws.support.subject import Subject

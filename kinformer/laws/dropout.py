@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.dropping import drops
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.laws.support.compare import agree_out
-from kinformer.laws.support.dropping import dropping, drops
+from kinformer.laws.support.dropping import dropping
 from kinformer.laws.support.finding import Broken, Unjudged, found
 from kinformer.laws.support.subject import ROWS, Subject, Trained
 

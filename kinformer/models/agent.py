@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kinformer.core.acting import Actor, Player
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, within
+from kinformer.core.dropping import dropped
 from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import Device, Dtype, Layer, State, room
 from kinformer.core.loss import Loss, Weight, gathered, known, mean, weighed
@@ -42,7 +43,8 @@ class Agent(Player):
 
     observations: the shape of an observation: a vector's, or that of a small picture (`Observed`).
     actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers an action has.
-    body: layers that never read ahead and have a state.
+    body: layers that never read ahead, have a state and drop nothing: what learns is compared with what acted, and
+        dropout would make both another policy at each reading.
     position: what is added to embedded steps; None where the body knows positions itself, or needs none.
     discount, trace: of the advantages (`losses/clipped_policy.py`): gamma and lambda.
     ratio: how far from 1 the ratio of probabilities is rewarded.
@@ -52,7 +54,8 @@ class Agent(Player):
         not begin with; what was remembered before was remembered by other weights. 0 takes it as it is.
     penalties: weights of the body's auxiliary losses, by the last part of their names.
 
-    Errors: ValueError for numbers without a meaning, a body without a state, and an exit rule that no loss trains.
+    Errors: ValueError for numbers without a meaning, a body without a state or with dropout, and an exit rule that no
+    loss trains.
     Source: Schulman et al., 2017, arXiv:1707.06347; stored states and burn-in: Kapturowski et al., 2019, "Recurrent
     experience replay in distributed reinforcement learning", ICLR.
     """
@@ -96,6 +99,8 @@ class Agent(Player):
         self.value = nn.Linear(d, 1)
         self.refuse_unmet(body)
         refuse_rules(self, body)
+        if share := dropped(body):
+            raise ValueError(f"dropout={share:g} makes another policy of an agent at each reading; give its stack 0")
         body.start(1, 1)  # NoState says what to take instead
         self.penalties = known(penalties or {}, (body, position))
 
@@ -144,7 +149,8 @@ class Agent(Player):
         there = self.policy.of(said.policy)
         mark = real if self.discrete else real[..., None]
         log_p = there.log_prob(batch.actions.where(mark, 0))  # what stands at padding may be no action
-        acting = mean(clipped_policy(log_p, batch.log_p, batch.advantages, self.ratio), real)
+        before = batch.log_p.where(real, log_p.detach())  # nor how likely it was: an infinite ratio has no gradient
+        acting = mean(clipped_policy(log_p, before, batch.advantages, self.ratio), real)
         apart = mean((said.value - batch.returns).square() / 2, real)
         entropy = mean(there.entropy(), real)
         sums = gathered(said.aux, real)

@@ -16,6 +16,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no text": ({"stack": "gpt(d=8"}, "is no member; write gpt"),
     "a keyword": ({"stack": "gpt(dd=8)"}, "no keyword 'dd'; the nearest is 'd'"),
     "an encoder": ({"stack": "bert(d=8)"}, "makes a MLM; give a plain language model"),
+    "dropout": ({"stack": "gpt(d=8, dropout=0.3)"}, "dropout=0.3 makes another policy of an agent"),
     "a file": ({"stack": "mine.py:gpt"}, "names no member"),
     "no observation": ({"observations": ()}, r"observations=\(\)"),
     "no action": ({"actions": 0}, "actions=0"),
@@ -69,6 +70,32 @@ def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
 
     torch.testing.assert_close(remembered(0), remembered(2), atol=1e-12, rtol=0)
     assert (remembered(2) - remembered(3)).abs().max() > 1e-9
+
+
+def test_what_stands_at_padding_has_no_gradient() -> None:
+    model = agent(stack=TINY)
+    batch = model.sample(2, 4, 0)
+    batch.told.marks[1, 2:] = -1
+    log_p, found = batch.log_p, []
+    for there in (0.0, -1e3):
+        log_p[1, 2:] = there
+        model.zero_grad()
+        model(batch._replace(log_p=log_p.clone())).total.backward()
+        found.append(torch.cat([one.grad.flatten() for one in model.parameters() if one.grad is not None]))
+    assert found[0].isfinite().all() and found[0].any()
+    torch.testing.assert_close(found[0], found[1], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_a_policy_says_as_much_under_autocast(discrete: bool) -> None:
+    policy, y = agent(stack=TINY, discrete=discrete).policy, torch.randn(4, 8)
+    with torch.no_grad():
+        torch.nn.init.normal_(policy.head.weight)
+        want = policy(y)
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(policy(y), want, atol=0, rtol=0)
+        half = policy.bfloat16()(y.bfloat16())
+    assert half.dtype is torch.float32 and not torch.equal(half, half.bfloat16().float())
 
 
 def test_an_agent_is_asked_for_no_return() -> None:

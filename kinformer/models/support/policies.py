@@ -9,6 +9,7 @@ from jaxtyping import Float
 from numpy.random import Generator
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
+from torch.nn import functional as F
 
 START = 0.01  # of the weights of a head beside those of a linear layer: at the start all actions are about as likely
 
@@ -24,9 +25,11 @@ class Policy(nn.Module, ABC):
             self.head.bias.zero_()
 
     def forward(self, y: Float[Tensor, "*n D"]) -> Float[Tensor, "*n K"]:
-        """The numbers of the distribution, in float32 or better."""
-        said = self.head(y)
-        return said.to(torch.promote_types(said.dtype, torch.float32))
+        """The numbers of the distribution, in float32 or better, under autocast too."""
+        weight, bias = self.head.weight, self.head.bias
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        with torch.autocast(y.device.type, enabled=False):
+            return F.linear(y.to(wide), weight.to(wide), bias.to(wide))
 
     @abstractmethod
     def of(self, said: Float[Tensor, "*n K"]) -> Distribution:
@@ -35,10 +38,6 @@ class Policy(nn.Module, ABC):
     @abstractmethod
     def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
         """An action of each row, by a generator of its own: batch mates and devices change nothing."""
-
-    @abstractmethod
-    def likeliest(self, said: Float[Tensor, "B K"]) -> Tensor:
-        """The likeliest action of each row."""
 
 
 class Kinds(Policy):
@@ -51,9 +50,6 @@ class Kinds(Policy):
         places = torch.tensor([one.random() for one in chance], dtype=torch.float64)
         ends = said.detach().cpu().double().softmax(-1).cumsum(-1)[:, :-1]
         return (ends < places[:, None]).sum(-1)
-
-    def likeliest(self, said: Float[Tensor, "B K"]) -> Tensor:
-        return said.argmax(-1)
 
 
 class Numbers(Policy):
@@ -71,6 +67,3 @@ class Numbers(Policy):
         noise = torch.stack([torch.from_numpy(one.standard_normal(said.shape[1])) for one in chance])
         there: Any = self.of(said.detach()).base_dist  # type: ignore[attr-defined]
         return (there.loc.cpu() + there.scale.cpu() * noise.to(said.dtype)).float()
-
-    def likeliest(self, said: Float[Tensor, "B K"]) -> Tensor:
-        return said
