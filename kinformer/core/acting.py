@@ -23,6 +23,13 @@ class Seen(NamedTuple):
     acted: Tensor | None = None
 
 
+def finite(said: Tensor) -> Tensor:
+    """What was said of actions; ValueError where it is not finite, of which a choice would still make an action."""
+    if not bool(said.isfinite().all()):
+        raise ValueError("what was said of an action is not finite; the weights are spoiled, or numbers too large")
+    return said
+
+
 class Actor(ABC):
     """Acts in rows of environments that go on side by side; what it remembers is a state, passed in and handed back.
 

@@ -1,5 +1,6 @@
 """Rolling out: whose episodes are whose, what an actor is told, and where it ends."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen
 from kinformer.environments.support.rolling import Way, rolled
+from kinformer.environments.support.worlds import WorldError
+from kinformer.members.agent import agent
 from kinformer.members.decision_transformer import TINY, decision_transformer
 from kinformer.models.trajectory import Trajectory
 
+ACTING: Any = partial(agent, "gpt(d=8, depth=1, heads=2, length=4)", (3,))
 COUNTING = f"{Path(__file__).with_name('counting.py')}:Counting"
 
 
@@ -93,5 +97,24 @@ def test_weights_that_are_spoiled_are_one_line() -> None:
     model: Any = decision_transformer(**{**TINY, "actions": 1}, discrete=False)
     with torch.no_grad():
         model.action.bias.fill_(float("nan"))
-    with pytest.raises(ValueError, match="an action that is not finite was chosen"):
+    with pytest.raises(WorldError, match="what was said of an action is not finite"):
         list(rolled(model, Way("Pendulum-v1", 1)))
+
+
+@pytest.mark.parametrize("member", ["agent", "decision_transformer"])
+def test_no_kind_is_chosen_by_weights_that_are_spoiled(member: str) -> None:
+    made: dict[str, Any] = {"agent": ACTING, "decision_transformer": lambda: decision_transformer(**TINY)}
+    model = made[member]()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(float("nan"))
+    with pytest.raises(WorldError, match="what was said of an action is not finite"):
+        list(rolled(model, Way(COUNTING, 1)))
+
+
+def test_an_episode_beyond_a_table_is_one_line_and_what_ended_before_is_given() -> None:
+    ended = []
+    with pytest.raises(WorldError, match="position 4 is beyond the table of 4"):
+        for one in rolled(ACTING(), Way(COUNTING, 4)):
+            ended.append(one.number)
+    assert ended == [0, 1, 2]

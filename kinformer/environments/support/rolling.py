@@ -8,7 +8,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Player, Seen
+from kinformer.core.acting import Actor, Player, Seen, finite
 from kinformer.core.checks import within
 from kinformer.data.support.episodes import Episode
 from kinformer.environments.support.worlds import Came, WorldError, Worlds
@@ -53,8 +53,8 @@ def rolled(player: Player | None, way: Way) -> Iterator[Rolled]:
     Which row plays which episode is fixed beforehand, so that short ones are no more frequent than long ones.
 
     Errors: ValueError for an environment of other observations or actions than the player knows, and for returns that
-    it cannot ask for; WorldError, in one line, for an environment that fails, and for actions that are not finite. What
-    has ended before is given before.
+    it cannot ask for; WorldError, in one line, for an environment that fails, for what is not finite in what the
+    player says, and for an episode longer than it can read. What has ended before is given before.
     """
     within("random", way.random, 0, 1)
     rows = min(way.episodes, SIDE_BY_SIDE)
@@ -155,9 +155,11 @@ class _Roll:
             return drawn, None
         done = None if acted is None else self._tensor(acted)
         seen = Seen(self._tensor(flat), self._tensor(reward), self._tensor(begins), done)
-        said, state = self.actor.act(seen, state)
-        if not said.isfinite().all():
-            raise WorldError("an action that is not finite was chosen; the weights are spoiled, or numbers too large")
+        try:
+            said, state = self.actor.act(seen, state)
+            finite(said)
+        except (ValueError, IndexError) as error:  # a table that is too short for an episode, weights that are spoiled
+            raise WorldError(str(error)) from error
         actions = said.cpu().numpy().astype(self.space.dtype)
         if self.worlds.limits is not None:
             actions = numpy.clip(actions, *self.worlds.limits)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Seen
+from kinformer.core.acting import Actor, Seen, finite
 from kinformer.core.batch import Steps
 from kinformer.decoding.evaluating import evaluating
 
@@ -57,7 +57,7 @@ class Recalling(Actor):
         steps = Steps._make(torch.cat([old[:, 1:], one[:, None].to(old)], 1) for old, one in pairs)
         steps = steps._replace(times=steps.times.masked_fill(begins[:, None] & _earlier(steps.times), -1))
         with evaluating(self.model):
-            said = self.model.says(_tight(steps)).actions[:, -1]
+            said = finite(self.model.says(_tight(steps)).actions[:, -1])
         model = self.model
         action = said.argmax(-1) if model.discrete else said * model.measured.actions
         steps.actions[:, -1] = action.to(steps.actions)

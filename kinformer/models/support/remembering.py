@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Seen
+from kinformer.core.acting import Actor, Seen, finite
 from kinformer.core.experience import Told
 from kinformer.core.layer import State
 from kinformer.core.state import reset
@@ -47,7 +47,7 @@ class Remembering(Actor):
             kept = reset(state.state, begins)
             said = model.says(told_one(_shaped(seen.observation, model.observations), acted, seen.reward), kept)
         chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
-        done = model.policy.drawn(said.policy[:, 0], chance).to(acted)
+        done = model.policy.drawn(finite(said.policy[:, 0]), chance).to(acted)
         return done, Remembered(done, state.steps + 1, said.state)
 
 
