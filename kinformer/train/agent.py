@@ -48,7 +48,8 @@ class Rollouts(Carried):
     its row is emptied. Rows are cut where episodes end, so each piece is read as if it were alone; a piece that goes on
     an episode begins with what was remembered then, and `burn_in` steps before it.
 
-    Errors: NotLearned for an environment that fails and a policy that is not finite.
+    Errors: NotLearned for an environment that fails, a policy that is not finite, and an episode longer than a table of
+    positions.
     """
 
     def __init__(self, model: Agent, spec: str, watched: range, rows: int, length: int, seed: int) -> None:
@@ -84,18 +85,18 @@ class Rollouts(Carried):
         burn_in, before = min(self.model.burn_in, self.length), self.held
         self.window = 0 if before is None else burn_in
         stored = self.early if self.window else fork(now.state)
-        steps = []
+        steps, early = [], self.early
         for t in range(self.length):
             if burn_in and t == self.length - burn_in:
-                self.early = fork(now.state)
+                early = fork(now.state)
             step, now = self._step(now)
             steps.append(step)
-        last = self.model.says(now.told, fork(now.state)).value[:, 0]
-        self.now, self.done, new = now, self.worlds.done, self._joined(steps, last, stored)
+        last = _said(self.model, now.told, fork(now.state), self.worlds).value[:, 0]
+        self.now, self.early, self.done, new = now, early, self.worlds.done, self._joined(steps, last, stored)
         return new.behind(before, self.window) if before is not None and self.window else new
 
     def _step(self, now: Now) -> tuple["Step", Now]:
-        said = self._said(now)
+        said = _said(self.model, now.told, now.state, self.worlds)
         done, log_p = _drawn(self.model, said, self.seed, self.worlds)
         came = self.worlds.step(done.numpy())
         value, state = said.value[:, 0], said.state
@@ -103,15 +104,9 @@ class Rollouts(Carried):
         # what an episode that is cut short would have gone on to earn is expected, not 0
         final = torch.zeros_like(value)
         if came.cut.any():
-            final = self.model.says(after.told, fork(state)).value[:, 0].where(_on(came.cut, value), 0.0)
+            final = _said(self.model, after.told, fork(state), self.worlds).value[:, 0].where(_on(came.cut, value), 0.0)
         step = Step(now.told, done.to(now.acted.device), log_p, value, final, came)
         return step, _again(self.worlds, came, after)
-
-    def _said(self, now: Now) -> Said:
-        said = self.model.says(now.told, now.state)
-        if not bool(said.policy.isfinite().all()):
-            raise NotLearned("the policy is not finite any more", "try a lower lr, or start --from an earlier run")
-        return said
 
     def _joined(self, steps: list["Step"], last: Tensor, stored: State) -> Rollout:
         """The steps of a rollout with their advantages."""
@@ -139,7 +134,7 @@ class Rollouts(Carried):
     def measured(self) -> tuple[Experience, ...]:
         """Episodes that the agent plays now, in eval mode; each as one step that earned all that it returned.
 
-        Errors: WorldError, a ValueError, for an environment that fails.
+        Errors: ValueError for an environment that fails, and where the agent can play no further.
         """
         from kinformer.decoding.evaluating import evaluating
 
@@ -148,6 +143,8 @@ class Rollouts(Carried):
                 return (played(self.model, self.spec, self.watched),)
         except WorldError as error:
             raise WorldError(f"{error}; {ADVICE}") from error
+        except NotLearned as stop:
+            raise ValueError(f"{stop}; {stop.advice}") from stop
 
     # What is kept ----------------------------------------------------------------------------------------------------
 
@@ -202,7 +199,7 @@ def played(model: Agent, spec: str, seeds: range) -> Experience:
     ended = numpy.zeros(len(seeds), bool)
     now = _begun(model, worlds, 1)
     for _ in range(LONGEST):
-        done, _ = _drawn(model, said := model.says(now.told, now.state), seeds[0], worlds)
+        done, _ = _drawn(model, said := _said(model, now.told, now.state, worlds), seeds[0], worlds)
         came = worlds.step(done.numpy())
         earned += numpy.where(ended, 0.0, came.rewards)
         success = numpy.where(ended, success, came.success)
@@ -227,6 +224,18 @@ def _begun(model: Agent, worlds: Worlds, length: int) -> Now:
     observed = torch.from_numpy(worlds.begin(numpy.ones(rows, bool))).float().to(device)
     acted = torch.full((rows,), FIRST) if model.discrete else torch.zeros(rows, model.actions)
     return Now(observed, acted.to(device), torch.zeros(rows, device=device), model.start(rows, length))
+
+
+def _said(model: Agent, told: Told, state: State, worlds: Worlds) -> Said:
+    """What is said of a step of all rows; NotLearned where it is not finite or lies behind a table of positions."""
+    table, step = None if model.position is None else model.position.length, max(map(len, worlds.history))
+    if table is not None and step >= table:
+        why = f"an episode of {worlds.spec} is longer than the {table:,} positions of the agent's stack"
+        raise NotLearned(why, f"make length larger, as in stack='...(length={4 * table})', and begin anew")
+    said = model.says(told, state)
+    if not bool(said.policy.isfinite().all()):
+        raise NotLearned("the policy is not finite any more", "try a lower lr, or start --from an earlier run")
+    return said
 
 
 def _drawn(model: Agent, said: Said, seed: int, worlds: Worlds) -> tuple[Tensor, Float[Tensor, " B"]]:

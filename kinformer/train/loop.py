@@ -88,8 +88,10 @@ class Training:
         """ValueError where there is no first batch, or it cannot be cut: before any file is touched."""
         if isinstance(self.stream, Carried) and self.group.size > 1:
             raise ValueError("what is learned from its own doing acts in one process; leave torchrun out")
+        self.model.train()  # what acts remembers in the form of training
         try:
-            cut(self.group.share(self.stream.at(0), self.settings.accumulate), self.settings.accumulate)
+            with _drawn(self.settings.seed, self.device):
+                cut(self.group.share(self.stream.at(0), self.settings.accumulate), self.settings.accumulate)
         except NotLearned as stop:
             raise ValueError(f"{stop}; {stop.advice}") from stop
 
@@ -289,7 +291,6 @@ def train(
         recorded(model)
     if resume and not going_on:
         warnings.warn(f"{folder} holds no whole checkpoint to go on from: the training begins anew", stacklevel=2)
-    model.train()
     again = checkpointed(model) if settings.checkpointing else nullcontext()
     with interrupts(group.size > 1) as stopped, _drawn(settings.seed, training.device), again, closing(training):
         training.restore() if going_on else training.begin()

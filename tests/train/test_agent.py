@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -14,9 +15,10 @@ from kinformer import fit
 from kinformer.core.experience import Experience, Told
 from kinformer.core.model import Model
 from kinformer.data.env import Env, read
-from kinformer.environments.support.worlds import WorldError
+from kinformer.environments.support.worlds import Came, WorldError
 from kinformer.members.agent import agent
 from kinformer.models.agent import Agent
+from kinformer.models.support.remembering import told_one
 from kinformer.train.agent import Rollouts
 from kinformer.train.budget import Steps
 from kinformer.train.learner import NotLearned
@@ -42,7 +44,7 @@ def made(stack: str, spec: str = MAZE, **keywords: Any) -> tuple[Agent, Env]:
     data = read(spec)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = agent(stack=STACKS[stack], **data.keywords, **keywords)
+        model = agent(stack=STACKS.get(stack, stack), **data.keywords, **keywords)
         for parameter in model.policy.parameters():  # at the start all actions are alike
             torch.nn.init.normal_(parameter)
     return model.double().train(), data
@@ -130,14 +132,22 @@ def test_a_continuous_policy_is_replayed_alike() -> None:
 
 
 def test_an_episode_that_is_cut_short_is_worth_what_was_expected_of_its_last_state() -> None:
-    there = rollouts("lstm", "masked_cartpole,length=3", rows=2, length=3)
+    there, shown = rollouts("lstm", "masked_cartpole,length=3", rows=2, length=3), []
+    step = there.worlds.step
+
+    def watched(actions: numpy.ndarray) -> Came:
+        shown.append(step(actions))
+        return shown[-1]
+
+    there.worlds.step = watched  # type: ignore[method-assign]
     there.at(0)
     held, model = there.held, there.model
-    assert held is not None and held.ended[:, -1].all()
-    values = model.says(Told(*held.told), model.start(2, 3)).value
-    last = held.returns[:, -1] - held.rewards[:, -1]
-    assert (last != 0).all() and held.rewards.eq(1).all()
-    assert (last.abs() < 10 * values.abs().max()).all()
+    assert held is not None and held.ended[:, -1].all() and not held.ended[:, :-1].any() and shown[-1].cut.all()
+    after = told_one(torch.from_numpy(shown[-1].observed).float(), held.actions[:, -1], held.rewards[:, -1].float())
+    whole = Told(*(torch.cat(part, 1) for part in zip(held.told, after, strict=True)))
+    want = model.discount * model.says(whole, model.start(2, 4)).value[:, -1]
+    assert (want != 0).all()
+    torch.testing.assert_close(held.returns[:, -1] - held.rewards[:, -1], want, atol=1e-9, rtol=0)
 
 
 # Going on ------------------------------------------------------------------------------------------------------------
@@ -158,6 +168,43 @@ def test_going_on_gives_the_weights_of_a_training_that_never_stopped(tmp_path: P
     whole, stopped = trained(tmp_path / "whole", 1.0), trained(tmp_path / "stopped", 0.55, 1.0)
     for one, other in zip(whole.parameters(), stopped.parameters(), strict=True):
         assert torch.equal(one, other)
+
+
+def test_what_was_in_eval_mode_is_trained_as_what_was_not(tmp_path: Path) -> None:
+    found = []
+    for mode in (True, False):
+        for place, stop in enumerate((0.5, 1.0)):
+            model, data = made("transformer_xl", epochs=1)
+            settings, folder = Settings(batch=2, length=7, measures=1), tmp_path / str(mode)
+            train(model.float().train(mode), data, Steps(6), settings, folder=folder, resume=place > 0, until=stop)
+        found.append([parameter.detach() for parameter in model.parameters()])
+    assert all(map(torch.equal, *found))
+
+
+def test_chance_in_the_first_rollout_follows_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    at, drawn = Rollouts.at, []
+
+    def noted(self: Rollouts, step: int) -> Experience:
+        drawn.append(float(torch.rand(())))
+        return at(self, step)
+
+    monkeypatch.setattr(Rollouts, "at", noted)
+    model, data = made("lstm")
+    with torch.random.fork_rng():
+        for seed in (1, 2):
+            torch.manual_seed(seed)
+            train(model.float(), data, Steps(1), Settings(batch=2, length=4, measures=1))
+    assert len(drawn) == 4 and drawn[:2] == drawn[2:]
+
+
+def test_an_episode_longer_than_a_table_is_one_line_and_what_was_learned_is_kept(tmp_path: Path) -> None:
+    model, data = made("gpt(d=8, depth=1, heads=2, length=9)", "t_maze,corridor=20")
+    with pytest.raises(TrainingStopped, match=r"longer than the 9 positions.*weights before.*stack=.*length=") as said:
+        train(model.float(), data, Steps(99), Settings(batch=2, length=4, measures=1), folder=tmp_path)
+    assert "\n" not in str(said.value) and Run(tmp_path).step == 2 * model.epochs * model.pieces
+    there = data.stream(model, 2, 4, 0, 0)
+    with pytest.raises(ValueError, match="longer than the 9 positions"):
+        _ = there.measured
 
 
 OWN = """
@@ -248,6 +295,8 @@ def test_a_policy_that_is_not_finite_stops_the_training() -> None:
     there.model.policy.head.bias.data.fill_(math.nan)
     with pytest.raises(NotLearned, match="the policy is not finite"):
         there.at(0)
+    with pytest.raises(ValueError, match="the policy is not finite"):
+        _ = there.measured
 
 
 def test_measuring_plays_the_same_episodes_each_time() -> None:
