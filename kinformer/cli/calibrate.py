@@ -59,11 +59,12 @@ def calibrate(
 ) -> None:
     """Find how early the tokens of a trained calm may leave, and let `generate` leave so.
 
-    With probability 1 - epsilon over the texts, the mean loss of what it then writes is at most delta. The loss of a
-    text lies in [0, 1]: how far it is from the full model's (textual), or how much worse than the full model's it is
-    (risk). Far apart is 1 - ROUGE-L, of a task's answers the share that differs. Texts are written by the likeliest
-    token, and so is the promise. Thresholds are tested one after the other, the most careful first (Learn then Test,
-    Hoeffding's bound); the last one that is proven is kept in DIR/exits.json. Where none is, no token leaves early.
+    With probability 1 - epsilon over the texts, which are drawn from the split, the mean loss of what it then
+    writes is at most delta. The loss of a text lies in [0, 1]: how far it is from the full model's (textual), or
+    how much worse than the full model's it is (risk). Far apart is 1 - ROUGE-L, of a task's answers the share that
+    differs. Texts are written by the likeliest token, and so is the promise. Thresholds are tested one after the
+    other, the most careful first (Learn then Test, Hoeffding's bound); the last one that is proven is kept in
+    DIR/exits.json. Where none is, no token leaves early.
 
     With --search N a threshold for each layer is drawn from 0 to 1, N times: the random search of depth-adaptive
     Transformers, over --samples rows of --length tokens that are read, not written. Of the best at each cost, drawn

@@ -79,7 +79,7 @@ def generate(
     from kinformer.decoding.saved import load_reading
 
     model = loaded(folder, member, device)
-    _leave(folder, model, layers, beam)
+    _refuse_layers(model, layers, beam)
     if model.reads == "images":
         from kinformer.cli.support import gallery
 
@@ -92,6 +92,7 @@ def generate(
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
+    _leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
     model = beside(model, folder, knn, datastore, kept=state is not None)
     how = How(
         temperature=1.0 if temperature is None else temperature,
@@ -117,9 +118,8 @@ def generate(
     _said_layers(model, written, layers)
 
 
-def _leave(folder: Path, model: Any, layers: Path | None, beam: int) -> None:
-    """Let tokens leave as calibration found, and say so; UserError where layers are asked for and none can be told."""
-    from kinformer.decoding.calibrated import leave_as_calibrated
+def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
+    """UserError where layers are asked for and none can be told."""
     from kinformer.decoding.layers_used import exits_of
 
     if layers is not None and exits_of(model) is None:
@@ -128,6 +128,12 @@ def _leave(folder: Path, model: Any, layers: Path | None, beam: int) -> None:
         raise UserError("--layers draws what each token took into a FILE.png, and a search (--beam) tells of none")
     if layers is not None and not layers.absolute().parent.is_dir():
         raise UserError(f"there is no folder {layers.parent}; --layers names a file in one that is there")
+
+
+def _leave(folder: Path, model: Any) -> None:
+    """Let tokens leave as calibration found, and say so."""
+    from kinformer.decoding.calibrated import leave_as_calibrated
+
     with from_user(ValueError, OSError):
         told = leave_as_calibrated(folder, model)
     if told is not None:

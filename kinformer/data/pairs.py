@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -18,7 +17,8 @@ from kinformer.data.batches import Batches
 from kinformer.data.kind import Data
 from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import Two, three_lots, two_columns
-from kinformer.data.support.prompts import Prompts, spread
+from kinformer.data.support.padded import padded
+from kinformer.data.support.prompts import Prompts, some_of
 from kinformer.data.support.tokenizer import Tokenizer, tokenizer_of
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
@@ -84,9 +84,9 @@ class Pairs(Data):
         return Batches(at, [rows(some) for some in kept.watched(limit)])
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Sources from all over a split, with their targets."""
+        """Sources drawn from a split, none twice, with their targets."""
         rows = getattr(self, split)
-        some = [rows[n] for n in spread(count, len(rows), f"pairs of {split}")]
+        some = [rows[n] for n in some_of(count, len(rows), f"pairs of {split}")]
         targets = [target for _, target in some]
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
 
@@ -132,12 +132,5 @@ def _encoded(row: Two, tokenizer: Tokenizer | None) -> Pair:
 def rows(pairs: Sequence[Pair]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]:
     """Sources and targets as rows of tokens, padded with -1 behind."""
     sides = (tuple(pair[side] for pair in pairs) for side in (0, 1))
-    sources, targets = (_padded(side) for side in sides)
+    sources, targets = (padded(side) for side in sides)
     return sources, targets
-
-
-def _padded(texts: Sequence[Sequence[int]]) -> Int[Tensor, "B T"]:
-    found = torch.full((len(texts), max(map(len, texts))), -1)
-    for row, text in zip(found, texts, strict=True):
-        row[: len(text)] = torch.tensor(list(text))
-    return found

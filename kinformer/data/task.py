@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy
-import torch
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
@@ -18,6 +17,7 @@ from kinformer.core.task import Row, Task
 from kinformer.data.batches import Batches
 from kinformer.data.files import digest
 from kinformer.data.kind import Data
+from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts
 from kinformer.discover import modules, own_module
 from kinformer.keywords import nearest, parse_keywords
@@ -128,17 +128,9 @@ def split_of(question: bytes) -> str:
 def of_form(rows: Sequence[Row], reads: str) -> TokenBatch | tuple[Tensor, TokenBatch]:
     """Rows as a model takes them: what reads pairs as source and target, any other as a row with its answers marked."""
     if reads != "pairs":
-        return TokenBatch(_padded([row.text for row in rows], -1), _padded([row.scored for row in rows], 0).bool())
-    target = _padded([row.answer for row in rows], -1)
-    return _padded([row.question for row in rows], -1), TokenBatch(target, target >= 0)
-
-
-def _padded(rows: Sequence[Sequence[int]], padding: int) -> Tensor:
-    """Rows of numbers [B T], padded behind."""
-    found = torch.full((len(rows), max(map(len, rows))), padding)
-    for row, numbers in zip(found, rows, strict=True):
-        row[: len(numbers)] = torch.tensor(list(numbers))
-    return found
+        return TokenBatch(padded([row.text for row in rows]), padded([row.scored for row in rows], 0).bool())
+    target = padded([row.answer for row in rows])
+    return padded([row.question for row in rows]), TokenBatch(target, target >= 0)
 
 
 def read(where: str, **sizes: str) -> Tasks:

@@ -19,7 +19,7 @@ from kinformer.data.lanes import DocumentLanes, Lanes
 from kinformer.data.support.compressors import compressed
 from kinformer.data.support.packs import packs
 from kinformer.data.support.part import Part
-from kinformer.data.support.prompts import Prompts, spread
+from kinformer.data.support.prompts import Prompts, some_of
 from kinformer.data.support.sources import source_of
 from kinformer.data.support.splits import NAMES, Split, split
 from kinformer.data.support.tokenizer import Tokenizer, wanted
@@ -76,13 +76,14 @@ class Text(Data):
         return Windows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:
-        """Windows from all over a split, none over the end of a document."""
+        """Windows drawn from a split, none over another, as draws must not be, or over a document's end."""
         part, width = self.part(split), length + tokens
-        rooms = (part.sizes - width + 1).clamp_min(0)  # by document in how many places a window may begin
+        rooms = part.sizes // width  # by document how many windows stand side by side
         ends = rooms.cumsum(0)
-        at = torch.tensor(spread(count, int(ends[-1]), f"windows of {width:,} {part.unit} of {split}"))
+        what = f"windows of {width:,} {part.unit} of {split}, side by side,"
+        at = torch.tensor(some_of(count, int(ends[-1]) if len(ends) else 0, what))
         document = torch.searchsorted(ends, at, right=True)
-        first = part.firsts[document] + at - (ends - rooms)[document]
+        first = part.firsts[document] + (at - (ends - rooms)[document]) * width
         rows = [part.tokens[one : one + width].tolist() for one in first.tolist()]
         return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
 

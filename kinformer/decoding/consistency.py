@@ -4,11 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
-import torch
-from jaxtyping import Int
-from torch import Tensor
-
 from kinformer.core.checks import one_of
+from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts
 from kinformer.decoding.layers_used import layers_used
 from kinformer.depth.early_exit import EarlyExit
@@ -61,9 +58,9 @@ def written(model: Any, given: Prompts, hear: Callable[[int], None] = lambda cou
     device = next(model.parameters()).device
     for first in range(0, total, ROWS):
         some = slice(first, first + ROWS)
-        source = None if given.sources is None else _padded(given.sources[some]).to(device)
+        source = None if given.sources is None else padded(given.sources[some], front=True).to(device)
         prompts = given.prompts[some]
-        tokens = None if source is not None else _padded(prompts).to(device)
+        tokens = None if source is not None else padded(prompts, front=True).to(device)
         with layers_used(model) as took:
             rows = generate(model, tokens, given.tokens, temperature=0, source=source)
         new = rows if tokens is None else rows[:, tokens.shape[1] :]
@@ -106,9 +103,3 @@ def unlike(one: Text, other: Text) -> float:
         for n, b in enumerate(other, 1):
             beside, longest[n] = longest[n], beside + 1 if a == b else max(longest[n], longest[n - 1])
     return 1 - 2 * longest[-1] / (len(one) + len(other))
-
-
-def _padded(rows: Sequence[Text]) -> Int[Tensor, "B T"]:
-    """Rows of tokens, padded in front."""
-    width = max(map(len, rows))
-    return torch.tensor([[-1] * (width - len(row)) + list(row) for row in rows])

@@ -56,8 +56,9 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
 
 
 def test_where_nothing_is_proven_it_is_the_full_model(
-    out: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    out = folder(tmp_path / "run", "calm", length=32, depth=3, threshold=1.0, confidence="probe")
     monkeypatch.setattr("kinformer.decoding.consistency.losses", lambda *_: [0.5] * 20)
     assert run(["calibrate", out, *TASK, *LOOSE, "--samples", "20"]) == 0
     assert "so no token leaves early: the full model" in capsys.readouterr().out
@@ -65,6 +66,11 @@ def test_where_nothing_is_proven_it_is_the_full_model(
     assert run(["generate", out, "--prompt", "abc|", "--tokens", "3", "--json"]) == 0
     found = capsys.readouterr()
     assert json.loads(found.out)["texts"][0]["layers"] == [3] * 3 and "nobody leaves early" in found.err
+    # what a state is of is asked of the model as it was trained, a rule that learns with it
+    state = str(Path(out) / "state.safetensors")
+    (tmp_path / "text").write_text("abc|")
+    assert run(["read", out, str(tmp_path / "text"), "--save", state]) == 0
+    assert run(["generate", out, "--state", state, "--tokens", "3"]) == 0
 
 
 def test_a_model_of_pairs_is_calibrated_on_its_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,6 +146,10 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "short").write_bytes(b"a few words of a text " * 20)
     fails(capsys, ["calibrate", out, "--data", f"text={tmp_path / 'empty'}"], "holds no byte")
-    fails(capsys, ["calibrate", out, "--data", f"text={tmp_path / 'short'}"], "windows of 96 bytes of valid are wanted")
+    fails(
+        capsys,
+        ["calibrate", out, "--data", f"text={tmp_path / 'short'}"],
+        "windows of 96 bytes of valid, side by side, are wanted",
+    )
     fails(capsys, ["calibrate", out, "--data", "sets=maximum"], "reads text")
     fails(capsys, ["calibrate", str(tmp_path / "none"), *TASK], "there is no folder")

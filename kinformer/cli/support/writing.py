@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.mechanism import NoState
+from kinformer.data.support.padded import padded
 from kinformer.decoding.draw import Stop
 from kinformer.decoding.layers_used import layers_used
 from kinformer.decoding.reading import Reading
@@ -71,9 +72,8 @@ def rows_of(
     """Prompts as rows of tokens, padded on the left, behind what a target or a reading begins with; the sources."""
     encode = spelling(model).encode
     first = [model.begin] if sources is not None else [] if reading is None else [int(reading.last)]
-    return _padded([[*first, *encode(one)] for one in prompts]), None if sources is None else _padded(
-        [encode(one) for one in sources]
-    )
+    begun = padded([[*first, *encode(one)] for one in prompts], front=True)
+    return begun, None if sources is None else padded([encode(one) for one in sources], front=True)
 
 
 def write_all(
@@ -162,8 +162,3 @@ def written_in(spelled: Any, stop: bytes) -> Stop:
         return torch.tensor(found, device=new.device)
 
     return ends
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> Int[Tensor, "B T"]:
-    width = max(map(len, rows))
-    return torch.tensor([[-1] * (width - len(row)) + list(row) for row in rows])

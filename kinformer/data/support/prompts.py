@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 
 class Prompts(NamedTuple):
     """Texts that a model goes on from, as tokens, each with what the data says comes next.
@@ -21,8 +23,11 @@ class Prompts(NamedTuple):
     by_place: bool = False
 
 
-def spread(count: int, most: int, what: str) -> list[int]:
-    """So many of `most` places, evenly from the first on; ValueError where they are fewer, or none is wanted."""
+def some_of(count: int, most: int, what: str) -> list[int]:
+    """So many of `most` places, drawn, none twice: always the same. ValueError where they are fewer, or none is wanted.
+
+    What is proven of texts is proven of draws: places that are chosen evenly fall in with what repeats itself.
+    """
     if not 1 <= count <= most:
         raise ValueError(f"{count:,} {what} are wanted, and {most:,} are there; ask for fewer, or give more data")
-    return [most * n // count for n in range(count)]
+    return torch.randperm(most, generator=torch.Generator().manual_seed(0))[:count].tolist()
