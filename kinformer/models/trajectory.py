@@ -11,10 +11,11 @@ from kinformer.core.acting import Player
 from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.loss import Loss, mean, surprise
+from kinformer.core.loss import Loss, mean, penalties_of, surprise
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import ACCURACY, Judged, Metric, total
 from kinformer.core.numbering import numbered
+from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.measured import Measured
 from kinformer.models.support.recalling import Recalling
 from kinformer.norms.layer import LayerNorm
@@ -43,7 +44,7 @@ class Trajectory(Player):
     from episodes that are there already, of mixed quality; asked for a high return, it does what went before one.
 
     states, actions: numbers of an observation; kinds of actions, or numbers of one.
-    body: layers that never read ahead.
+    body: layers that never read ahead, none of which learns by a loss of its own.
     discrete: actions are kinds.
     context: steps of a row, and what is read again for each action: the last so many.
     steps: rows of E, one for each step of an episode; later ones are taken for the last.
@@ -59,8 +60,8 @@ class Trajectory(Player):
     of the whole window: its first step falls out with each step, and with it what the others had read in it, so keys
     that were kept would be other than those of training.
 
-    Errors: NoState from `start`; ValueError for numbers without a meaning, for steps beyond the table, and for padding
-    between steps. Source: Chen et al., 2021, arXiv:2106.01345, section 3.
+    Errors: NoState from `start`; ValueError for numbers without a meaning, for a body with losses of its own, for steps
+    beyond the table, and for padding between steps. Source: Chen et al., 2021, arXiv:2106.01345, section 3.
     """
 
     reads: ClassVar[str] = "trajectories"
@@ -88,6 +89,9 @@ class Trajectory(Player):
         self.beside, self.dropout = within("beside", beside, 0, float("inf")), a_probability("dropout", dropout)
         self.body = a_part("body", body, Layer, "a layer, such as Stack([PreNorm(Attention(...), MLP(d))])")
         self.refuse_unmet(body)
+        refuse_rules(self, body)
+        if untrained := ", ".join(sorted(penalties_of(body))):
+            raise ValueError(f"Trajectory weighs no loss of a part, and its body reports {untrained}; take it out")
         self.metric = ACCURACY if discrete else ERROR
         self.measured = Measured(states, 0 if discrete else actions)
         d = body.d
@@ -160,10 +164,12 @@ class Trajectory(Player):
     def _embedded(self, batch: Steps) -> tuple[Float[Tensor, "B N D"], Context]:
         """The tokens of all steps in order, and where they stand."""
         real, kept = batch.times >= 0, self.measured
-        states = kept.normed(batch.states).where(real[..., None], 0.0)
-        parts = [self.of_states(states), self.of_actions(self._actions(batch))]
+        like, acted = self.of_states.weight, self._actions(batch)
+        states = kept.normed(batch.states).where(real[..., None], 0.0).to(like)
+        parts = [self.of_states(states), self.of_actions(acted if self.discrete else acted.to(like))]
         if self.of_returns is not None:
-            parts = [self.of_returns((batch.returns / kept.returns).where(real, 0.0)[..., None]), *parts]
+            left = (batch.returns / kept.returns).where(real, 0.0)[..., None]
+            parts = [self.of_returns(left.to(like)), *parts]
         ctx = numbered(batch.times.repeat_interleave(len(parts), 1))
         if not torch.compiler.is_compiling():
             ctx.memo.expect(batch.times < self.steps, f"a step beyond the {self.steps} of this model came")

@@ -7,13 +7,20 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.acting import Seen
 from kinformer.core.batch import Steps
 from kinformer.core.mechanism import NoState
+from kinformer.depth.act import ACT, Halting
+from kinformer.depth.early_exit import EarlyExit
+from kinformer.depth.universal import Universal
+from kinformer.exits.rules import Geometric
+from kinformer.feedforward.mlp import MLP
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
 from kinformer.models.support.measured import Scales
 from kinformer.models.trajectory import Trajectory
+from kinformer.norms.layer import LayerNorm
 
 KINDS = ({}, {"discrete": False, "beside": 0.5})
 
@@ -173,3 +180,25 @@ def test_what_cannot_be_is_one_line() -> None:
     for keywords, said in ((("best", 0), "best=0"), (("context", 0), "context=0"), (("beside", -1.0), "beside=-1.0")):
         with pytest.raises(ValueError, match=said):
             decision_transformer(**{**TINY, keywords[0]: keywords[1]})
+
+
+def test_a_body_whose_own_losses_would_be_dropped_is_refused() -> None:
+    block = PostNorm(MLP(8))
+    leaving = EarlyExit([block, PostNorm(MLP(8))], LayerNorm(8), Geometric(8, 2))
+    with pytest.raises(ValueError, match="Trajectory would train nothing of Geometric"):
+        Trajectory(3, 2, leaving)
+    leaving.rule.requires_grad_(False)
+    Trajectory(3, 2, leaving)
+    with pytest.raises(ValueError, match="Trajectory weighs no loss of a part, and its body reports ponder"):
+        Trajectory(3, 2, ACT(Universal(block, 3), Halting(8)))
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_what_is_left_of_a_return_falls_by_little_in_a_bfloat16_model(discrete: bool) -> None:
+    model = built(discrete=discrete).bfloat16()
+    actor, begins = model.actor(torch.tensor([300.0])), torch.ones(1, dtype=torch.bool)
+    state = actor.start(1)
+    for _ in range(5):
+        action, state = actor.act(Seen(torch.randn(1, 3), torch.full((1,), 0.5) * ~begins, begins), state)
+        begins = torch.zeros_like(begins)
+    assert action.isfinite().all() and state.steps.returns[0].tolist() == [299.5, 299.0, 298.5, 298.0]
