@@ -27,6 +27,7 @@ from kinformer.models.trajectory import Trajectory
 FORM, SERVES = "offline=PATH", ("trajectories",)
 MEASURED, MOST = 64, 512  # rows of a batch that is measured, and of all of them in training
 SPLITS = ("train", "valid", "test")
+ALIKE = 1e-6  # of the largest number of an observation: what differs by less is rounding
 CONTEXT = 20  # steps of a row of a model that does not say how many
 Reward = Literal["step", "end"]
 
@@ -112,9 +113,10 @@ class Offline(Data):
 
     @property
     def scales(self) -> Scales:
-        """By what numbers are divided: by 1 where all are alike."""
+        """By what numbers are divided: by 1 where all are alike, but for the rounding of float32."""
         held = self.train
         deviation, largest = held.states.double().std(0, correction=0).float(), held.returns.abs().max()
+        deviation = deviation.where(deviation > ALIKE * held.states.abs().amax(0), 0.0)
         numbers = held.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
         mean, span = held.states.double().mean(0).float(), torch.stack(held.whole.aminmax())
         return Scales(mean, _some(deviation), _some(largest), _some(numbers), span, torch.tensor(self.delayed))
