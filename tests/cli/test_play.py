@@ -1,6 +1,8 @@
 """`kinformer play`."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,20 @@ def test_an_episode_is_drawn_as_an_animation(tmp_path: Path) -> None:
     assert run(["play", "--env", "key_to_door,size=3,steps=4", "--episodes", "1", "--out", str(out)]) == 0
     with Image.open(out / "play.gif") as drawn:
         assert getattr(drawn, "n_frames", 1) > 3
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_half_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("kinformer.train.files.os.fsync", full)
+    assert run(["play", "--env", COUNTING, "--episodes", "2", "--out", str(tmp_path / "o")]) == 1
+    said = capsys.readouterr()
+    last = said.err.strip().splitlines()[-1]
+    assert "returns.json" in last and "No space left on device" in last and "returned" in said.out
+    assert not list((tmp_path / "o").iterdir())
 
 
 @pytest.mark.parametrize("how", ["raise", "reward", "observation"])

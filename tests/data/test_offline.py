@@ -1,5 +1,7 @@
 """Episodes as data: rows of the last steps, returns to go, the best of them, Minari's files, and wrong ones."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,31 @@ def test_scales_are_those_of_train_and_stay_with_the_weights(numbers: bool, tmp_
     wanted_level = data.train.actions / (kept.actions if numbers else 1)
     plain = float((wanted_level - wanted_level.mean(0)).square().mean()) if numbers else None
     assert plain is None or numpy.isclose(beside["always the mean"], plain, rtol=1e-4)
+
+
+def test_what_differs_by_rounding_alone_is_not_divided_by_its_deviation(tmp_path: Path) -> None:
+    found = made()
+    for one in found:
+        one.states[:, 0], one.states[:, 2] = 0.1, one.states[:, 2] * 1e-9
+        one.states[::2, 1] = 1000.0
+        one.states[1::2, 1] = numpy.nextafter(numpy.float32(1000), numpy.float32(2000))
+    data = read_spec(spec_of(tmp_path, found))
+    assert isinstance(data, Offline)
+    assert data.scales.deviation[:2].tolist() == [1, 1]
+    torch.testing.assert_close(data.scales.deviation[2], data.train.states[:, 2].std(correction=0))
+
+
+def test_episodes_that_cannot_be_written_leave_those_that_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec_of(tmp_path, made(3))
+    before = (tmp_path / "a.npz").read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space left.*unchanged"):
+        patched.setattr("kinformer.train.files.os.fsync", full)
+        written(tmp_path / "a.npz", made(5))
+    assert (tmp_path / "a.npz").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
 def test_minari_s_files_and_folders_of_several_are_the_same_episodes(tmp_path: Path) -> None:

@@ -75,6 +75,12 @@ def test_what_does_not_end_is_cut_and_steps_beyond_the_training_s_are_told_of() 
     assert one.cut and len(one.episode.rewards) == 9
 
 
+def test_no_more_pictures_are_held_than_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kinformer.environments.support.rolling.FRAMES", 3)
+    first, second = sorted(rolled(None, Way("key_to_door,size=3,steps=4", 2, drawn=True)))
+    assert len(first.frames) == 3 < len(first.episode.rewards) and not second.frames
+
+
 def test_chance_alone_acts_without_a_player() -> None:
     found = [one for one in rolled(None, Way("Pendulum-v1", 2, most=7))]
     again = [one for one in rolled(None, Way("Pendulum-v1", 2, most=7))]

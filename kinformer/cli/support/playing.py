@@ -20,8 +20,9 @@ from kinformer.core.acting import Player  # noqa: E402
 from kinformer.data.support.episodes import written  # noqa: E402
 from kinformer.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
 from kinformer.environments.support.worlds import WorldError  # noqa: E402
+from kinformer.train.files import write  # noqa: E402
 
-SECONDS, FRAMES = 1 / 30, 600  # of a frame, and how many an animation has at most
+SECONDS = 1 / 30  # of a frame
 GIF, PNG, JSON = "play.gif", "returns.png", "returns.json"
 
 
@@ -79,7 +80,7 @@ class Played:
             {"asked": asked, "returns": {one.number: one.episode.returned for one in sorted(some, key=_number)}}
             for asked, some in self.found.items()
         ]
-        (out / JSON).write_text(f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n")
+        write(out / JSON, f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n".encode())
         if len(self.means) > 1:
             _drawn(self, out / PNG)
         frames = next((one.frames for some in self.found.values() for one in some if one.frames), ())
@@ -131,16 +132,15 @@ def draws(spec: str) -> bool:
 
 
 def animated(frames: Sequence[Any], path: Path) -> None:
-    """Pictures one after the other; of long episodes the first ones."""
-    shown = frames[:FRAMES]
-    high, wide = shown[0].shape[:2]
+    """Pictures one after the other."""
+    high, wide = frames[0].shape[:2]
     figure = pyplot.figure(figsize=(4, max(0.5, 4 * high / wide)), dpi=80)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.axis("off")
-    picture = axes.imshow(shown[0], aspect="auto")
+    picture = axes.imshow(frames[0], aspect="auto")
     writer = animation.PillowWriter(fps=round(1 / SECONDS))
     with writer.saving(figure, str(path), dpi=80):
-        for one in shown:
+        for one in frames:
             picture.set_data(one)
             writer.grab_frame()
     pyplot.close(figure)

@@ -1,6 +1,7 @@
 """Episodes of an .npz, or of Minari's files: what was observed, what was done then and what it was worth."""
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,7 @@ import numpy
 from numpy import ndarray
 
 from kinformer.data.support.arrays import arrays
+from kinformer.train.files import write
 
 WANTED = ("obs", "actions", "rewards", "episode_starts")
 MINARI, OF_MINARI = "main_data.hdf5", ("observations", "actions", "rewards")
@@ -42,11 +44,12 @@ def episodes(path: Path) -> list[Episode]:
 
 
 def written(path: Path, found: list[Episode]) -> None:
-    """Write episodes as an .npz that `episodes` reads."""
+    """Write episodes as an .npz that `episodes` reads, whole or not at all; OSError in one clear line."""
     starts = numpy.concatenate([numpy.arange(len(one.rewards)) == 0 for one in found])
     states, actions, rewards = (numpy.concatenate(parts) for parts in zip(*found, strict=True))
-    with path.open("wb") as file:
-        numpy.savez(file, obs=states, actions=actions, rewards=rewards, episode_starts=starts)
+    whole = BytesIO()
+    numpy.savez(whole, obs=states, actions=actions, rewards=rewards, episode_starts=starts)
+    write(path, whole.getvalue())
 
 
 def _files(path: Path) -> list[Path]:

@@ -15,10 +15,12 @@ from kinformer.environments.support.worlds import Came, WorldError, Worlds
 
 SIDE_BY_SIDE = 16
 MOST = 10_000  # steps of an episode
+FRAMES = 600  # pictures of an episode
 
 
 class Rolled(NamedTuple):
-    """An episode that was played: its number, its steps, how it ended, and pictures of it where they were wanted."""
+    """An episode that was played: its number, its steps, how it ended, and pictures of its first ones where
+    they were wanted."""
 
     number: int
     episode: Episode
@@ -35,7 +37,7 @@ class Way(NamedTuple):
     asked: the return that is asked for, None for none.
     random: the share of actions that chance takes instead.
     most: steps after which an episode is cut.
-    drawn: draw the first episode.
+    drawn: draw the first steps of the first episode.
     """
 
     spec: str
@@ -122,7 +124,7 @@ class _Roll:
         observed, reward, acted = self.worlds.begin(begins), numpy.zeros(self.rows), None
         state = None if self.actor is None else self.actor.start(self.rows)
         while left:
-            if self.way.drawn and not self.worlds.episodes[0]:
+            if self.way.drawn and not self.worlds.episodes[0] and len(self.frames) < FRAMES:
                 self.frames.append(self._drawn())
             flat = observed.reshape(self.rows, -1)
             acted, state = self._chosen(flat, reward, begins, acted, state)
