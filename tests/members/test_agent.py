@@ -98,6 +98,19 @@ def test_a_policy_says_as_much_under_autocast(discrete: bool) -> None:
     assert half.dtype is torch.float32 and not torch.equal(half, half.bfloat16().float())
 
 
+def test_an_actor_is_told_what_was_done_in_place_of_its_own_action() -> None:
+    model = agent(stack=TINY, observations=(3,))
+    actor, reward, begins = model.actor(seed=1), torch.zeros(2), torch.ones(2, dtype=torch.bool)
+    own, begun = actor.act(Seen(torch.ones(2, 3), reward, begins), actor.start(2))
+
+    def read(acted: torch.Tensor | None) -> torch.Tensor:
+        _, state = actor.act(Seen(torch.ones(2, 3), reward, ~begins, acted), begun)
+        return model.says(told_one(torch.ones(2, 3), own, reward), state.state).value
+
+    with torch.no_grad():
+        assert torch.equal(read(None), read(own)) and (read(own) != read(1 - own)).all()
+
+
 def test_an_agent_is_asked_for_no_return() -> None:
     with pytest.raises(ValueError, match="leave out the return"):
         agent(stack=TINY).actor(torch.ones(1))
