@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,7 +13,6 @@ from kinformer.cli.errors import FAILED, UserError, from_user, noted
 from kinformer.cli.options import MOST, Data, Device, Json, Own
 
 if TYPE_CHECKING:
-    from kinformer.data.text import Text
     from kinformer.memories.datastore import Datastore
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
@@ -54,11 +53,12 @@ def build(
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.progress import progress
+    from kinformer.cli.support.wanted_text import text_of
     from kinformer.memories.datastore import Datastore
     from kinformer.memories.support.manifest import BUILDING
 
     model = loaded(folder, member, device)
-    text = _text(model, data, folder, split)
+    text = text_of(model, data, folder, split)
     part, began = text.part(split), monotonic()
     how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
     about = {"data": f"{data} ({split})", "home": str(folder.resolve())}
@@ -150,25 +150,6 @@ def search(
         print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
         return
     _table(rows)
-
-
-def _text(model: Any, data: str, folder: Path, split: str) -> "Text":
-    """The text that a spec names, in the model's tokens; UserError for what it does not read."""
-    from kinformer.data.kind import refuse_few, refuse_other_tokens, refuse_unread
-    from kinformer.data.spec import read_spec
-
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
-    with from_user(ValueError, LookupError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
-        refuse_unread(model, found)
-        refuse_other_tokens(model, found)
-        refuse_few(model, found)
-    if not hasattr(found, "part"):
-        raise UserError(f"{found.what} came, and a datastore is of a text; give text=PATH")
-    text = cast("Text", found)
-    if not len(text.part(split).tokens):
-        raise UserError(f"the {split} split of {text.name} is empty; give another --split, or more data")
-    return text
 
 
 def _indexed(store: "Datastore", folder: Path, name: str) -> None:

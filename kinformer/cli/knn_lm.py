@@ -48,13 +48,12 @@ def knn_lm(
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.tuning import draw
-    from kinformer.data.spec import read_spec
+    from kinformer.cli.support.wanted_text import text_of
 
     model = loaded(folder, member, device)
     _refuse_other(model)
-    its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
+    found = text_of(model, data, folder, "valid")
     with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data, **its)
         length = length or model.trained_length or LENGTH
         tuned, swept, store = _tuned(model, datastore, found, (k, cache), limit, length)
         scores = _scores(model, tuned, store, found, limit, length)
@@ -74,9 +73,12 @@ def knn_lm(
 def _refuse_other(model: Any) -> None:
     """UserError for a model beside which nothing can stand."""
     from kinformer.models.lm import LM
+    from kinformer.models.nearest import refuse_exits
 
     if not isinstance(model, LM):
         raise UserError(f"a {type(model).__name__} predicts no next token of a text; give a language model, like gpt")
+    with from_user(ValueError):
+        refuse_exits(model)
 
 
 def _tuned(

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 NUMBERS = 1 << 22  # differences of queries and keys that are held at a time
@@ -36,6 +36,16 @@ class Store(ABC):
     @abstractmethod
     def search(self, queries: Float[Tensor, "N d"], k: int) -> Neighbours:
         """The `k` entries whose keys are nearest to each query; those in lower places first among equals."""
+
+    def of_tokens(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], k: int) -> Neighbours:
+        """The `k` entries nearest to the state of each real token; -1 and inf for padding, which is not searched."""
+        found = self.search(states[real], k)
+
+        def laid_out(one: Tensor, none: float) -> Tensor:
+            return one.new_full((*real.shape, one.shape[-1]), none).index_put((real.to(one.device),), one)
+
+        parts = (laid_out(found.distances, torch.inf), laid_out(found.tokens, -1), laid_out(found.places, -1))
+        return Neighbours(*(one.to(states.device) for one in parts))
 
 
 class Entries(Store):

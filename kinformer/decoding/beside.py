@@ -10,7 +10,7 @@ from typing import Any
 from kinformer.memories.datastore import Datastore, DatastoreError
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
-from kinformer.models.nearest import Nearest
+from kinformer.models.nearest import Nearest, refuse_exits
 from kinformer.models.support.taps import Tap
 from kinformer.models.support.wrapped import Wrapped
 from kinformer.train.files import write
@@ -78,8 +78,9 @@ def nearest(model: LM, folder: Path, datastore: Path | None = None) -> Nearest:
     """A model of a folder beside the datastore that it was tuned on, which may lie elsewhere now.
 
     Errors: DatastoreError, in one line, where it was never tuned, and for a datastore that is missing, damaged or
-    another.
+    another; ValueError for a model that tokens leave early.
     """
+    refuse_exits(model)
     tuned = Tuned.load(folder)
     place = datastore or Path(tuned.datastore)
     if datastore is None and not place.is_dir():

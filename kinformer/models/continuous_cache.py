@@ -91,7 +91,8 @@ class ContinuousCache(Wrapped):
         h, keys, followed = h.to(like), kept.hidden[:, :-1].to(like), kept.tokens[:, 1:]
         back = pos[:, :, None] - kept.pos[:, None, :-1]  # [B T S]
         there = (back > 0) & (back <= self.size) & (kept.pos[:, None, :-1] >= 0)
-        scores = (self.theta * h @ keys.mT).masked_fill(~there, -torch.inf)
+        with torch.autocast(h.device.type, enabled=False):  # or it would round what was just made precise
+            scores = (self.theta * h @ keys.mT).masked_fill(~there, -torch.inf)
         return by_token(scores, followed[:, None].expand(scores.shape), self.vocab)
 
 

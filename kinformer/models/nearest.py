@@ -4,13 +4,14 @@ import math
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out
 from kinformer.core.neighbours import Neighbours, Store
+from kinformer.depth.early_exit import EarlyExit
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import by_token, log_probabilities, mixed
 from kinformer.models.support.wrapped import Wrapped, counted
@@ -34,7 +35,7 @@ class Nearest(Wrapped):
     temperature: of the distances; 1 is the paper's.
     tap: the inner state that is f(x), as the store's keys are.
 
-    Errors: ValueError for numbers without a meaning.
+    Errors: ValueError for numbers without a meaning, and for a model that tokens leave early.
     Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
 
@@ -49,6 +50,7 @@ class Nearest(Wrapped):
         temperature: float = 1.0,
     ):
         super().__init__(model)
+        refuse_exits(self.model)
         self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
         self.weight = within("weight", weight, 0, 1)
         self.temperature = within("temperature", temperature, 1e-6, math.inf, open_end=True)
@@ -70,19 +72,28 @@ class Nearest(Wrapped):
         if self.tap not in out.taps:
             raise ValueError(f"the model hands back no inner state {self.tap!r}; build the datastore with it anew")
         states = out.taps[self.tap]
-        return out, self.found(states[:, states.shape[1] - out.y.shape[1] :])
+        at = slice(states.shape[1] - out.y.shape[1], None)
+        return out, self.found(states[:, at], ctx.pos[:, at] >= 0)
 
     @torch.compiler.disable
     @torch.no_grad()
-    def found(self, states: Float[Tensor, "B T d"]) -> Neighbours:
-        """The entries that are nearest to each state."""
-        found = self.store.search(states.flatten(0, 1), self.k)
-        return Neighbours(*(one.unflatten(0, states.shape[:2]).to(states.device) for one in found))
+    def found(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
+        """The entries that are nearest to the state of each token that is real."""
+        return self.store.of_tokens(states, real, self.k)
 
     @torch.no_grad()
     def likely(self, found: Neighbours, like: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
         """log p_kNN, -inf of what is not among the neighbours."""
         return by_token(-found.distances.to(like) / self.temperature, found.tokens, self.vocab)
+
+
+def refuse_exits(model: nn.Module) -> None:
+    """ValueError for a model that tokens leave early: looked up by a state of their last layer, none of them would."""
+    if any(isinstance(part, EarlyExit) for part in model.modules()):
+        raise ValueError(
+            "tokens leave this model early, and where a datastore is looked up by an inner state all layers are read, "
+            "for which it would be credited; give a model without exits"
+        )
 
 
 def _example() -> Nearest:

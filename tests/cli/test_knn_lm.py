@@ -81,6 +81,12 @@ def test_what_is_wrong_is_said_in_one_line(
     fails(capsys, ["knn-lm", masked, *tune], "predicts no next token")
     fails(capsys, ["evaluate", masked, *made.data, "--knn"], "predicts no next token")
     fails(capsys, ["knn-lm", made.out, "--datastore", str(tmp_path), *made.data], "there is no datastore in")
+    fails(capsys, [*made.tune()[:4], "--data", "task=recall"], "a datastore is of a text; give text=PATH")
+    calm = folder(tmp_path / "calm", "calm", length=16)
+    fails(capsys, ["knn-lm", calm, *tune], "tokens leave this model early")
+    fails(capsys, ["evaluate", calm, *made.data, "--knn"], "tokens leave this model early")
+    layers = ["--layers", str(tmp_path / "layers.png")]
+    fails(capsys, ["generate", calm, "--prompt", "a", *layers, "--knn"], "tokens leave this model early")
     fails(capsys, [*measure, "--datastore", str(tmp_path)], "there is no datastore in")
     shutil.move(made.store, moved)
     try:

@@ -10,8 +10,9 @@ from torch import Tensor
 from kinformer.core.layer import Context
 from kinformer.core.neighbours import Entries
 from kinformer.generation import generate
+from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
-from kinformer.models.continuous_cache import ContinuousCache
+from kinformer.models.continuous_cache import ContinuousCache, _Kept
 from kinformer.models.lm import LM
 from kinformer.models.nearest import Nearest
 from kinformer.models.support.by_token import by_token, mixed
@@ -105,6 +106,35 @@ def test_what_is_far_less_likely_keeps_its_digits() -> None:
     assert found.isneginf().tolist() == [True, True, False, True, False, True]
     assert by_token(torch.tensor([0.0]), torch.tensor([-1]), 3).isneginf().all()
     assert not mixed(torch.full((3,), -1.0), found[:3], 1.0).isnan().any()
+
+
+def test_the_cache_looks_back_in_float32_under_autocast() -> None:
+    lm = model().float()
+    rows = tokens()
+    h = 3 * torch.randn(2, 7, 16, generator=torch.Generator().manual_seed(4))
+    pos, one = torch.arange(7).expand(2, 7), ContinuousCache(lm, size=5, theta=2.0)
+    kept = _Kept(h, rows, pos)
+    like = torch.zeros(2, 7, 11)
+    wanted = one._likely(h, pos, kept, like)
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(one._likely(h, pos, kept, like), wanted)
+
+
+def test_padding_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, counts, search = Nearest(model(), entries(), TAP, k=4), list[int](), Entries.search
+    monkeypatch.setattr(
+        Entries, "search", lambda self, queries, k: (counts.append(len(queries)), search(self, queries, k))[1]
+    )
+    row = tokens(1)
+    padded = torch.cat([torch.full((1, 3), -1), row, torch.full((1, 2), -1)], 1)
+    with torch.no_grad():
+        torch.testing.assert_close(one.logits(padded).y[:, 3:-2], one.logits(row).y)
+    assert counts == [7, 7]
+
+
+def test_a_model_that_tokens_leave_is_refused() -> None:
+    with pytest.raises(ValueError, match="tokens leave this model early.*give a model without exits"):
+        Nearest(calm(d=16, depth=2, heads=2, length=8, vocab=11), entries(), TAP)
 
 
 @pytest.mark.parametrize("wrong", [{"k": 0}, {"weight": 1.5}, {"temperature": 0.0}])
