@@ -1,11 +1,13 @@
 """SPALM: a language model that learns when to trust the tokens that followed what was most alike in a datastore."""
 
 import hashlib
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least
@@ -13,8 +15,10 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.numbering import Numbered, numbered
+from kinformer.core.read import precise
 from kinformer.core.state import shared
 from kinformer.models.lm import LM
+from kinformer.models.support.pieces import Pieces
 
 
 class Both(NamedTuple):
@@ -32,9 +36,10 @@ class SPALM(LM):
     number for all tokens, where a model is trained anyway: it learns token by token when to look things up, and needs 4
     neighbours where that takes hundreds. Keys stay as they are; values are embeddings, and are learned.
 
-    In training a row finds nothing of itself: entries of the datastore where its own tokens stand, all of them in a row
-    as they came, are left out, wherever that is. What was found is held constant. Where nothing is found z = h. The
-    mean of g is told beside the loss, as "gate".
+    In training a token finds nothing of its own document: entries of the datastore where the tokens that its row has of
+    it stand, all of them as they came and at least 8, are left out, wherever that is. Where they stand a table says,
+    made once and of 20 bytes for each entry, so that no step reads them all. What was found is held constant. Where
+    nothing is found z = h. The mean of g is told beside the loss, as "gate".
 
     frozen: the trained model whose inner states are the keys; it stays as it is, and is no part of the weights.
     store: what is searched.
@@ -89,6 +94,11 @@ class SPALM(LM):
         """The frozen model whose states are the keys."""
         return self.held[0]
 
+    @cached_property
+    def pieces(self) -> Pieces:
+        """Where a row's own tokens stand in the store: of use in training alone, and made once it begins."""
+        return Pieces(self.store.values())
+
     @property
     def longest(self) -> int | None:
         """The least of its own and of what the frozen model can read."""
@@ -110,30 +120,32 @@ class SPALM(LM):
         tokens: Int[Tensor, "B T"],
         state: Numbered | None = None,
         ctx: Context | None = None,
-        own: Int[Tensor, "B R 2"] | None = None,
+        own: Int[Tensor, "B T R 2"] | None = None,
     ) -> Out:
-        """What the gate makes of each token; `own` are the first and the end of runs of entries that are left out."""
+        """What the gate makes of each token; `own` are runs of entries that it does not find, as of `own_runs`."""
         ctx = numbered(tokens, state) if ctx is None else ctx
         out = super().hidden(tokens, None if state is None else Numbered(state.now, state.body.body), ctx)
         with torch.no_grad():
             told = ctx.but(taps=(self.tap,), below={})
             read = self.frozen.hidden(tokens, None if state is None else state.body.frozen, told)
-            found = self.found(read.taps[self.tap], own)
+            found = self.found(read.taps[self.tap], ctx.pos >= 0, own)
         if out.state is not None and read.state is not None:
             out = out._replace(state=Numbered(out.state.now, Both(out.state.body, read.state)))
         z, gate = self.gated(out.y, found)
         return out._replace(y=z, aux={**out.aux, "gate": gate})
 
     @torch.compiler.disable
-    def found(self, keys: Float[Tensor, "B T d"], own: Int[Tensor, "B R 2"] | None) -> Neighbours:
-        """The `k` nearest entries of each token, without those in runs of its row's own."""
-        lost = 0 if own is None or not own.numel() else int((own[..., 1] - own[..., 0]).sum(1).amax())
-        flat = self.store.search(keys.flatten(0, 1), self.k + lost)
-        found = Neighbours(*(one.unflatten(0, keys.shape[:2]).to(keys.device) for one in flat))
+    def found(
+        self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], own: Int[Tensor, "B T R 2"] | None
+    ) -> Neighbours:
+        """The `k` nearest entries of each token that is real, without those in runs of its own."""
+        lost = 0 if own is None or not own.numel() else int((own[..., 1] - own[..., 0]).sum(-1).amax())
+        found = self.store.of_tokens(keys, real, self.k + lost)
         if own is None or not lost:
             return found
-        first, end = (own[:, None, None, :, n].to(keys.device) for n in (0, 1))  # [B 1 1 R]
-        mine = ((found.places[..., None] >= first) & (found.places[..., None] < end)).any(-1)
+        first, end = (own[..., n].to(keys.device).contiguous() for n in (0, 1))
+        at = torch.searchsorted(first, found.places, right=True) - 1  # the last run that begins there or before
+        mine = (at >= 0) & (found.places < end.gather(-1, at.clamp_min(0)))
         order = mine.to(torch.uint8).argsort(dim=-1, stable=True)[..., : self.k]
         tokens = found.tokens.masked_fill(mine, -1)
         return Neighbours(*(one.take_along_dim(order, -1) for one in found._replace(tokens=tokens)))
@@ -142,18 +154,20 @@ class SPALM(LM):
         self, h: Float[Tensor, "B T D"], found: Neighbours
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
         """What h becomes by the embeddings of the tokens found, and how far the gate keeps to h."""
-        there = found.tokens >= 0
-        y = self.head.weight[found.tokens.clamp_min(0)]  # [B T k D]
-        scores = (y @ h[..., None]).squeeze(-1)
-        if self.log_rate is not None:
-            scores = scores - self.log_rate.exp() * found.distances.to(scores).where(there, 0.0)
-        weights = scores.masked_fill(~there, torch.finfo(scores.dtype).min).softmax(-1)
-        m = (weights[..., None, :] @ y).squeeze(-2)
-        gate = torch.where(there.any(-1, keepdim=True), self.gate(h).sigmoid(), 1.0)
-        return (1 - gate) * m + gate * h, gate[..., 0]
+        there, own = found.tokens >= 0, precise(h)
+        with torch.autocast(h.device.type, enabled=False):  # distances are far larger than what they differ by
+            y = precise(self.head.weight[found.tokens.clamp_min(0)])  # [B T k D]
+            scores = (y @ own[..., None]).squeeze(-1)
+            if self.log_rate is not None:
+                scores = scores - precise(self.log_rate).exp() * found.distances.to(scores).where(there, 0.0)
+            weights = scores.masked_fill(~there, torch.finfo(scores.dtype).min).softmax(-1)
+            m = (weights[..., None, :] @ y).squeeze(-2)
+            opened = F.linear(own, precise(self.gate.weight)).sigmoid()
+        gate = torch.where(there.any(-1, keepdim=True), opened, 1.0)
+        return ((1 - gate) * m + gate * own).to(h.dtype), gate[..., 0]
 
     def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
-        own = runs(self.store, batch).to(ctx.pos.device) if self.training else None
+        own = own_runs(self.pieces, batch).to(ctx.pos.device) if self.training else None
         out = self.hidden(batch.tokens[:, :-1], state, ctx, own)
         return out._replace(y=self.scores(out, False))
 
@@ -166,30 +180,24 @@ def _refuse_others(model: SPALM, _: object) -> None:
         )
 
 
-def runs(store: Store, batch: TokenBatch) -> Int[Tensor, "B R 2"]:
-    """Where a row's own tokens stand in a store: the first and the end of runs of entries; runs of nothing fill up.
+def own_runs(pieces: Pieces, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
+    """Where in a store the document of each token that is read stands: the first and the end of runs of its entries.
 
-    A run is all of a row, or of what it has of a document: as many entries as it has tokens but the first, whose values
-    are those tokens.
+    A run is all that a row has of a document: as many entries as it has tokens but the first, whose values are those
+    tokens. Runs are in order and share nothing; empty ones, beyond all entries, fill up.
     """
-    values, rows = store.values(), list[list[tuple[int, int]]]()
-    for n, row in enumerate(batch.tokens.cpu()):
-        real = row >= 0
-        documents = None if batch.documents is None else batch.documents[n].cpu()[real]
-        pieces = [row[real]] if documents is None else [row[real][documents == one] for one in documents.unique()]
-        rows.append([(at, at + len(piece) - 1) for piece in pieces for at in occurrences(values, piece[1:])])
-    most = max(map(len, rows), default=0)
-    return torch.tensor([row + [(0, 0)] * (most - len(row)) for row in rows], dtype=torch.long).view(len(rows), most, 2)
-
-
-def occurrences(values: Int[Tensor, " N"], piece: Int[Tensor, " n"]) -> list[int]:
-    """Where a piece begins in a sequence."""
-    if not 0 < len(piece) <= len(values):
-        return []
-    found = (values[: len(values) - len(piece) + 1] == piece[0]).nonzero()[:, 0]
-    for n, token in enumerate(piece):  # each leaves few for the next
-        found = found[values[found + n] == token]
-    return found.tolist()
+    tokens, found = batch.tokens.cpu(), list[tuple[int, Tensor, Tensor]]()
+    for n, row in enumerate(tokens):
+        documents = torch.zeros_like(row) if batch.documents is None else batch.documents[n].cpu()
+        documents = documents.masked_fill(row < 0, -1)
+        for one in documents.unique().tolist():
+            if one >= 0:
+                found.append((n, documents == one, pieces.runs(row[documents == one][1:])))
+    most = max((len(runs) for _, _, runs in found), default=0)
+    own = torch.full((len(tokens), tokens.shape[1] - 1, most, 2), torch.iinfo(torch.long).max)
+    for n, here, runs in found:
+        own[n, here[:-1], : len(runs)] = runs
+    return own
 
 
 def _of(distance: bool) -> SPALM:

@@ -1,5 +1,6 @@
 """SPALM against a loop over the paper's equations, in float64; what it leaves out in training, and what it holds."""
 
+import copy
 import math
 
 import pytest
@@ -9,12 +10,13 @@ from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Context
-from kinformer.core.neighbours import Entries
+from kinformer.core.neighbours import Entries, Neighbours
 from kinformer.generation import generate
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.models.lm import LM
-from kinformer.models.spalm import SPALM, occurrences, runs
+from kinformer.models.spalm import SPALM, own_runs
+from kinformer.models.support.pieces import Pieces
 
 LENGTH = 9
 
@@ -81,11 +83,12 @@ def test_what_is_left_out_is_the_row_and_no_more() -> None:
     whole, frozen = text(), base()
     store = of_text(frozen, whole)
     row = whole[10 : 10 + LENGTH]
-    own = runs(store, TokenBatch(row[None]))
-    assert own.tolist() == [[[10, 10 + LENGTH - 1]]]
+    own = own_runs(Pieces(store.values()), TokenBatch(row[None]))
+    assert own.tolist() == [[[[10, 10 + LENGTH - 1]]] * (LENGTH - 1)]
     model = spalm(frozen, store, k=5)
     keys = states(frozen, row[:-1])[None]
-    mine, every = model.found(keys, own), model.found(keys, None)
+    real = torch.ones(1, LENGTH - 1, dtype=torch.bool)
+    mine, every = model.found(keys, real, own), model.found(keys, real, None)
     outside = [n for n in range(len(store.tokens)) if not 10 <= n < 10 + LENGTH - 1]
     rest = Entries(store.keys[outside], store.tokens[outside]).search(keys[0], 5)
     assert mine.tokens[0].equal(rest.tokens)
@@ -95,13 +98,68 @@ def test_what_is_left_out_is_the_row_and_no_more() -> None:
 def test_rows_are_found_by_document_and_without_padding() -> None:
     whole = text()
     store = Entries(torch.zeros(39, 16), whole[1:])
-    rows = torch.stack([torch.cat([whole[3:6], whole[20:24]]), torch.cat([torch.full((2,), -1), whole[8:13]])])
-    documents = torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0] * 7])
-    found = runs(store, TokenBatch(rows, None, documents)).tolist()
-    assert [3, 5] in found[0] and [20, 23] in found[0] and [8, 12] in found[1]
-    assert occurrences(torch.tensor([1, 1, 1, 2]), torch.tensor([1, 1])) == [0, 1]
-    assert occurrences(torch.tensor([1]), torch.tensor([1, 2])) == []
-    assert runs(store, TokenBatch(torch.full((2, 3), 10_000))).shape == (2, 0, 2)
+    rows = torch.stack([torch.cat([whole[3:12], whole[20:30]]), torch.cat([torch.full((8,), -1), whole[8:19]])])
+    documents = torch.tensor([[0] * 9 + [1] * 10, [0] * 19])
+    found = own_runs(Pieces(store.values()), TokenBatch(rows, None, documents))
+    none = [[torch.iinfo(torch.long).max] * 2]
+    assert found[0].tolist() == [[[3, 11]]] * 9 + [[[20, 29]]] * 9
+    assert found[1].tolist() == [none] * 8 + [[[8, 18]]] * 10
+    few = TokenBatch(rows[:, 8:13], None, documents[:, 8:13])
+    assert own_runs(Pieces(store.values()), few).shape == (2, 4, 0, 2), "a short piece stands anywhere"
+
+
+def test_a_row_that_repeats_itself_asks_for_no_more_than_it_covers(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen, whole = base(), torch.cat([text(20) % 4, torch.full((30,), 5)])
+    store, asked = of_text(frozen, whole), list[int]()
+    model, search = spalm(frozen, store, k=2), Entries.search
+    monkeypatch.setattr(Entries, "search", lambda self, queries, k: (asked.append(k), search(self, queries, k))[1])
+    with torch.no_grad():
+        model.train()(whole[None, 30:45])
+    assert asked == [30 + 2], "all of the thirty, where seventeen pieces of fourteen stand"
+
+
+def test_a_step_of_training_reads_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen, read = base(), list[int]()
+    model, values = spalm(frozen, of_text(frozen, text())), Entries.values
+    monkeypatch.setattr(Entries, "values", lambda self: (read.append(1), values(self))[1])
+    with torch.no_grad():
+        model.eval()(text(LENGTH)[None])
+        assert not read
+        for _ in range(3):
+            model.train()(text(LENGTH)[None])
+    assert read == [1]
+
+
+def test_padding_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    frozen, counts = base(), list[int]()
+    model, search = spalm(frozen, of_text(frozen, text())).eval(), Entries.search
+    monkeypatch.setattr(
+        Entries, "search", lambda self, queries, k: (counts.append(len(queries)), search(self, queries, k))[1]
+    )
+    with torch.no_grad():
+        alone = model.logits(text(4)[None]).y
+        padded = model.logits(torch.cat([torch.full((3,), -1), text(4)])[None]).y
+    assert counts == [4, 4]
+    torch.testing.assert_close(padded[:, 3:], alone)
+
+
+@pytest.mark.parametrize("how", ["autocast", "bfloat16"])
+def test_scores_and_distances_are_in_float32_or_better(how: str) -> None:
+    """Distances of some hundreds, which bfloat16 would round by more than they differ."""
+    frozen = base()
+    model = spalm(frozen, of_text(frozen, text()), k=2, distance=True).float()
+    h, found = torch.randn(1, 1, 16), Neighbours(torch.tensor([[[800.0, 801.0]]]), torch.tensor([[[3, 4]]]), None)
+    with torch.no_grad():
+        model.log_rate.zero_()
+        if how == "bfloat16":
+            h = h.bfloat16()
+            model.bfloat16()
+        wanted = copy.deepcopy(model).float().gated(h.float(), found)
+        with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast"):
+            z, gate = model.gated(h, found)
+    assert z.dtype == h.dtype and gate.dtype == torch.float32
+    torch.testing.assert_close(gate, wanted[1])
+    torch.testing.assert_close(z, wanted[0].to(h.dtype))
 
 
 def test_keys_stay_and_embeddings_learn() -> None:
