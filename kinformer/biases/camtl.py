@@ -68,8 +68,8 @@ class Blocks(Bias):
                 f"give Context(labels={{{self.label!r}: ...}}), a number for each token"
             )
         task = queries.labels[self.label]
-        refuse_beyond(task, self.embedding.num_embeddings, f"{name} knows", "tasks; give it more tasks")
-        refuse_beyond(queries.pos, self.length, f"{name} has", "positions; make length larger")
+        refuse_beyond(task, self.embedding.num_embeddings, "task", f"give {name} more tasks")
+        refuse_beyond(queries.pos, self.length, "position", f"give {name} a larger length")
         rows = self.rows(task.clamp_min(0)[:, None], queries.pos.clamp_min(0))
         return {"blocks": rows.expand(-1, queries.q.shape[1], -1, -1)}
 

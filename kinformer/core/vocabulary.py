@@ -15,15 +15,16 @@ def rows(tokens: Tensor) -> Tensor:
 
 def spelt(tokens: Tensor, vocab: int) -> Tensor:
     """The tokens; IndexError for one that there is not, as `refuse_beyond`."""
-    refuse_beyond(tokens, vocab, "the model knows", "tokens; make vocab larger")
+    refuse_beyond(tokens, vocab, "token", "make vocab larger")
     return tokens
 
 
-def refuse_beyond(numbers: Tensor, end: int, who: str, what: str) -> None:
+def refuse_beyond(numbers: Tensor, end: int, what: str, advice: str) -> None:
     """IndexError for a number from `end` up, where looking costs no wait; on an accelerator its own assertion."""
     if torch.compiler.is_compiling() or not numbers.numel():
         return
+    there = f"is none of the {end} that there are, 0 to {end - 1}; {advice}"
     if numbers.device.type != "cpu":
-        torch._assert_async((numbers < end).all(), f"{who} {end} {what}")
+        torch._assert_async((numbers < end).all(), f"a {what} {there}")
     elif (most := int(numbers.max())) >= end:
-        raise IndexError(f"{who} {end} {what}: number {most} came, and they count from 0")
+        raise IndexError(f"{what} {most} {there}")

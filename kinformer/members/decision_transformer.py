@@ -11,9 +11,10 @@ from kinformer.train.recipe import Recipe
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.1))
 def decision_transformer(
-    d: int = 128, depth: int = 3, heads: int = 1, hidden: int | None = None, context: int = 20,
-    activation: Activation = "relu", pattern: str = "Causal()", bounded: bool = True, beside: float = 0.0,
-    best: int = 100, states: int = 4, actions: int = 2, discrete: bool = True, steps: int = 1000, dropout: float = 0.1
+    d: int = 128, depth: int = 3, heads: int = 1, head_dim: int | None = None, hidden: int | None = None,
+    context: int = 20, activation: Activation = "relu", pattern: str = "Causal()", bounded: bool = True,
+    beside: float = 0.0, best: int = 100, states: int = 4, actions: int = 2, discrete: bool = True, steps: int = 1000,
+    dropout: float = 0.1
 ) -> Trajectory:
     """Decision Transformer (Chen et al., 2021, arXiv:2106.01345): GPT over returns to go, states and actions.
 
@@ -28,11 +29,12 @@ def decision_transformer(
     beside: the weight of predicting states and returns too, which the paper did not find to help.
     states, actions, discrete: numbers of an observation; kinds of actions, or numbers of one with discrete=false.
     steps: steps of the longest episode.
+    head_dim: the width of a head, d / heads unless given.
     best: learn from this percent of steps, in the episodes of the highest returns.
 
     d, depth, heads and dropout are the paper's for MuJoCo. Scores of heads are no other than GPT-2's.
     """
-    body = reader(d, depth, heads, hidden, activation, dropout, pattern)
+    body = reader(d, depth, heads, head_dim, hidden, activation, dropout, pattern)
     return Trajectory(
         states, actions, body, discrete=discrete, context=context, steps=steps, bounded=bounded, beside=beside,
         best=best, dropout=dropout

@@ -73,7 +73,7 @@ class MultiTask(OfRows):
         return tokens, self.of_class.cpu()[wanted], wanted
 
     def _own(self, y: Float[Tensor, "B classes"], task: Int[Tensor, " B"]) -> Float[Tensor, "B classes"]:
-        refuse_beyond(task, len(self.classes), "this MultiTask knows", "tasks; give it classes of more")
+        refuse_beyond(task, len(self.classes), "task", "give MultiTask classes of more")
         return y.masked_fill(self.of_class != task[:, None], -torch.inf)
 
 

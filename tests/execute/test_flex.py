@@ -3,6 +3,7 @@
 PyTorch's eager forward reads no block lists, so these are judged apart, and by a kernel that was compiled with them.
 """
 
+import os
 import warnings
 from unittest.mock import patch
 
@@ -29,6 +30,7 @@ EXPRESSIONS = (
     "~Band(3) & Causal()",
     "Band(30, -3) & Columns(6, 2) | Band(1)",
 )
+PROVE = os.environ.get("KINFORMER_PROVE") == "1"  # all shapes and biases, each a graph of its own, in the long run
 APART = -1e9  # what makes parts cheaper
 SHAPES = ("self", "padded", "shuffled", "more keys", "by head", "batch rows")
 
@@ -76,15 +78,15 @@ def forwards() -> list[str]:
     warnings.simplefilter("ignore")  # PyTorch warns of its eager form
     found = []
     with patch.object(flex, "BLOCK", 4), torch.no_grad():
-        found += [differs(asked(parse(EXPRESSIONS[2]), shape)) for shape in SHAPES]
+        found += [differs(asked(parse(EXPRESSIONS[2]), shape)) for shape in (SHAPES if PROVE else SHAPES[1:3])]
         with patch.object(flex, "MERGED", APART):
             for text in EXPRESSIONS[:2]:
                 request = asked(parse(text), "shuffled")
                 found += [differs(request), "" if len(flex._plan(request)[0]) == 2 else f"{text} in one part"]
         found += [differs(asked(parse(EXPRESSIONS[0]), "padded", groups=groups)) for groups in (1, 4)]
         found += [differs(asked(parse(EXPRESSIONS[0]), "padded", dtype=torch.float32), 2e-6)]
-        for name, seed in {"ALiBi": 0, "T5": 0, "TransformerXL": 0, "DistanceAware": 0, "Relative": 0}.items():
-            found.append(differs(biased(name, seed)))
+        for name in ("T5", "ALiBi", "TransformerXL", "DistanceAware", "Relative")[: None if PROVE else 1]:
+            found.append(differs(biased(name, 0)))
     return found
 
 

@@ -20,8 +20,11 @@ LAWS = laws()
 # cannot or would only say it longer
 HOOKED = ("runs", "mutation")
 UNHOOKED = ("compiles", "learns")
-# what a member learns by; one that has no other parts of these than members before it is trained in the long run
-LEARNT_BY = ("depth", "mechanisms", "memories", "mixers", "models", "scores", "shorteners")
+# what a member learns by; one that has no other parts of these than members before it is trained in the long run, as
+# are mechanisms, whose gradients other laws judge
+LEARNT_BY = ("depth", "memories", "mixers", "models")
+# folders of which a part is compiled; other parts, of a few operations and each inside of these, in the long run
+COMPILED = ("depth", "execute", "mechanisms", "members", "memories", "mixers", "models")
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others
 
 
@@ -49,9 +52,9 @@ def asked(law: str, name: str) -> Verdict:
 def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
     """Each example that is asked, and the laws that it is asked about: of each part the first, in the long run all.
 
-    Of a file the first is compiled, and trained; a member is compiled in the long run, as what it is made of is here,
-    and trained here where it learns by parts that no member before it has. Of patterns all are asked what they say of
-    themselves, which is cheap.
+    Of a file the first is compiled, of the folders whose parts are more than a few operations, and trained; a member is
+    compiled in the long run, as what it is made of is here, and trained here where it learns by parts that no member
+    before it has. Of patterns all are asked what they say of themselves, which is cheap.
     """
     parts: set[tuple[str, str]] = set()
     files: set[str] = set()
@@ -62,6 +65,8 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
         part = (file, type(one.part).__name__)
         if PROVE or part not in parts:
             spoken = speaking(words(one))
+            if not PROVE and one.name.partition(".")[0] not in COMPILED:
+                spoken = spoken.difference(("compiles",))
             if not PROVE and file in files:
                 spoken = spoken.difference(UNHOOKED)
             elif not PROVE and one.kind == "member":

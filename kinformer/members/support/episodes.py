@@ -1,17 +1,26 @@
 """Bodies of models that read steps of episodes: GPT-2's blocks, which know order by the pattern and the steps alone."""
 
+from kinformer.core.checks import at_least
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP, Activation
 from kinformer.members.support.wiring import Wiring
 
 
 def reader(
-    d: int, depth: int, heads: int, hidden: int | None, activation: Activation, dropout: float, pattern: str
+    d: int,
+    depth: int,
+    heads: int,
+    head_dim: int | None,
+    hidden: int | None,
+    activation: Activation,
+    dropout: float,
+    pattern: str,
 ) -> Stack:
     """So many pre-norm blocks with a norm at the end; attention's weights and what sublayers give are dropped alike."""
-    made = Wiring(d, heads, dropout=dropout)
+    made = Wiring(d, heads, head_dim, dropout=dropout)
 
     def mlp() -> MLP:
         return MLP(d, hidden, activation=activation)
 
+    at_least("depth", depth, 1)
     return made.stack(made.block(made.attention(pattern, dropout=dropout), mlp()) for _ in range(depth))
