@@ -137,8 +137,13 @@ def _leave(folder: Path, model: Any) -> None:
     with from_user(ValueError, OSError):
         told = leave_as_calibrated(folder, model)
     if told is not None:
-        at = "nobody leaves early" if told["threshold"] is None else f"tokens leave at {told['threshold']}"
+        at = "nobody leaves early" if told["threshold"] is None else f"tokens leave at {_rounded(told['threshold'])}"
         print(f"{at}, as calibrated", file=sys.stderr)
+
+
+def _rounded(threshold: Any) -> str:
+    """A threshold, or one for each layer."""
+    return ", ".join(f"{one:.3g}" for one in (threshold if isinstance(threshold, list) else [threshold]))
 
 
 def _said_layers(model: Any, written: "list[Written]", picture: Path | None) -> None:

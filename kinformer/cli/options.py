@@ -10,7 +10,11 @@ WIDTH = 200  # of a table where there is no terminal to ask, so that no cell is 
 LAST_SEED = 2**62  # PyTorch takes 64 bits, and further seeds are counted on from it
 
 Data = Annotated[
-    str, typer.Option(help="text=stdlib; text=PATH,tokenizer=bpe:4096; pairs=FILE; labelled=FILE; task=NAME,size=8.")
+    str,
+    typer.Option(
+        help="text=stdlib; text=PATH,tokenizer=bpe:4096; pairs=, labelled=, series=, images=, sets=, offline=PATH; "
+        "multitask=FOLDER; task=NAME,size=8; env=ID."
+    ),
 ]
 Valid = Annotated[str | None, typer.Option(help="Watch this file or folder, and learn from all of --data.")]
 Out = Annotated[Path, typer.Option(help="The folder to write to; made where it is missing.")]

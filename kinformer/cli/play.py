@@ -1,5 +1,7 @@
 """`kinformer play DIR --env ID`: what a trained model returns where it acts."""
 
+import math
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -42,8 +44,12 @@ def play(
     for one in (out, save):
         if one is not None and one.exists():
             raise UserError(f"{one} is there already; give another name, or take it away")
+    if not all(map(math.isfinite, asked or ())):
+        raise UserError("a return is a number, and --return nan or inf is none; give one that an episode can reach")
     if folder is None and asked:
         raise UserError("chance knows no returns; give a folder that train wrote, or leave out --return")
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
+        os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):
         from kinformer.cli.support.playing import played
     from kinformer.core.acting import Player

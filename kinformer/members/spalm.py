@@ -67,6 +67,10 @@ class _Keys(NamedTuple):
 
 def _keys(place: Path, frozen: str | None) -> _Keys:
     """A datastore, what made its keys, and where in it they are; DatastoreError, in one line, where one is missing."""
+    if not place.is_dir():
+        raise DatastoreError(
+            f"there is no datastore in {place.absolute()}, where this member looks for it; put it, or a link, there"
+        )
     store = Datastore.open(place)
     home = Path(frozen or store.manifest.home)
     if not home.is_dir():

@@ -1,7 +1,7 @@
 """SPALM: a language model that learns when to trust the tokens that followed what was most alike in a datastore."""
 
 import hashlib
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -221,4 +221,4 @@ def _of(distance: bool) -> SPALM:
 
 
 DISK = {"compiles": "a search reads what lies on a disk, which no graph holds"}
-EXAMPLES = (Example(lambda: _of(False), breaks=DISK), Example(lambda: _of(True), breaks=DISK))
+EXAMPLES = tuple(Example(partial(_of, distance), breaks=DISK) for distance in (False, True))

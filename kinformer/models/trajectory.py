@@ -1,5 +1,6 @@
 """Trajectory: steps of episodes in, actions out: what to do so that a return is reached."""
 
+import warnings
 from typing import ClassVar, NamedTuple, NoReturn
 
 import torch
@@ -118,6 +119,11 @@ class Trajectory(Player):
         """
         if asked is not None and not self.conditioned:
             raise ValueError("this model knows no returns and does what was done; leave out the return")
+        low, high = self.measured.span.tolist()
+        if asked is not None and self.measured.known and bool(((asked < low) | (asked > high)).any()):
+            warnings.warn(
+                f"it learned from returns of {low:g} to {high:g}; what is asked beyond is a guess", stacklevel=2
+            )
         return Recalling(self, asked, float(self.measured.span[1]))
 
     def says(self, batch: Steps) -> Predicted:

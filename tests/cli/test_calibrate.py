@@ -48,7 +48,7 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     found = capsys.readouterr()
     (one,) = json.loads(found.out)["texts"]
     assert one["tokens"] == wanted[0, 4:].tolist() and one["layers"] == exits
-    assert f"tokens leave at {kept['threshold']}, as calibrated" in found.err
+    assert f"tokens leave at {kept['threshold']:.3g}, as calibrated" in found.err
     assert f"{sum(exits) / 6:.2f} of 3 layers a token" in found.err and picture.stat().st_size
     (Path(out) / "exits.json").unlink()
     assert run([*words, "--json"]) == 0

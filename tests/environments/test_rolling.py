@@ -124,3 +124,19 @@ def test_an_episode_beyond_a_table_is_one_line_and_what_ended_before_is_given() 
         for one in rolled(ACTING(), Way(COUNTING, 4)):
             ended.append(one.number)
     assert ended == [0, 1, 2]
+
+
+def test_an_agent_of_numbers_acts() -> None:
+    """What it says is drawn from what its layers made, and no gradient goes with it."""
+    model = agent("gpt(d=8, depth=1, heads=2)", (3,), 1, False)
+    (one,) = rolled(model, Way("Pendulum-v1", 1, seed=3))
+    assert one.episode.actions.shape == (200, 1) and numpy.isfinite(one.episode.actions).all()
+
+
+def test_a_return_beyond_those_that_were_learned_from_is_a_guess() -> None:
+    model = decision_transformer(**TINY)
+    model.measured.span.copy_(torch.tensor([1.0, 9.0]))
+    model.measured.known.fill_(True)
+    with pytest.warns(UserWarning, match="returns of 1 to 9; what is asked beyond"):
+        model.actor(torch.tensor([9.0, 10.0]))
+    model.actor(torch.tensor([1.0, 9.0]))

@@ -46,8 +46,8 @@ class Remembering(Actor):
         with evaluating(model):
             kept = reset(state.state, begins)
             said = model.says(told_one(_shaped(seen.observation, model.observations), acted, seen.reward), kept)
-        chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
-        done = model.policy.drawn(finite(said.policy[:, 0]), chance).to(acted)
+            chance = [numpy.random.default_rng((self.seed, row, at)) for row, at in enumerate(state.steps.tolist())]
+            done = model.policy.drawn(finite(said.policy[:, 0]), chance).to(acted)
         return done, Remembered(done, state.steps + 1, said.state)
 
 
