@@ -64,6 +64,7 @@ def test_what_cannot_keep_documents_apart_in_a_row_is_found_out() -> None:
         assert not packs(gpt(**SMALL, position="rotary", pattern=f"Causal() & Fixed({period}, 1)"), 64), period
 
 
+@pytest.mark.prove
 def test_no_model_packs_wrongly_and_most_do() -> None:
     """Of all members that read text: what packs is that of each alone at another cut too."""
     found: dict[str, bool] = {}

@@ -49,6 +49,7 @@ def test_it_is_the_distance_from_the_patterns(pattern: Pattern, over: str) -> No
             assert found[b, i].item() == pytest.approx(total, abs=1e-12)
 
 
+@pytest.mark.prove
 def test_guided_heads_come_to_look_at_their_patterns_and_a_free_one_does_not() -> None:
     """A layer that is told positions learns four patterns from the loss alone."""
     torch.manual_seed(0)

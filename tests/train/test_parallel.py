@@ -55,6 +55,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path) -> None:
     assert len(found) == 4 and max(found.values()) < CLOSE, found
 
 
+@pytest.mark.prove
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path: Path) -> None:
     """One, two, two with weights in shares, one again, and then two: as one that never stopped."""
     one = {"member": "transformer_xl", "example": 0, "schedule": "constant"}
