@@ -1,5 +1,6 @@
 """Rolling out: whose episodes are whose, what an actor is told, and where it ends."""
 
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,9 @@ def test_a_return_beyond_those_that_were_learned_from_is_a_guess() -> None:
     with pytest.warns(UserWarning, match="returns of 1 to 9; what is asked beyond"):
         model.actor(torch.tensor([9.0, 10.0]))
     model.actor(torch.tensor([1.0, 9.0]))
+
+
+def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(ImportError, match=r"pip install 'kinformer\[rl\]'"):
+        next(iter(rolled(None, Way("t_maze", 1))))

@@ -35,11 +35,16 @@ def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) 
     return env
 
 
-def _ours() -> dict[str, ModuleType]:
+def refuse_without_gymnasium() -> None:
+    """ImportError, in one line that says what to install, where the package is not there."""
     try:
         import gymnasium  # noqa: F401
     except ImportError as error:
         raise ImportError(EXTRA) from error
+
+
+def _ours() -> dict[str, ModuleType]:
+    refuse_without_gymnasium()
     return modules("environments")
 
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy
 from jaxtyping import Bool, Float
 
-from kinformer.environments.support.making import make
+from kinformer.environments.support.making import make, refuse_without_gymnasium
 
 SeedOf = Callable[[int, int], int]  # of a row and the number of its episode
 ADVICE = "mend the environment, or take another; the same command with --resume goes on"
@@ -46,6 +46,7 @@ class Worlds:
     """
 
     def __init__(self, spec: str, rows: int, seed_of: SeedOf):
+        refuse_without_gymnasium()
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         self.spec, self.rows, self.seed_of = spec, rows, seed_of
