@@ -156,6 +156,29 @@ def test_what_cannot_be_gone_on_with_is_told_and_kept(
     assert weights.read_bytes() == data and (tmp_path / "run" / "best").is_dir()
 
 
+def test_what_was_made_of_weights_that_are_trained_on_is_named(
+    tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run").mkdir()
+    for name in ("exits.json", "knn-lm.json"):
+        (tmp_path / "run" / name).write_text("{}")
+    past = [
+        f"{tmp_path}/run/{name} is of the weights that were there before; `kinformer {again} {tmp_path}/run` makes it"
+        for name, again in (("exits.json", "calibrate"), ("knn-lm.json", "knn-lm"))
+    ]
+    for words, said in (
+        (command(), False),
+        (command("--resume"), False),
+        (command("--resume", steps=9), True),
+        (command("--overwrite"), True),
+    ):
+        assert run(words) == 0
+        told = capsys.readouterr().err
+        assert [one in told for one in past] == [said] * 2, words
+    for name in ("exits.json", "knn-lm.json"):
+        assert (tmp_path / "run" / name).read_text() == "{}"
+
+
 def test_a_run_that_has_its_steps_has_nothing_to_do(
     tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
 ) -> None:

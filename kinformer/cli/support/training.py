@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted
 from kinformer.cli.support.afford import without_numbers
+from kinformer.cli.support.made import telling_what_is_past
 from kinformer.cli.support.wanted import Wanted
 from kinformer.core.model import Model
 from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
@@ -192,7 +193,7 @@ def learn(name: str, model: Any, job: Job, folder: Path, *, resume: bool = False
         with from_user(ValueError, LookupError):
             done = History.read(folder, Run(folder).state()["metrics"])
         print(f"{name}: {_from_here(done, job.budget)}", file=sys.stderr)
-    with noted():
+    with noted(), telling_what_is_past(folder):
         return taught(name, model, job, folder, resume=resume)
 
 
