@@ -64,7 +64,8 @@ def train(
     text ends are documents, which read only themselves; documents=joined makes one text of all. A token is a byte;
     tokenizer=bpe:4096 learns larger ones, tokenizer=PATH reads a tokenizer.json. pairs=FILE has a source, a tab and a
     target in each line, labelled=FILE a label, a tab and a text, or fields that source=, target=, label=, text= name.
-    multitask=FOLDER has such a file for each task. What is split how is said on stderr.
+    multitask=FOLDER has such a file for each task; sampling=uncertainty learns from the rows that the model is least
+    sure of. What is split how is said on stderr.
 
     --out keeps the run: the last weights, the best by the metric on valid in DIR/best, metrics.jsonl with a line for
     each step, and in trainer/ what it takes to go on. `generate` and `load` read DIR or DIR/best. A member that fills

@@ -54,6 +54,11 @@ class Data(ABC):
         return {}
 
     @property
+    def drawing(self) -> Mapping[str, Any]:
+        """What is chosen of how batches are drawn: a training goes on with the same alone."""
+        return {}
+
+    @property
     def bytes_per_token(self) -> float:
         """How many bytes a token stands for, by which bits per token are bits per byte."""
         return 1.0

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
-from kinformer.data.kind import Data
+from kinformer.data.kind import Data, Stream
 from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import Two, three_lots, two_columns
 from kinformer.data.support.tokenizer import Tokenizer, tokenizer_of
@@ -61,7 +61,7 @@ class Labelled(Data):
     def measured(self, length: int, limit: int) -> str:
         return f"{len(self._watched(limit)):,} texts of valid"
 
-    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
         """Batches of rows of like lengths drawn by seed and step, and of valid its first, up to `limit` bytes."""
         kept = self.within(length)
         drawn, some = Buckets([len(text) for text, _ in kept.train], batch, seed), kept._watched(limit)

@@ -5,25 +5,26 @@ Choose `multitask=FOLDER` to train one encoder on all of them. A batch has rows 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import numpy
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
-from kinformer.core.checks import within
+from kinformer.core.checks import one_of, within
 from kinformer.core.model import Model
 from kinformer.data import labelled
 from kinformer.data.batches import Batches
 from kinformer.data.files import found
+from kinformer.data.kind import Stream
 from kinformer.data.support.columns import Two, two_columns
+from kinformer.data.support.uncertain import Candidates, Uncertain
 
 FORM, SERVES = "multitask=FOLDER", ("multitask",)
 BETWEEN = ": "  # stands between the names of a task and of its label
-Batch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"], Int[Tensor, " B"]]
+Sampling = Literal["random", "uncertainty", "published_uncertainty"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +32,19 @@ class Multitask(labelled.Labelled):
     """Three lots of texts with the number of their class, counted through all tasks; a text is in one of them alone.
 
     labels: the classes by their numbers, "TASK: LABEL", those of a task one after the other.
-    power: how often a task is drawn: by its number of texts to this power, 1 by size, 0 all alike.
+    sampling: how rows are drawn: at "random"; or as many of each task, of which the model learns from those whose class
+        it is least sure of: "uncertainty", or, as the authors' code has it, "published_uncertainty" (see `Uncertain`).
+    power: how often a task is drawn at random: by its number of texts to this power, 1 by size, 0 all alike.
     """
 
     what: ClassVar[str] = "several labelled tasks"
     serves: ClassVar[tuple[str, ...]] = SERVES
+    sampling: Sampling = "random"
     power: float = 1.0
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        return {"sampling": self.sampling, "power": self.power}
 
     @property
     def classes(self) -> tuple[int, ...]:
@@ -51,40 +59,75 @@ class Multitask(labelled.Labelled):
     def keywords(self) -> dict[str, Any]:
         return {"classes": self.classes}
 
-    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches of rows whose tasks are drawn by seed and step, and of valid its first, up to `limit` bytes."""
+    def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
+        """Batches of rows drawn by seed and step, also by the model where it is asked; and of valid its first rows, up
+        to `limit` bytes."""
         if (known := getattr(model, "classes", self.classes)) != self.classes:
             name = f"this {type(model).__name__} knows tasks of {known} classes, and {self.name} has {self.classes}"
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
         kept, of_class = self.within(length), numpy.arange(len(self.classes)).repeat(self.classes)
         by_task = [[row for row in kept.train if of_class[row[1]] == task] for task in range(len(self.classes))]
-        share = numpy.array([float(len(some)) for some in by_task]) ** self.power
-
-        def drawn(step: int) -> Batch:
-            chance = numpy.random.default_rng((seed, step))
-            tasks = chance.choice(len(by_task), size=batch, p=share / share.sum())
-            return self._rows([by_task[task][chance.integers(len(by_task[task]))] for task in tasks])
-
         some, size = kept._watched(limit), labelled.MEASURED
-        return Batches(drawn, [self._rows(some[first : first + size]) for first in range(0, len(some), size)])
+        measured = tuple(self._rows(some[first : first + size]) for first in range(0, len(some), size))
+        if self.sampling == "random":
+            return Batches(partial(self._drawn, by_task, batch, seed), measured)
+        of_each = partial(self._of_each, by_task, batch, seed)
+        return Uncertain(model, of_each, batch, self.classes, self.sampling, measured)
 
-    def _rows(self, some: Sequence[labelled.Row]) -> Batch:
+    def _drawn(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
+        """Rows of tasks drawn by their size to a power."""
+        share = numpy.array([float(len(some)) for some in by_task]) ** self.power
+        chance = numpy.random.default_rng((seed, step))
+        tasks = chance.choice(len(by_task), size=batch, p=share / share.sum())
+        return self._rows([by_task[task][chance.integers(len(by_task[task]))] for task in tasks])
+
+    def _of_each(self, by_task: list[list[labelled.Row]], batch: int, seed: int, step: int) -> Candidates:
+        """As many rows of each task, each once before any comes again."""
+        return self._rows(
+            [row for task, some in enumerate(by_task) for row in in_turn(some, batch, (seed, task), step)]
+        )
+
+    def _rows(self, some: Sequence[labelled.Row]) -> Candidates:
         tokens, wanted = labelled.rows(some)
         of_class = torch.arange(len(self.classes)).repeat_interleave(torch.tensor(self.classes))
-        return tokens, of_class[wanted], wanted
+        return Candidates(tokens, of_class[wanted], wanted)
+
+
+def in_turn(some: Sequence[labelled.Row], batch: int, seed: tuple[int, ...], step: int) -> list[labelled.Row]:
+    """The rows of a step, `batch` of them: all are gone through in an order that is drawn anew each time."""
+    found: list[labelled.Row] = []
+    for place in range(step * batch, (step + 1) * batch):
+        turn, at = divmod(place, len(some))
+        if not found or at == 0:
+            order = numpy.random.default_rng((*seed, turn)).permutation(len(some))
+        found.append(some[order[at]])
+    return found
 
 
 def read(
-    where: str, *, label: str = "label", text: str = "text", tokenizer: str = "bytes", valid: str = "", power: str = "1"
+    where: str,
+    *,
+    label: str = "label",
+    text: str = "text",
+    tokenizer: str = "bytes",
+    valid: str = "",
+    sampling: str = "random",
+    power: str = "1",
 ) -> Multitask:
     """The tasks of a folder, a file each, split together about 90 : 5 : 5 by the SHA-256 of each text.
 
     A task is called as its file is, without what stands behind a dot. label, text, tokenizer: as those of `labelled=`;
-    valid: another folder, with files of the same names. power: see `Multitask`.
+    valid: another folder, with files of the same names. sampling, power: see `Multitask`.
 
     Errors: as those of `labelled=`, and ValueError for a folder of fewer than two files, for a task that has one label
-    alone to learn from, and for a power that is no number from 0 to 1.
+    alone to learn from, for a sampling that there is not, for a power that is no number from 0 to 1, and for one that
+    nothing is drawn by.
     """
+    chosen = one_of("sampling", cast(Sampling, sampling), Sampling)
+    if chosen != "random" and power != "1":
+        raise ValueError(
+            f"sampling={sampling} takes as many of each task, and power={power} came; leave one of them out"
+        )
     try:
         drawn = within("power", float(power), 0, 1)
     except ValueError as error:
@@ -92,7 +135,7 @@ def read(
     name, fields = f"multitask={where}", (label, text)
     all_of, others = _tasks(where, fields), _tasks(valid, fields) if valid else None
     one = labelled.split(name, all_of, others, tokenizer)
-    made = Multitask(**vars(one), power=drawn)
+    made = Multitask(**vars(one), sampling=chosen, power=drawn)
     wanted = {row.texts[0].partition(BETWEEN.encode())[0].decode(errors="replace") for row in all_of}
     for task, some in groupby(made.labels, lambda label: label.split(BETWEEN)[0]):
         wanted.discard(task)

@@ -29,9 +29,11 @@ def camtl(
     """Conditional attention for many tasks (Pilault et al., 2020, arXiv:2009.09139): an encoder that all of them share.
 
     Choose it over a `bert_classifier` for each where tasks are related or some have few texts: `--data
-    multitask=FOLDER`, a file of labelled texts for each task, `power` saying how often each is drawn. Upper layers add
-    blocks to the scores that the task's embedding changes; all of them share the embeddings. Of the paper's parts it
-    has this attention and a matrix for each task; all else is as in `bert`.
+    multitask=FOLDER`, a file of labelled texts for each task: rows are drawn by how many a task has (`power`), or, as
+    in the paper, are those that the model is least sure of (`sampling=uncertainty`), for a forward more of as many
+    batches as there are tasks. Upper layers add blocks to the scores that the task's embedding changes; all of them
+    share the embeddings. Of the paper's parts it has this attention, this sampling and a matrix for each task; all else
+    is as in `bert`.
 
     d: the width of the model, and of task embeddings.
     depth: blocks of layers.

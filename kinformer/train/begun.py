@@ -26,6 +26,7 @@ def begun(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {"member": record.name, **record.keywords}
     found |= {name: getattr(settings, name) for name in KEPT} | asdict(settings.recipe(model))
     found |= {"data": getattr(data, "name", type(data).__name__), "bytes": fingerprint(data)}
+    found |= data.drawing if isinstance(data, Data) else {}
     return json.loads(json.dumps(found))
 
 

@@ -87,7 +87,7 @@ class Training:
     def _first(self) -> None:
         """ValueError where there is no first batch, or it cannot be cut: before any file is touched."""
         if isinstance(self.stream, Carried) and self.group.size > 1:
-            raise ValueError("what is learned from its own doing acts in one process; leave torchrun out")
+            raise ValueError("batches that follow from what a model does are made in one process; leave torchrun out")
         self.model.train()  # what acts remembers in the form of training
         try:
             with _drawn(self.settings.seed, self.device):
