@@ -1,20 +1,20 @@
 """A step of decoding whose tokens leave early, beside the layers, keys and heads that it asks for, and nothing else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from interleave import middle, race, setup, shown
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.core.layer import Context
+from kinformer.core.layer import Context, State
 from kinformer.core.numbering import Numbered
 from kinformer.core.state import fork
 from kinformer.decoding.consistency import ruled
 from kinformer.exits.confidence import Head, SoftmaxResponse
 from kinformer.exits.nobody import Nobody
-from kinformer.exits.rules import Confident
+from kinformer.exits.rules import Rule, States
 from kinformer.members.calm import calm
 from kinformer.models.multi_exit import MultiExit
 
@@ -23,13 +23,20 @@ EXITS = (2, 5)  # layers of every second token, and of the others; which rows th
 WANTED = {1: 1.3, 32: 1.6}  # time over the ideal, at most, by batch
 
 
-class Told(SoftmaxResponse):
-    """As dear as a softmax response, and sure after as many layers as it is told."""
+class Told(Rule):
+    """As dear as a softmax response, and leaving after as many layers as it is told."""
 
-    exits: Int[Tensor, "B 1"]
+    def __init__(self, exits: Int[Tensor, "S B 1"]):
+        super().__init__()
+        self.exits, self.step, self.sure_by = exits, 0, SoftmaxResponse()
 
-    def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Tensor:
-        return (self.exits <= len(states)) + 0.0 * super().forward(states, head)
+    def told(self, state: State, ctx: Context) -> Int[Tensor, "B 1"]:
+        return self.exits[self.step]
+
+    def forward(
+        self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None
+    ) -> Bool[Tensor, "B T"]:
+        return (told <= len(states)) | (self.sure_by(states, head) > 1)
 
 
 def drawn(batch: int) -> Int[Tensor, "S B 1"]:
@@ -46,14 +53,14 @@ def began(model: MultiExit, batch: int) -> Numbered:
 
 def steps(model: MultiExit, state: Numbered, exits: Int[Tensor, "S B 1"] | None) -> Callable[[], None]:
     """Greedy steps, tokens leaving as they are told, or none."""
-    told = Confident(Told(), 0.5)
+    rule = Nobody() if exits is None else Told(exits)
 
     @torch.no_grad()
     def run() -> None:
         kept, token = state, torch.zeros(len(state.now), 1, dtype=torch.long)
-        with ruled(model.exits, Nobody() if exits is None else told):
+        with ruled(model.exits, rule):
             for n in range(STEPS):
-                told.confidence.exits = torch.empty(0) if exits is None else exits[n]
+                rule.step = n
                 out = model.logits(token, kept, last=True)
                 kept, token = out.state, out.y.argmax(-1)
 
@@ -67,7 +74,7 @@ class Alone:
     """
 
     def __init__(self, model: MultiExit, exits: Int[Tensor, "S B 1"]):
-        self.model, self.batch, self.told = model, exits.shape[1], Told()
+        self.model, self.batch, self.sure_by = model, exits.shape[1], SoftmaxResponse()
         self.going = [[int((now > n).sum()) for n in range(DEPTH)] for now in exits]  # by step and layer
         sizes = {one for going in self.going for one in going} | {self.batch - one for one in self.going[0]}
         self.caches = {
@@ -85,9 +92,8 @@ class Alone:
             for depth, go in enumerate(going):
                 if go:
                     x[:go] = self.layer(depth, x[:go], True, contexts)
-                    self.told.exits = torch.zeros(go, 1)
                     if depth < DEPTH - 1:
-                        self.told([x[:go]], lambda h: head(norm(h)))
+                        self.sure_by([x[:go]], lambda h: head(norm(h)))
                 if go < self.batch:
                     self.layer(depth, x[go:], False, contexts)
             head(norm(x)).argmax(-1)

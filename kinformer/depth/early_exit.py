@@ -14,7 +14,7 @@ from kinformer.core.collected import Collected, flow, summed
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
 from kinformer.core.loss import penalties_of
-from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
+from kinformer.depth.support.some_rows import Rows, divisible, going_rows, leaving, on_rows
 from kinformer.exits.classifiers import of_exit
 from kinformer.exits.confidence import Head, exactly
 from kinformer.exits.nobody import Nobody
@@ -38,8 +38,8 @@ class EarlyExit(Layer):
     `MultiExit` trains all exits and the rule on these and the lent `ctx.head`. With a `chance` tokens leave in train
     mode too.
 
-    In eager eval mode a layer is computed for the rows in which a token goes on, in decoding exactly those tokens; of
-    the others its state is brought up to date. All that report a penalty are read whole.
+    In eager eval mode a layer is computed, and the rule asked, for the rows in which a token goes on, in decoding
+    exactly those tokens; of the others its state is brought up to date. All that report a penalty are read whole.
 
     layers: what there is to go through, all of one width.
     heads: what reads the state that a token leaves with: one for all exits (a norm, or nn.Identity()), or one per
@@ -121,7 +121,7 @@ class EarlyExit(Layer):
             states.append(h)
             exits = exits + inside
             if n < last and not whole:
-                inside = inside & ~self._leave(by, states, asked, ctx)
+                inside = inside & ~self._leave(by, rows, states, asked, ctx)
         out = found.out(self._left(h, exits, len(states)))
         kept = None if state is None else Exiting(told, out.state)
         return out._replace(state=kept, aux={**out.aux, "exit": exits}, up={})
@@ -135,10 +135,10 @@ class EarlyExit(Layer):
             y = torch.where(exits[..., None] == n + 1, self.heads[n](h), y)
         return y
 
-    def _leave(self, by: Rule | None, states: list[Tensor], told: State, ctx: Context) -> Tensor:
+    def _leave(self, by: Rule | None, rows: Rows | None, states: list[Tensor], told: State, ctx: Context) -> Tensor:
         assert by is not None
         with torch.no_grad():
-            return choice(lambda: by(states, ctx.pos, told, self.reads(len(states) - 1, ctx.head)))
+            return choice(lambda: leaving(by, rows, states, ctx.pos, told, self.reads(len(states) - 1, ctx.head)))
 
     def reads(self, n: int, head: nn.Module | None) -> Head | None:
         """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""

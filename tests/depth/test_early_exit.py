@@ -33,15 +33,20 @@ def blocks() -> list[PreNorm]:
     return [PreNorm(Attention(QKV(D, 2), Softmax(Causal())), MLP(D)) for _ in range(DEPTH)]
 
 
-class Told(Confidence):
-    """Sure after so many layers as a table says, by row and column."""
+class Told(Rule):
+    """Leaving after so many layers as a table says, by row and column; notes of how many tokens it is asked."""
 
     def __init__(self, exits: Tensor):
         super().__init__()
-        self.exits = exits
+        self.exits, self.asked = exits, list[int]()
 
-    def forward(self, states: Sequence[Tensor], head: Callable | None = None) -> Tensor:
-        return (self.exits <= len(states)).to(states[-1].dtype)
+    def told(self, state: State, ctx: Context) -> Tensor:
+        return self.exits
+
+    def forward(self, states: Sequence[Tensor], pos: Tensor, told: State = (), head: Callable | None = None) -> Tensor:
+        assert len(states[-1]) == len(pos) == len(told)
+        self.asked.append(pos.numel())
+        return told <= len(states)
 
 
 def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
@@ -50,7 +55,7 @@ def test_a_token_that_left_is_read_by_its_last_state(float64: None) -> None:
     layers, heads, x = blocks(), [LayerNorm(D) for _ in range(DEPTH)], torch.randn(2, 6, D)
     for head in heads:
         nn.init.normal_(head.weight)
-    out = EarlyExit(layers, heads, Confident(Told(exits), 0.5)).eval()(x, None, CTX)
+    out = EarlyExit(layers, heads, Told(exits)).eval()(x, None, CTX)
     h = torch.where((POS >= 0)[..., None], x, 0)
     y = torch.zeros_like(x)
     for n in range(DEPTH):
@@ -69,7 +74,7 @@ def test_nobody_leaves_where_nobody_is_sure_in_training_and_where_states_are_ask
     names = tuple(str(n) for n in range(DEPTH))
     want = Stack(layers, norm)(x, None, CTX.but(taps=names))
     for exits, training, taps in ((9, False, ()), (1, True, ()), (1, False, names)):
-        stack = EarlyExit(layers, norm, Confident(Told(torch.full((2, 6), exits)), 0.5)).train(training)
+        stack = EarlyExit(layers, norm, Told(torch.full((2, 6), exits))).train(training)
         out = stack(x, None, CTX.but(taps=taps))
         assert torch.equal(out.y[POS >= 0], want.y[POS >= 0])
         assert torch.equal(out.aux["exit"], torch.where(POS >= 0, 4.0, 0.0).to(x.dtype))
@@ -94,23 +99,26 @@ def test_decoding_computes_the_tokens_that_remain_and_no_other(float64: None) ->
     exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1], [1, 4, 1, 1, 2, 2]])
     x, pos = torch.randn(3, 6, D), torch.arange(6).expand(3, 6)
     layers = blocks()
-    whole = EarlyExit(layers, LayerNorm(D), Confident(Told(exits), 0.5)).eval()
+    whole = EarlyExit(layers, LayerNorm(D), Told(exits)).eval()
     want = whole(x, whole.start(3, 6), Context(pos, run=True))
-    ys, state = [], whole.start(3, 6)
+    ys, state, asked = [], whole.start(3, 6), [0] * (DEPTH - 1)
     computed = counted(whole)
     for t in range(6):
-        stack = EarlyExit(layers, LayerNorm(D), Confident(Told(exits[:, t : t + 1]), 0.5)).eval()
+        stack = EarlyExit(layers, LayerNorm(D), Told(exits[:, t : t + 1])).eval()
         out = stack(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
         ys, state = [*ys, out.y], out.state
+        for n, count in enumerate(stack.rule.asked):
+            asked[n] += count
+    assert asked == computed[:-1], "nor is the rule asked about another"
     assert computed == [int((exits > n).sum()) for n in range(DEPTH)] and sum(computed) < DEPTH * exits.numel()
     assert torch.allclose(torch.cat(ys, 1), want.y, atol=1e-12)
-    for (_, ours), (_, theirs) in zip(leaves(state), leaves(want.state), strict=True):
+    for (_, ours), (_, theirs) in zip(leaves(state.layers), leaves(want.state.layers), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
 def test_layers_that_no_row_takes_are_filled_not_computed(float64: None) -> None:
     exits = torch.tensor([[2, 1, 2, 1, 1, 2], [1, 1, 2, 2, 1, 1], [1, 1, 1, 1, 1, 1]])
-    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)).eval(), torch.randn(3, 6, D)
+    stack, x = EarlyExit(blocks(), LayerNorm(D), Told(exits)).eval(), torch.randn(3, 6, D)
     ctx = Context(torch.cat([POS, POS[:1]]), run=True)
     computed = counted(stack)
     found = []
@@ -129,19 +137,19 @@ def test_layers_that_no_row_takes_are_filled_not_computed(float64: None) -> None
 def test_limits_of_the_batch_s_rows_are_kept_where_some_rows_remain(float64: None) -> None:
     """A pattern that tells rows apart: the second row is computed alone, and is still the second."""
     exits = torch.tensor([[1] * 6, [4] * 6])
-    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)).eval(), torch.randn(2, 6, D)
+    stack, x = EarlyExit(blocks(), LayerNorm(D), Told(exits)).eval(), torch.randn(2, 6, D)
     ids = torch.tensor([[0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]])
     ctx = Context(torch.arange(6).expand(2, 6), run=True, only=Document(ids))
     own = Document(ids[1:])
-    alone = EarlyExit(list(stack.layers), stack.heads[0], Confident(Told(exits[1:]), 0.5)).eval()
+    alone = EarlyExit(list(stack.layers), stack.heads[0], Told(exits[1:])).eval()
     want = alone(x[1:], None, Context(ctx.pos[1:], run=True, only=own))
     assert torch.allclose(stack(x, None, ctx).y[1:], want.y, atol=1e-13)
     inside = [PreNorm(Attention(QKV(D, 2), Softmax(Causal() & Document(ids))), MLP(D)) for _ in range(DEPTH)]
-    stack = EarlyExit(inside, LayerNorm(D), Confident(Told(exits), 0.5)).eval()
+    stack = EarlyExit(inside, LayerNorm(D), Told(exits)).eval()
     alone = [PreNorm(Attention(QKV(D, 2), Softmax(Causal() & own)), MLP(D)) for _ in range(DEPTH)]
     for ours, theirs in zip(alone, inside, strict=True):
         ours.load_state_dict(theirs.state_dict())
-    want = EarlyExit(alone, LayerNorm(D), Confident(Told(exits[1:]), 0.5)).eval()(x[1:], None, Context(ctx.pos[1:]))
+    want = EarlyExit(alone, LayerNorm(D), Told(exits[1:])).eval()(x[1:], None, Context(ctx.pos[1:]))
     assert torch.allclose(stack(x, None, Context(ctx.pos, run=True)).y[1:], want.y, atol=1e-13)
 
 
@@ -179,7 +187,7 @@ class Reporting(Layer):
 
 def test_a_layer_above_every_exit_keeps_what_it_reports(float64: None) -> None:
     """All leave after the first layer; the last but one reports. Training and evaluation name the same, of the same."""
-    rule = Confident(Told(torch.ones(2, 6, dtype=torch.long)), 0.5)
+    rule = Told(torch.ones(2, 6, dtype=torch.long))
     layers, x = [*blocks()[:2], Reporting(), blocks()[0]], torch.randn(2, 6, D)
     stack, calls = EarlyExit(layers, LayerNorm(D), rule), []
     for n, layer in enumerate(layers):
@@ -222,7 +230,7 @@ def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64:
 
     layers, x = blocks(), torch.randn(2, 6, D)
     grads = []
-    for rule in (Confident(Fickle(), 0.5), Confident(Told(torch.full((2, 6), 2)), 0.5)):
+    for rule in (Confident(Fickle(), 0.5), Told(torch.full((2, 6), 2))):
         stack, given = EarlyExit(layers, LayerNorm(D), rule).eval(), x.clone().requires_grad_()
         y = recomputed(lambda z, stack=stack: stack(z, None, CTX).y, given)
         grads.append(torch.autograd.grad(y[POS >= 0].sin().sum(), given)[0])
@@ -231,7 +239,7 @@ def test_exits_are_those_of_the_forward_where_a_layer_is_computed_again(float64:
 
 def test_only_to_remember_gives_the_same_state(float64: None) -> None:
     exits = torch.tensor([[2, 1, 4, 3, 1, 4], [1, 1, 4, 2, 3, 1]])
-    stack, x = EarlyExit(blocks(), LayerNorm(D), Confident(Told(exits), 0.5)).eval(), torch.randn(2, 6, D)
+    stack, x = EarlyExit(blocks(), LayerNorm(D), Told(exits)).eval(), torch.randn(2, 6, D)
     want = stack(x, stack.start(2, 6), CTX).state
     got = stack(x, stack.start(2, 6), CTX.but(remember=True)).state
     for (_, ours), (_, theirs) in zip(leaves(got), leaves(want), strict=True):
@@ -280,9 +288,9 @@ def test_some_rows_are_read_the_same_in_a_copy_and_sublayer_by_sublayer(
     found = []
     for copied in (0, 1000):
         monkeypatch.setattr(some_rows, "COPIED", copied)
-        state, ys = EarlyExit(layers, LayerNorm(D), Confident(Told(exits), 0.5)).start(4, 3), []
+        state, ys = EarlyExit(layers, LayerNorm(D), Told(exits)).start(4, 3), []
         for t in range(3):
-            stack = EarlyExit(layers, LayerNorm(D), Confident(Told(exits[:, t : t + 1]), 0.5)).eval()
+            stack = EarlyExit(layers, LayerNorm(D), Told(exits[:, t : t + 1])).eval()
             out = stack(x[:, t : t + 1], state, Context(pos[:, t : t + 1], run=True))
             ys, state = [*ys, out.y], out.state
         found.append([*ys, *(leaf for _, leaf in leaves(state))])

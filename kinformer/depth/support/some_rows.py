@@ -1,6 +1,7 @@
-"""Some rows: a layer that is read for those rows of a batch alone in which a token still goes on."""
+"""Some rows: a layer that is read, and a rule that is asked, for those rows of a batch alone in which a token goes on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import overload
 
 import torch
 from jaxtyping import Bool, Int
@@ -13,6 +14,8 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.memo import Memo, fresh
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import holds, map_state
+from kinformer.exits.confidence import Head
+from kinformer.exits.rules import Leaves, Rule, States
 
 COPIED = 3  # times as much as reading a row's cache takes copying and then reading it
 Rows = Int[Tensor, " _"]
@@ -30,6 +33,36 @@ def going_rows(layer: nn.Module, going: Bool[Tensor, "B T"], before: Rows | None
     if before is not None and len(before) == len(rows):
         return before
     return rows if len(rows) < len(going) else None
+
+
+class _Selected(Sequence[Tensor]):
+    """Some rows of each tensor, taken when it is looked at: of all states so far a rule looks at one or two."""
+
+    def __init__(self, each: Sequence[Tensor], rows: Rows):
+        self.each, self.rows = each, rows
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    @overload
+    def __getitem__(self, at: int) -> Tensor: ...
+    @overload
+    def __getitem__(self, at: slice) -> "_Selected": ...
+    def __getitem__(self, at: int | slice) -> "Tensor | _Selected":
+        if isinstance(at, slice):
+            return _Selected(self.each[at], self.rows)
+        return self.each[at].index_select(0, self.rows)
+
+
+def leaving(
+    rule: Rule, rows: Rows | None, states: States, pos: Int[Tensor, "B T"], told: State, head: Head | None
+) -> Leaves:
+    """Which tokens of some rows leave, as the rule says; of the other rows, which it is not asked about, none."""
+    if rows is None:
+        return rule(states, pos, told, head)
+    some = map_state(lambda _, leaf: leaf.index_select(0, rows), told)
+    found = rule(_Selected(states, rows), pos.index_select(0, rows), some, head)
+    return torch.zeros_like(pos, dtype=torch.bool).index_copy(0, rows, found)
 
 
 def divisible(layer: Layer) -> bool:
