@@ -5,7 +5,7 @@ from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
-from kinformer.claims.support.half_easy import DEPTH, STEPS, Lost, full, lost, prompts, rules, seconds, trained
+from kinformer.claims.support.half_easy import DEPTH, WIDE, Lost, Size, full, lost, prompts, rules, seconds, trained
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.exits.learn_then_test import learn_then_test
 from kinformer.exits.nobody import Nobody
@@ -25,9 +25,9 @@ class Speed(NamedTuple):
     loss: float
 
 
-def speeds(seed: int, steps: int = STEPS, texts: int = TEXTS) -> dict[str, Speed]:
+def speeds(seed: int, size: Size = WIDE, texts: int = TEXTS) -> dict[str, Speed]:
     """Each confidence on one trained model, at the threshold that is proven for it."""
-    model = trained(seed, steps)
+    model = trained(seed, size)
     given = prompts(model, "valid", texts)
     whole, leaving = full(model, given), dict[str, Rule]({"full": Nobody()})
     found: dict[str, tuple[float, float]] = {}
@@ -47,9 +47,9 @@ def speeds(seed: int, steps: int = STEPS, texts: int = TEXTS) -> dict[str, Speed
     return {name: Speed(took["full"] / took[name], *of) for name, of in found.items()}
 
 
-def claim(seeds: Sequence[int], steps: int = STEPS, texts: int = TEXTS) -> Claim:
+def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
     """How much faster the softmax response is than each of the others, by seeds."""
-    found = [speeds(seed, steps, texts) for seed in seeds]
+    found = [speeds(seed, size, texts) for seed in seeds]
     names = list(found[0])
     measures = tuple(
         Measure(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from kinformer.claims.support.half_easy import STEPS, Lost, full, lost, prompts, rules, trained
+from kinformer.claims.support.half_easy import SMALL, Lost, Size, full, lost, prompts, rules, trained
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.decoding.consistency import By
 from kinformer.exits.learn_then_test import learn_then_test
@@ -41,17 +41,17 @@ def hardest(delta: float, chance: numpy.random.Generator) -> list[list[float]]:
     return [chance.permutation([1.0] * ones + [0.0] * (TEXTS - ones)).tolist()]
 
 
-def table(seed: int, steps: int = STEPS, texts: int = TEXTS) -> list[Lost]:
+def table(seed: int, size: Size = SMALL, texts: int = TEXTS) -> list[Lost]:
     """What each threshold of the grid loses, of a trained model that leaves by its softmax response."""
-    model = trained(seed, steps)
+    model = trained(seed, size)
     rule, given = rules(model)["softmax response"], prompts(model, "valid", texts)
     whole = full(model, given)
     return [lost(model, rule, threshold, given, whole) for threshold in rule.grid(GRID)]
 
 
-def claim(seeds: Sequence[int], steps: int = STEPS, texts: int = TEXTS, sets: int = SETS) -> Claim:
+def claim(seeds: Sequence[int], size: Size = SMALL, texts: int = TEXTS, sets: int = SETS) -> Claim:
     """Violations by seeds: of each consistency at the delta at which most sets break it, and of the hardest losses."""
-    tables = [table(seed, steps, texts) for seed in seeds]
+    tables = [table(seed, size, texts) for seed in seeds]
     most = EPSILON + 3 * sqrt(EPSILON * (1 - EPSILON) / sets)
     broken: dict[str, dict[float, list[float]]] = {}
     for name in (*KINDS, "hardest"):

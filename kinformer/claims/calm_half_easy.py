@@ -5,7 +5,7 @@ from functools import partial
 from statistics import mean
 from typing import Any, NamedTuple
 
-from kinformer.claims.support.half_easy import DEPTH, STEPS, full, lost, prompts, rules, seconds, trained
+from kinformer.claims.support.half_easy import DEPTH, WIDE, Size, full, lost, prompts, rules, seconds, trained
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.exits.learn_then_test import learn_then_test
 from kinformer.exits.nobody import Nobody
@@ -27,9 +27,9 @@ class Run(NamedTuple):
     threshold: float | None
 
 
-def run(seed: int, steps: int = STEPS, texts: int = TEXTS) -> Run:
+def run(seed: int, size: Size = WIDE, texts: int = TEXTS) -> Run:
     """Train, calibrate a softmax response on valid by textual consistency, and write texts of test by it."""
-    model = trained(seed, steps)
+    model = trained(seed, size)
     rule, given, fresh = rules(model)["softmax response"], prompts(model, "valid", texts), prompts(model, "test", texts)
     whole = full(model, given)
     grid = rule.grid(GRID)
@@ -42,9 +42,9 @@ def run(seed: int, steps: int = STEPS, texts: int = TEXTS) -> Run:
     return Run(took["full"] / took["exits"], mean(told.textual), told.places, found.threshold)
 
 
-def claim(seeds: Sequence[int], steps: int = STEPS, texts: int = TEXTS) -> Claim:
+def claim(seeds: Sequence[int], size: Size = WIDE, texts: int = TEXTS) -> Claim:
     """Speed at batch 1, and what is lost on texts that calibration has not seen, by seeds."""
-    runs = [run(seed, steps, texts) for seed in seeds]
+    runs = [run(seed, size, texts) for seed in seeds]
     measures = (
         Measure("speed over the full model, batch 1", [one.speed for one in runs], "least", 1.5, nothing=1.0),
         Measure("texts of test apart from the full model's", [one.loss for one in runs], "most", DELTA),

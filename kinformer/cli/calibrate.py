@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kinformer.exits.learn_then_test import Found
     from kinformer.exits.rules import Threshold
 
-PROMPT, TOKENS = 64, 32
+PROMPT, TOKENS, WITHIN = 64, 32, 0.02
+PROVEN = "learn then test"
 Calibrated = tuple["Threshold | None", dict[str, Any], list[str]]  # what is told in the file, and in lines
 
 
@@ -30,6 +31,7 @@ class How(NamedTuple):
     consistency: Literal["textual", "risk"]
     thresholds: int
     search: int | None
+    within: float
 
 
 def calibrate(
@@ -46,6 +48,9 @@ def calibrate(
         int | None,
         typer.Option(help="Draw so many thresholds by layer in place of testing; 10000 in the paper.", min=1, max=MOST),
     ] = None,
+    within: Annotated[
+        float | None, typer.Option(help=f"Of --search: how much worse the metric may be; {WITHIN:g} unless given.")
+    ] = None,
     samples: Annotated[
         int | None, typer.Option(help="How many texts; twice as many as it takes unless given.", min=1, max=MOST)
     ] = None,
@@ -53,6 +58,7 @@ def calibrate(
     split: Annotated[Literal["train", "valid", "test"], typer.Option(help="Which part of the data.")] = "valid",
     length: Annotated[int, typer.Option(help="Of a text: tokens that each begins with.", min=1, max=MOST)] = PROMPT,
     tokens: Annotated[int, typer.Option(help="Of a text: tokens that are written.", min=1, max=MOST)] = TOKENS,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Of --search: also what was proven.")] = False,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -68,22 +74,23 @@ def calibrate(
 
     With --search N a threshold for each layer is drawn from 0 to 1, N times: the random search of depth-adaptive
     Transformers, over --samples rows of --length tokens that are read, not written. Of the best at each cost, drawn
-    into DIR/exits.png, the cheapest is kept that does as well as the full model but for delta, in the unit of the
-    model's metric. Nothing is proven by it.
+    into DIR/exits.png, the cheapest is kept whose metric comes --within so much of the full model's, in bits or in
+    shares of answers, whichever it is judged by. Nothing is proven by it, and what was proven is not overwritten.
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.data.spec import read_spec
 
+    within = _read_by(ctx, search, within, overwrite)
     if search is None:
         samples = _enough(samples, delta, epsilon)
-    else:
-        _refuse_unread(ctx, delta)
     model = loaded(folder, member, device)
     _refuse_without_exits(model)
+    if search is not None and not overwrite:
+        _refuse_proven(folder, model)
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
-    how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, search)
+    how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, search, within)
     said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)
     threshold, told, lines = said
     with from_user(OSError, code=FAILED):
@@ -110,14 +117,38 @@ def _enough(samples: int | None, delta: float, epsilon: float) -> int:
     return 2 * least if samples is None else samples
 
 
-def _refuse_unread(ctx: typer.Context, delta: float) -> None:
-    """UserError for options that a search does not read, and for a loss that it cannot allow."""
-    for name in ("epsilon", "consistency", "thresholds", "tokens"):
+def _read_by(ctx: typer.Context, search: int | None, within: float | None, overwrite: bool) -> float:
+    """How near a search has to come; UserError for options that are not read, and for a number without a meaning."""
+    if search is None:
+        if within is not None:
+            raise UserError("--within is of --search, which did not come; --delta is the loss that is tested")
+        if overwrite:
+            raise UserError("--overwrite is of --search, which did not come; a test takes the place of another")
+        return WITHIN
+    for name in ("delta", "epsilon", "consistency", "thresholds", "tokens"):
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise UserError(f"--search proves nothing and writes nothing, so it reads no --{name}; leave it out")
-    if not 0 <= delta < float("inf"):
-        raise UserError(f"--delta {delta:g} is no loss of quality; give 0 or more")
+            more = "; --within says how much worse the metric may be" if name == "delta" else ""
+            raise UserError(f"--search proves nothing and writes nothing, so it reads no --{name}; leave it out{more}")
+    within = WITHIN if within is None else within
+    if not 0 <= within < float("inf"):
+        raise UserError(f"--within {within:g} is no loss of quality; give 0 or more")
+    return within
+
+
+def _refuse_proven(folder: Path, model: Any) -> None:
+    """UserError where a threshold was proven for these weights, which a search would overwrite with what is not."""
+    from kinformer.decoding.calibrated import FILE, CalibrationError, calibration
+
+    try:
+        told = calibration(folder, model)
+    except (CalibrationError, OSError):  # of no use to anyone
+        return
+    if told is not None and told.get("by") == PROVEN:
+        raise UserError(
+            f"{folder / FILE} holds what was proven, at delta {told.get('delta')} and epsilon {told.get('epsilon')}, "
+            "and a search proves nothing; give --overwrite, or keep it elsewhere"
+        )
 
 
 def _by_test(model: Any, data: Any, how: How) -> Calibrated:
@@ -127,7 +158,7 @@ def _by_test(model: Any, data: Any, how: How) -> Calibrated:
         given = _prompts(model, data, how.split, how.samples or 1, how.length, how.tokens)
         result, layers = _tested(model, given, how.consistency, grid, delta, epsilon)
     told = {
-        "by": "learn then test",
+        "by": PROVEN,
         "data": data.name,
         "split": how.split,
         "samples": len(given.prompts),
@@ -137,7 +168,7 @@ def _by_test(model: Any, data: Any, how: How) -> Calibrated:
         "layers": layers,
         "tested": [one._asdict() for one in result.tested],
     }
-    return result.threshold, told, _lines(result, layers, len(model.exits.layers), delta, epsilon)
+    return result.threshold, told, _lines(result, model.exits.rule, (layers, len(model.exits.layers)), delta, epsilon)
 
 
 def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
@@ -150,13 +181,13 @@ def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
     with from_user(ValueError, LookupError), noted():
         batches = rows_of(model, data, how.split, rows, how.length)
         with progress("searching", SEGMENTS, "thresholds, at most") as tell:
-            found = searched(model, batches, draws, how.delta, tell)
+            found = searched(model, batches, draws, how.within, tell)
     told = {
         "by": "random search",
         "data": data.name,
         "split": how.split,
         "samples": rows,
-        "delta": how.delta,
+        "within": how.within,
         "draws": draws,
         "metric": found.metric.name,
         "full": found.value(found.full),
@@ -165,7 +196,7 @@ def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
     }
     with from_user(OSError, code=FAILED):
         draw(found, depth, folder / "exits.png")
-    return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.delta, draws)
+    return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.within, draws)
 
 
 def _refuse_without_exits(model: Any) -> None:
@@ -177,8 +208,13 @@ def _refuse_without_exits(model: Any) -> None:
         raise UserError(
             f"no token of a {model.member.name} leaves early; calibrate one of {', '.join(_members_with_exits())}"
         )
-    with from_user(ValueError):
+    try:
         body.rule.grid(2)
+    except ValueError as error:
+        raise UserError(
+            f"tokens of this {model.member.name} leave by no threshold that could be calibrated; train one that has "
+            "them, such as depth_adaptive classifier=geometric"
+        ) from error
 
 
 def _members_with_exits() -> list[str]:
@@ -233,21 +269,19 @@ def _tested(
     return found, full.layers if found.threshold is None else layers[found.threshold]
 
 
-def _lines(found: "Found", layers: float, depth: int, delta: float, epsilon: float) -> list[str]:
+def _lines(found: "Found", rule: Any, layers: tuple[float, int], delta: float, epsilon: float) -> list[str]:
+    """What was tested, and what came of it; `layers` are those that a token takes, and all of them."""
+    from kinformer.cli.support.leaving import at_of
+
     told = [
-        f"threshold {_said(one.threshold)}: mean loss {one.risk:.4f}, p {one.p:.3g}, "
+        f"threshold {at_of(rule, one.threshold)}: mean loss {one.risk:.4f}, p {one.p:.3g}, "
         f"{'proven' if one.p <= epsilon else 'not proven'}"
         for one in found.tested
     ]
     if found.threshold is None:
         return [*told, f"no threshold keeps the loss at {delta:g}, so no token leaves early: the full model"]
     last = (
-        f"tokens leave at {_said(found.threshold)}, after {layers:.2f} of {depth} layers in the mean; the loss is at "
-        f"most {delta:g}, but for a chance of {epsilon:g}"
+        f"tokens leave at {at_of(rule, found.threshold)}, after {layers[0]:.2f} of {layers[1]} layers in the mean; the "
+        f"loss is at most {delta:g}, but for a chance of {epsilon:g}"
     )
     return [*told, last]
-
-
-def _said(threshold: float | tuple[float, ...]) -> str:
-    every = threshold if isinstance(threshold, tuple) else (threshold,)
-    return ", ".join(f"{one:.3g}" for one in every)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kinformer.train.evaluate import Measured
 
 SPLITS = ("train", "valid", "test")
+ALL = "all layers"
 Split = Literal["train", "valid", "test", "all"]
 
 
@@ -58,11 +59,17 @@ def evaluate(
 
     Keywords that are no part of the weights can be changed: the memory of a transformer_xl by memory=512. With --knn
     the model looks up the datastore that `kinformer knn-lm` tuned it on.
+
+    Tokens of a member with exits leave as `kinformer calibrate` found, unless keywords are given, and what all layers
+    come to is told beside it.
     """
+    from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded
     from kinformer.data.spec import read_spec
 
-    model = beside(loaded(folder, member, device, keywords or ()), folder, knn, datastore)
+    model = loaded(folder, member, device, keywords or ())
+    calibrated = None if keywords else leave(folder, model)
+    model = beside(model, folder, knn, datastore)
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
@@ -72,11 +79,14 @@ def evaluate(
     for part in parts or SPLITS[-1:]:
         with from_user(ValueError, LookupError), noted():
             scores[part] = _judged(model, found, part, limit, reading)
+            if calibrated is not None:
+                scores[part]["levels"][ALL] = _of_all_layers(model, found, part, limit, reading)
     if as_json:
         about = {"folder": str(folder), "member": model.member.name, "keywords": model.member.keywords}
         of = {"data": found.name, "bytes": limit, **reading}
         told = {"splits": scores} if split == "all" else {"split": split, **scores[split]}
-        print(json.dumps({**about, **of, **told}, indent=2))
+        exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
+        print(json.dumps({**about, **of, **exits, **told}, indent=2))
         return
     for part, its in scores.items():
         _print(folder, found, part, its)
@@ -94,6 +104,15 @@ def _judged(model: Any, data: Any, split: str, limit: int | None, reading: dict[
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
     others = {"others": dict(score.others), "levels": dict(levels)}
     return {"metric": score.metric._asdict(), **numbers, **others, "seconds": seconds}
+
+
+def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
+    """The same metric where nobody leaves early."""
+    from kinformer.decoding.consistency import ruled
+    from kinformer.exits.nobody import Nobody
+
+    with ruled(model.exits, Nobody()):
+        return scored(model, data, split, limit, reading)[0].value
 
 
 def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:

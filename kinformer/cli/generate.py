@@ -74,6 +74,7 @@ def generate(
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
+    from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded
     from kinformer.cli.support.writing import How
     from kinformer.decoding.saved import load_reading
@@ -92,7 +93,7 @@ def generate(
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
-    _leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
+    leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
     model = beside(model, folder, knn, datastore, kept=state is not None)
     how = How(
         temperature=1.0 if temperature is None else temperature,
@@ -128,22 +129,6 @@ def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
         raise UserError("--layers draws what each token took into a FILE.png, and a search (--beam) tells of none")
     if layers is not None and not layers.absolute().parent.is_dir():
         raise UserError(f"there is no folder {layers.parent}; --layers names a file in one that is there")
-
-
-def _leave(folder: Path, model: Any) -> None:
-    """Let tokens leave as calibration found, and say so."""
-    from kinformer.decoding.calibrated import leave_as_calibrated
-
-    with from_user(ValueError, OSError):
-        told = leave_as_calibrated(folder, model)
-    if told is not None:
-        at = "nobody leaves early" if told["threshold"] is None else f"tokens leave at {_rounded(told['threshold'])}"
-        print(f"{at}, as calibrated", file=sys.stderr)
-
-
-def _rounded(threshold: Any) -> str:
-    """A threshold, or one for each layer."""
-    return ", ".join(f"{one:.3g}" for one in (threshold if isinstance(threshold, list) else [threshold]))
 
 
 def _said_layers(model: Any, written: "list[Written]", picture: Path | None) -> None:

@@ -36,12 +36,9 @@ def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
     Without a threshold nobody leaves. Raises CalibrationError for a file that is damaged, foreign or of other weights,
     and OSError where it cannot be read.
     """
-    path, body = folder / FILE, exits_of(model)
-    if body is None or not path.is_file():
+    path, body, told = folder / FILE, exits_of(model), calibration(folder, model)
+    if body is None or told is None:
         return None
-    told = _read(path)
-    if told["model"] != fingerprint(model):
-        raise CalibrationError(f"{path} was made for other weights than those beside it; {ANEW}")
     threshold = told["threshold"]
     if threshold is None:
         body.rule = Nobody()
@@ -51,6 +48,20 @@ def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
         body.rule.agree(body.d, len(body.layers))
     except ValueError as error:
         raise CalibrationError(f"{path} fits no rule of this model: {error}; {ANEW}") from error
+    return told
+
+
+def calibration(folder: Path, model: Any) -> dict[str, Any] | None:
+    """What the file in the folder of a model says; None without one, or of a model without exits.
+
+    Raises CalibrationError for a file that is damaged, foreign or of other weights, OSError where it cannot be read.
+    """
+    path = folder / FILE
+    if exits_of(model) is None or not path.is_file():
+        return None
+    told = _read(path)
+    if told["model"] != fingerprint(model):
+        raise CalibrationError(f"{path} was made for other weights than those beside it; {ANEW}")
     return told
 
 

@@ -96,6 +96,12 @@ class Decaying:
         at_least("length", self.length, 1)
         one_of("form", self.form, ("paper", "code"))
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """At the first position, and `length` positions on."""
+        first, last = self(torch.tensor([[0, self.length]]))[0].tolist()
+        return first, last
+
     def __call__(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         most = 1.0 if self.form == "paper" else self.threshold
         fall = torch.exp(pos.clamp_min(0) * (-self.temperature / self.length))

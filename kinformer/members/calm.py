@@ -13,12 +13,13 @@ from kinformer.models.multi_exit import MultiExit
 from kinformer.models.multi_exit_seq2seq import MultiExitSeq2Seq
 
 Sure = Literal["softmax_response", "saturation", "probe"]
+Paper = Literal["paper"]
 
 
 @member
 def calm(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
-    confidence: Sure = "softmax_response", threshold: float = 0.9, temperature: float | None = 4.0,
+    confidence: Sure = "softmax_response", threshold: float = 0.9, temperature: float | Paper | None = "paper",
     decay: Literal["paper", "code"] = "paper", strict: bool = False, weights: Weights = "linear",
     balance: bool = False, frozen: bool = False, pattern: str = "Causal()", position: Positions = "learned",
     norm: Norms = "pre", length: int = 1024, vocab: int = 256, dropout: float = 0.0
@@ -29,9 +30,9 @@ def calm(
     (`strict`: exceeds): the gap of its two largest probabilities, the cosine to the layer before, or a probe that
     learns to tell (`balance`: both of its classes alike), beside the layers, none of which it changes, or as in the
     paper after them: `frozen`, it alone learns over what `--from` a trained calm brings. The threshold falls over
-    `length` positions, by equation 5 or as the authors' code does: the faster, the higher the `temperature`, in the
-    paper 4, and 0 with short texts and with saturation; None keeps the `threshold` as it is. All exits have one head
-    and learn, weighted by their number. `kinformer calibrate` finds a threshold that keeps what is promised.
+    `length` positions, by equation 5 or as the authors' code does, the faster, the higher the `temperature`: "paper" is
+    4, and with saturation 0; 0 is also the paper's of short texts; None keeps the `threshold` as it is. All exits have
+    one head and learn, weighted by their number. `kinformer calibrate` finds a threshold that keeps what is promised.
     The paper's own model is a T5, an encoder and a decoder: `form` "encoder_decoder" reads pairs; the default is a
     `gpt`, whose keywords the others are.
     """
@@ -44,6 +45,8 @@ def calm(
         unread(f"confidence={confidence!r}", balance=(balance, False), frozen=(frozen, False))
     if temperature is None:
         unread("a threshold that does not fall, temperature=None", decay=(decay, "paper"))
+    if temperature == "paper":
+        temperature = 0.0 if confidence == "saturation" else 4.0
     falls = threshold if temperature is None else Decaying(threshold, length, temperature, decay)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     rule = Confident(sure, falls, strict=strict)

@@ -11,6 +11,8 @@ from kinformer.claims.support import half_easy
 from kinformer.exits.confidence import Probe, Saturation, SoftmaxResponse
 from kinformer.exits.nobody import Nobody
 
+UNTRAINED = half_easy.Size(16, 0, 0.0)
+
 
 def test_violations_are_counted_against_the_mean_of_all_texts() -> None:
     """By a loop that draws the same sets."""
@@ -43,7 +45,7 @@ def shallow(monkeypatch: Any) -> None:
 
 
 def test_the_three_confidences_share_a_backbone(shallow: None) -> None:
-    model = half_easy.trained(0, 0)
+    model = half_easy.trained(0, UNTRAINED)
     found = half_easy.rules(model)
     kinds = {"softmax response": SoftmaxResponse, "saturation": Saturation, "classifier": Probe}
     assert {name: type(rule.confidence) for name, rule in found.items()} == kinds
@@ -67,8 +69,8 @@ def test_speeds_are_of_what_is_proven_and_of_the_full_model_where_nothing_is(
         monkeypatch.setattr(module, "DELTA", delta)
         monkeypatch.setattr(module, "GRID", 2)
         monkeypatch.setattr(module, "seconds", lambda model, leaving, given: dict.fromkeys(leaving, 1.0))
-    found = calm_half_easy.run(0, steps=0, texts=2)
-    each = calm_confidences.speeds(0, steps=0, texts=2)
+    found = calm_half_easy.run(0, UNTRAINED, texts=2)
+    each = calm_confidences.speeds(0, UNTRAINED, texts=2)
     assert set(each) == {"softmax response", "saturation", "classifier"}
     if delta < 0.5:
         assert found.threshold is None and set(found.places) == {half_easy.DEPTH}

@@ -1,6 +1,7 @@
 """`kinformer calibrate`, and what `generate` makes of it."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
-from kinformer.decoding.calibrated import leave_as_calibrated
+from kinformer.data.text import read
+from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
 from kinformer.generation import generate
+from kinformer.members.calm import calm
 from kinformer.train.checkpoint import load, save
+from kinformer.train.evaluate import evaluate
 from tests.cli.folders import folder
 from tests.cli.test_commands import fails
 
@@ -48,11 +52,43 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     found = capsys.readouterr()
     (one,) = json.loads(found.out)["texts"]
     assert one["tokens"] == wanted[0, 4:].tolist() and one["layers"] == exits
-    assert f"tokens leave at {kept['threshold']:.3g}, as calibrated" in found.err
+    at = kept["threshold"]  # which falls, as equation 5 says
+    ends = f"{0.9 * at + 0.1:.3g} at the first position, {0.9 * at + 0.1 * math.exp(-4):.3g} at the 32th"
+    assert f"tokens leave at {at:.3g} ({ends}), as calibrated" in found.err
     assert f"{sum(exits) / 6:.2f} of 3 layers a token" in found.err and picture.stat().st_size
     (Path(out) / "exits.json").unlink()
     assert run([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
+
+
+def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "text").write_bytes(b"the cat sat on the mat. " * 80)
+    words = ["evaluate", out, "--data", f"text={tmp_path / 'text'}", "--length", "16"]
+
+    def evaluated(*more: str) -> tuple[dict[str, Any], str]:
+        capsys.readouterr()
+        assert run([*words, *more, "--json"]) == 0
+        found = capsys.readouterr()
+        return json.loads(found.out), found.err
+
+    whole, said = evaluated()
+    assert whole["others"]["layers"] == 3 and "calibrated" not in said and "threshold" not in whole
+    model = load(out)
+    save_calibration(Path(out), model, 0.02, {})
+    given, said = evaluated()
+    model.exits.rule.leave_at(0.02)
+    judged = evaluate(model, read(str(tmp_path / "text")).part("test"), 16)
+    assert "tokens leave at 0.02 (0.118 at the first position" in said and given["threshold"] == 0.02
+    assert given["value"] == pytest.approx(judged.value) != whole["value"]
+    assert given["others"]["layers"] == pytest.approx(judged.others["layers"]) and judged.others["layers"] < 3
+    assert given["levels"] == whole["levels"] | {"all layers": whole["value"]}
+    assert run(words) == 0 and f"; all layers {whole['value']:.4f})" in capsys.readouterr().out
+    other, said = evaluated("threshold=0.5")
+    assert "calibrated" not in said and "all layers" not in other["levels"], "keywords say otherwise"
+    save_calibration(Path(out), calm(d=16, depth=3, heads=2, length=32), 0.02, {})
+    fails(capsys, words, "made for other weights")
 
 
 def test_where_nothing_is_proven_it_is_the_full_model(
@@ -126,7 +162,7 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     says = "no token of a gpt leaves early; calibrate one of calm, depth_adaptive"
     fails(capsys, ["calibrate", other, *TASK], says)
     drawn = folder(tmp_path / "multinomial", "depth_adaptive", length=32, classifier="multinomial")
-    fails(capsys, ["calibrate", drawn, *TASK], "Multinomial leaves by no threshold")
+    fails(capsys, ["calibrate", drawn, *TASK], "tokens of this depth_adaptive leave by no threshold that")
     fails(capsys, ["generate", other, "--prompt", "a", "--layers", "x.png"], "takes all layers; leave out --layers")
     fails(capsys, ["generate", out, "--prompt", "a", "--layers", "x.txt"], "FILE.png")
     fails(capsys, ["generate", out, "--prompt", "a", "--layers", str(tmp_path / "no" / "x.png")], "no folder")
@@ -141,6 +177,8 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
         (["--epsilon", "nan"], "epsilon=nan"),
         (["--consistency", "exact"], "--consistency"),
         (["--thresholds", "1"], "--thresholds"),
+        (["--within", "0.1"], "--within is of --search"),
+        (["--overwrite"], "--overwrite is of --search"),
     ):
         fails(capsys, [*ask, *words], said)
     (tmp_path / "empty").write_bytes(b"")

@@ -11,7 +11,7 @@ import torch
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
 from kinformer.data.spec import read_spec
-from kinformer.decoding.calibrated import leave_as_calibrated
+from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
 from kinformer.exits.thresholds import Kept
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
@@ -41,7 +41,7 @@ def judged(model: Any, threshold: tuple[float, ...], batches: list[Any]) -> tupl
 def test_the_cheapest_that_is_as_good_is_kept_and_generate_leaves_by_it(
     out: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["calibrate", out, *TASK, "--search", "60", "--samples", "40", "--delta", "1", "--json"]) == 0
+    assert run(["calibrate", out, *TASK, "--search", "60", "--samples", "40", "--within", "1", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     kept = json.loads((Path(out) / "exits.json").read_text())
     assert told["threshold"] == kept["threshold"] and kept["by"] == "random search" and kept["draws"] == 60
@@ -62,8 +62,8 @@ def test_the_cheapest_that_is_as_good_is_kept_and_generate_leaves_by_it(
     assert "as calibrated" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("delta", [0.0, 0.05, 10.0])
-def test_the_choice_is_that_of_a_loop(delta: float, monkeypatch: pytest.MonkeyPatch, float64: None) -> None:
+@pytest.mark.parametrize("within", [0.0, 0.05, 10.0])
+def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyPatch, float64: None) -> None:
     """The fewest layers of those near the full model, each judged anew; bits are better if less."""
     torch.manual_seed(0)
     model = depth_adaptive(**TINY, classifier="geometric", vocab=7).eval()
@@ -76,13 +76,13 @@ def test_the_choice_is_that_of_a_loop(delta: float, monkeypatch: pytest.MonkeyPa
         lambda measure, depth, draws: (measure(torch.tensor(drawn)), [Kept(one, 0.0, 0.0) for one in drawn])[1],
     )
     heard: list[int] = []
-    found = searched(model, batches, 4, delta, heard.append)
+    found = searched(model, batches, 4, within, heard.append)
     assert heard == [1, 2, 3, 4] and found.metric.name == "bits per byte"
     with torch.no_grad():
         by_hand = [judged(model, one, batches) for one in drawn]
     assert [(found.value(one), one.layers) for one in found.kept] == [pytest.approx(one) for one in by_hand]
     assert found.value(found.full) == pytest.approx(by_hand[0][0]), "nobody leaves above 1"
-    good = [n for n, (bits, _) in enumerate(by_hand) if bits <= by_hand[0][0] + delta + 1e-12]
+    good = [n for n, (bits, _) in enumerate(by_hand) if bits <= by_hand[0][0] + within + 1e-12]
     assert found.chosen is not None
     assert found.chosen.threshold == drawn[min(good, key=lambda n: by_hand[n][1])]
 
@@ -94,6 +94,20 @@ def test_where_none_is_as_good_it_is_the_full_model(
     assert run(["calibrate", out, *TASK, "--search", "20", "--samples", "16"]) == 0
     assert "no token leaves early" in capsys.readouterr().out
     assert json.loads((Path(out) / "exits.json").read_text())["threshold"] is None
+
+
+def test_what_was_proven_is_overwritten_where_it_may_be(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    search = ["calibrate", out, *TASK, "--search", "20", "--samples", "16"]
+    proven = {"by": "learn then test", "delta": 0.1, "epsilon": 0.05}
+    save_calibration(Path(out), load(out), 0.5, proven)
+    fails(capsys, search, "holds what was proven, at delta 0.1 and epsilon 0.05, and a search proves nothing")
+    assert json.loads((Path(out) / "exits.json").read_text())["threshold"] == 0.5
+    assert run([*search, "--overwrite"]) == run(search) == 0, "what a search found gives way to another"
+    told = (Path(out) / "exits.json").read_text()
+    assert json.loads(told)["by"] == "random search"
+    for past in (json.dumps(json.loads(told) | proven | {"model": "another"}), "{"):  # of no use to anyone
+        (Path(out) / "exits.json").write_text(past)
+        assert run(search) == 0
 
 
 def test_rows_of_pairs_and_of_a_text_are_searched_too(tmp_path: Path) -> None:
@@ -132,8 +146,9 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
         (["--tokens", "3"], "it reads no --tokens"),
         (["--consistency", "risk"], "it reads no --consistency"),
         (["--thresholds", "5"], "it reads no --thresholds"),
-        (["--delta", "-1"], "--delta -1 is no loss"),
-        (["--delta", "nan"], "--delta nan is no loss"),
+        (["--delta", "0.1"], "it reads no --delta; leave it out; --within says"),
+        (["--within", "-1"], "--within -1 is no loss"),
+        (["--within", "nan"], "--within nan is no loss"),
         (["--search", "0"], "--search"),
         (["--data", "sets=maximum"], "reads text"),
     ],
@@ -151,4 +166,4 @@ def test_a_rule_without_thresholds_and_a_single_layer_are_refused(
     one = folder(tmp_path / "one", "depth_adaptive", length=32, depth=1, classifier="probability")
     fails(capsys, ["calibrate", one, *TASK, "--search", "10"], "depth=1")
     other = folder(tmp_path / "drawn", "depth_adaptive", length=32, classifier="multinomial")
-    fails(capsys, ["calibrate", other, *TASK, "--search", "10"], "Multinomial leaves by no threshold")
+    fails(capsys, ["calibrate", other, *TASK, "--search", "10"], "leave by no threshold that could be calibrated")

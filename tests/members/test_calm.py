@@ -1,5 +1,7 @@
 """calm: a probe that learns after its layers, which stay as they were."""
 
+import math
+
 import pytest
 import torch
 
@@ -25,3 +27,22 @@ def test_a_probe_is_trained_after_the_layers_of_another_calm() -> None:
     assert all(torch.equal(weight, kept[name]) for name, weight in old.state_dict().items())
     with pytest.raises(ValueError, match="frozen=True is not read with confidence='saturation'"):
         calm(**TINY, confidence="saturation", frozen=True)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "temperature", "ends"),
+    [
+        ("softmax_response", "paper", (0.55, 0.45 + 0.1 * math.exp(-4))),
+        ("probe", "paper", (0.55, 0.45 + 0.1 * math.exp(-4))),
+        ("saturation", "paper", (0.55, 0.55)),  # the paper's 0
+        ("saturation", 4.0, (0.55, 0.45 + 0.1 * math.exp(-4))),
+        ("softmax_response", 0, (0.55, 0.55)),
+    ],
+)
+def test_the_threshold_falls_as_the_paper_has_it_with_each_confidence(
+    confidence: str, temperature: float | str, ends: tuple[float, float]
+) -> None:
+    rule = calm(**TINY, confidence=confidence, threshold=0.5, temperature=temperature).exits.rule
+    assert rule.threshold.ends == pytest.approx(ends)
+    assert rule.threshold.ends == tuple(rule.threshold(torch.tensor([[0, TINY["length"]]]))[0].tolist())
+    assert calm(**TINY, confidence=confidence, threshold=0.5, temperature=None).exits.rule.threshold == 0.5

@@ -30,7 +30,7 @@ class Searched(NamedTuple):
     full: what it is worth if nobody leaves.
     tried: quality and layers of all vectors that were drawn, as read off states that nobody left.
     kept: the best of each segment of cost by that, each as measured where tokens leave by it.
-    chosen: of these, the cheapest that is worth as much as `full` but for delta; None where none is.
+    chosen: of these, the cheapest that comes within what was allowed of `full`; None where none is.
     """
 
     metric: Metric
@@ -54,7 +54,7 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     return [on(device_of(model), drawn.at(step)) for step in range(-(-rows // ROWS))]
 
 
-def searched(model: Any, batches: Sequence[Any], draws: int, delta: float, hear: Hear) -> Searched:
+def searched(model: Any, batches: Sequence[Any], draws: int, within: float, hear: Hear) -> Searched:
     """The thresholds of a model with exits that do best on these rows; it leaves by the last that was measured.
 
     Errors: ValueError for a rule without thresholds, a single layer, and a model whose full quality is no number.
@@ -77,7 +77,7 @@ def searched(model: Any, batches: Sequence[Any], draws: int, delta: float, hear:
         rule.leave_at(one.threshold)
         kept.append(_kept(one.threshold, evaluate_batches(model, batches)))
         hear(len(kept))
-    good = [one for one in kept if one.quality >= full.quality - delta]
+    good = [one for one in kept if one.quality >= full.quality - within]
     return Searched(metric, full, tried[0], tuple(kept), min(good, key=lambda one: one.layers, default=None))
 
 
@@ -95,7 +95,9 @@ def draw(found: Searched, depth: int, path: Path) -> None:
     quality, layers = (one.cpu().tolist() for one in found.tried)
     figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
     label = f"{len(layers):,} drawn, of states that nobody left"
-    axes.plot(layers, [sign * one for one in quality], ".", color="lightgray", markersize=2, zorder=0, label=label)
+    axes.plot(
+        layers, [sign * one for one in quality], ".", color="tab:gray", alpha=0.5, markersize=3, zorder=0, label=label
+    )
     best = [(one.layers, found.value(one)) for one in found.kept]
     axes.plot(*zip(*best, strict=True), "o-", color="tab:blue", label="the best at each cost, tokens leaving")
     axes.axhline(found.value(found.full), color="tab:gray", linestyle="--", label="all layers")
@@ -110,7 +112,7 @@ def draw(found: Searched, depth: int, path: Path) -> None:
     write(path, drawn.getvalue())
 
 
-def lines(found: Searched, depth: int, delta: float, draws: int) -> list[str]:
+def lines(found: Searched, depth: int, within: float, draws: int) -> list[str]:
     """What is said of it, a line for each kept vector, and of the choice."""
     name = found.metric.name
     told = [
@@ -120,9 +122,9 @@ def lines(found: Searched, depth: int, delta: float, draws: int) -> list[str]:
     ]
     whole = f"{name} of all {depth} layers is {found.value(found.full):.4f}"
     if found.chosen is None:
-        return [*told, f"{whole}, and none of {draws:,} comes within {delta:g} of it: no token leaves early"]
+        return [*told, f"{whole}, and none of {draws:,} comes within {within:g} of it: no token leaves early"]
     its = f"{found.chosen.layers:.2f} layers in the mean at {found.value(found.chosen):.4f}"
-    return [*told, f"{whole}; the cheapest within {delta:g} of it takes {its}, which nothing proves of other data"]
+    return [*told, f"{whole}; the cheapest within {within:g} of it takes {its}, which nothing proves of other data"]
 
 
 def _sign(metric: Metric) -> int:

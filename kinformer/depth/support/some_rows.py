@@ -1,4 +1,4 @@
-"""Some rows: a layer that is read, and a rule that is asked, for those rows of a batch alone in which a token goes on."""
+"""Some rows: a layer that is read, and a rule that is asked, for those rows alone in which a token still goes on."""
 
 from collections.abc import Callable, Sequence
 from typing import overload
@@ -14,8 +14,8 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.memo import Memo, fresh
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import holds, map_state
-from kinformer.exits.confidence import Head
-from kinformer.exits.rules import Leaves, Rule, States
+from kinformer.exits.confidence import Head, States
+from kinformer.exits.rules import Leaves, Rule
 
 COPIED = 3  # times as much as reading a row's cache takes copying and then reading it
 Rows = Int[Tensor, " _"]
