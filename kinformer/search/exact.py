@@ -1,20 +1,29 @@
 """Exact: every vector is looked at, a block at a time, by one matrix product each."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import at_least
-from kinformer.core.search import Found, Index, Search, Vectors
+from kinformer.core.search import BLOCK, Found, Index, Search, Vectors, spread
 from kinformer.search.support.kept import Nearest
 
 QUERIES = 512  # that are looked at together
+SAMPLE = 1 << 12  # vectors by which it is guessed how near the nearest are
+SOME = 16  # queries for which that is worth the reading
 SLACK = 32  # candidates beyond k, so that rounding seldom leaves a doubt
-PAIRS = 1 << 11  # of a query and a vector whose distance is computed anew at a time
+NUMBERS = 1 << 20  # of a product that are held at a time: what a processor's cache has room for
+PAIRS = 1 << 9  # of a query and a vector whose distance is computed anew at a time
+LONG = 2.0**60  # of a vector: sums of squares of what is longer may be more than float32 holds
+
+
+SCALE = "multiply vectors and queries by 2^-32, say, which changes no order"
 
 
 @dataclass(frozen=True)
@@ -25,9 +34,12 @@ class Exact(Search):
     measure of every other search. |q - k|^2 = |q|^2 - 2 q.k + |k|^2 by matrix products in float32 names candidates,
     whose distances are computed again as sums of squared differences in float64. Where a bound on the rounding of the
     product leaves it in doubt whether others are as near (many equal vectors), all that may be are computed so. Beside
-    the vectors 4 bytes of each are held. Vectors with NaN are never found.
+    the vectors 4 bytes of each are held. Vectors with NaN or infinity are never found. A search takes about twice as
+    long as a bare product of all queries and vectors (`bench/search.py`); where k is a hundredth of the store, four to
+    five times, half of it for the distances in float64.
 
-    Errors: ValueError for queries of another width, and for queries with NaN or infinity.
+    Errors: ValueError for queries of another width, for queries with NaN or infinity, and for queries or vectors longer
+    than 2^60, as float32 holds no sums of their squares.
     """
 
     def index(self, vectors: Vectors) -> "Blocks":
@@ -44,9 +56,11 @@ class _Block(NamedTuple):
     vectors: Float[Tensor, "S D"]
     lengths: Float[Tensor, " S"]
 
-    def halves(self, queries: Float[Tensor, "N D"]) -> Float[Tensor, "N S"]:
-        """|k|^2 / 2 - q.k: half of the distance, without what is the same for all vectors."""
-        return torch.addmm(self.lengths[None], queries, self.vectors.T, alpha=-1)
+    def halves(self, queries: Float[Tensor, "N D"], room: Float[Tensor, " R"] | None = None) -> Float[Tensor, "N S"]:
+        """|k|^2 / 2 - q.k: half of the distance, without what is the same for all vectors; in `room`, if there is."""
+        shape = (len(queries), len(self.vectors))
+        out = None if room is None else room[: shape[0] * shape[1]].view(shape)
+        return torch.addmm(self.lengths[None], queries, self.vectors.T, alpha=-1, out=out)
 
 
 class Blocks(Index):
@@ -64,17 +78,16 @@ class Blocks(Index):
         found = [self._some(some, k) for some in queries.split(QUERIES)]
         return Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
-    def blocks(self) -> Iterator[_Block]:
+    def blocks(self, size: int) -> Iterator[_Block]:
         """All vectors in float32, with half of their squared lengths; those with NaN or infinity are infinitely far."""
         room = torch.empty(0, self.vectors.width)  # asking the system for it each time takes longer than to fill it
-        for first, vectors in self.vectors.blocks():
+        for first, vectors in self.vectors.blocks(size):
             end = first + len(vectors)
             if vectors.dtype != torch.float32:
                 room = room if len(vectors) <= len(room) else torch.empty(vectors.shape)
                 vectors = room[: len(vectors)].copy_(vectors)
             if end > self.known:
-                half = torch.linalg.vector_norm(vectors, dim=1).square_().div_(2)
-                self.lengths[first:end], self.known = half.nan_to_num_(torch.inf, torch.inf), end
+                self.lengths[first:end], self.known = _half_squares(vectors, first), end
             lengths = self.lengths[first:end]
             if bool(lengths.isinf().any()):  # 0 times infinity would be no number
                 vectors = vectors.masked_fill(lengths[:, None].isinf(), 0.0)
@@ -82,15 +95,42 @@ class Blocks(Index):
 
     def _some(self, queries: Float[Tensor, "N D"], k: int) -> Found:
         wide = min(k + SLACK, self.vectors.count)
-        near = Nearest(len(queries), wide)
-        for block in self.blocks():
-            near.add(block.halves(queries), block.first)
-        half, places = near.settled()
+        half, places = self._candidates(queries, self._guess(queries, wide), wide)
         found = nearest_of(self.vectors, queries, places, k)
         if wide == self.vectors.count or not len(queries):
             return found
         self._settle(queries, found, half[:, -1])
         return found
+
+    def _candidates(
+        self, queries: Float[Tensor, "N D"], bounds: Float[Tensor, " N"], wide: int
+    ) -> tuple[Float[Tensor, "N w"], Int[Tensor, "N w"]]:
+        """Half distances of the nearest, as products round them, in order, and which vectors these are."""
+        near = Nearest(bounds, wide)
+        size = min(BLOCK, max(NUMBERS // max(len(queries), 1), 1))
+        room = torch.empty(len(queries) * size)
+        for block in self.blocks(size):
+            near.add(block.halves(queries, room), block.first)
+        half, places = near.settled()
+        short = near.short()
+        if len(short) and bool(bounds.isfinite().any()):
+            half[short], places[short] = self._candidates(queries[short], _anything(len(short)), wide)
+        return half, places
+
+    def _guess(self, queries: Float[Tensor, "N D"], wide: int) -> Float[Tensor, " N"]:
+        """Half distances within which a little more than `wide` vectors should be, by some from all over; inf for none.
+
+        Most of what is further is left out by one comparison, where many are wanted too.
+        """
+        at = spread(self.vectors.count, SAMPLE)
+        share = wide * len(at) / max(self.vectors.count, 1)
+        rank = math.ceil(share + 3 * share**0.5 + 3)  # so that hardly ever too few are nearer
+        if len(queries) < SOME or rank > len(at) // 2:
+            return _anything(len(queries))
+        some = self.vectors.at(at).float()
+        half = _half_squares(some, 0)
+        halves = _Block(0, some.masked_fill(half[:, None].isinf(), 0.0), half).halves(queries)
+        return torch.from_numpy(numpy.partition(halves.numpy(), rank - 1, axis=1)[:, rank - 1].copy())
 
     def _settle(self, queries: Float[Tensor, "N D"], found: Found, furthest: Float[Tensor, " N"]) -> None:
         """Where something that was left out may be as near as the last that was found, look at all that may be."""
@@ -114,7 +154,7 @@ class Blocks(Index):
     ) -> list[tuple[Tensor, Tensor]]:
         """The k nearest of all vectors that may be as near as a query's limit, by distances in float64."""
         best = [(limits.new_full((k,), torch.inf), torch.full((k,), -1)) for _ in limits]
-        for block in self.blocks():
+        for block in self.blocks(BLOCK):
             near = (block.halves(queries) <= limits[:, None]) & block.lengths.isfinite()
             for row in near.any(1).nonzero()[:, 0].tolist():
                 few = near[row].nonzero()[:, 0]
@@ -122,6 +162,22 @@ class Blocks(Index):
                 order = far.argsort(stable=True)[:k]  # the first of equal ones stand first
                 best[row] = far[order], torch.cat([best[row][1], few + block.first])[order]
         return best
+
+
+def _anything(count: int) -> Float[Tensor, " n"]:
+    """Bounds that leave nothing out."""
+    return torch.full((count,), torch.inf)
+
+
+def _half_squares(vectors: Float[Tensor, "S D"], first: int) -> Float[Tensor, " S"]:
+    """Half of squared lengths, inf for vectors with NaN or infinity; ValueError for vectors that are too long."""
+    half = torch.linalg.vector_norm(vectors, dim=1).square_().div_(2).nan_to_num_(torch.inf, torch.inf)
+    if bool((half >= LONG**2 / 2).any()):
+        long = (half >= LONG**2 / 2) & vectors.isfinite().all(1)
+        if bool(long.any()):
+            place = first + int(long.nonzero()[0, 0])
+            raise ValueError(f"vector {place} is longer than 2^60, and float32 holds no sum of such squares; {SCALE}")
+    return half
 
 
 def asked(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D"]:
@@ -133,6 +189,8 @@ def asked(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D
     queries = queries.detach().cpu().float()
     if not bool(queries.isfinite().all()):
         raise ValueError("a query holds NaN or infinity, which is near to nothing; give finite numbers")
+    if len(queries) and float(queries.abs().amax()) * queries.shape[1] ** 0.5 >= LONG:
+        raise ValueError(f"a query is longer than 2^60, and float32 holds no sum of such squares; {SCALE}")
     return queries
 
 
@@ -143,14 +201,17 @@ def distances(queries: Float[Tensor, "*n D"], vectors: Float[Tensor, "n D"]) -> 
 
 def nearest_of(vectors: Vectors, queries: Float[Tensor, "N D"], places: Int[Tensor, "N c"], k: int) -> Found:
     """The k nearest of some candidates of each query, -1 being none, by distances in float64; equal ones in order."""
-    places = places.sort(1).values  # so that a stable order of distances leaves the first of equal ones first
-    count = places.shape[1]
-    size = max(1, PAIRS // max(1, count))
-    found, room = [], queries.new_empty(min(size, len(queries)), count, vectors.width, dtype=torch.float64)
-    for some, at in zip(queries.split(size), places.split(size), strict=True):
-        there = room[: len(some)].copy_(vectors.at(at.flatten().clamp_min(0)).unflatten(0, at.shape))
-        far = there.sub_(some[:, None].double()).square_().sum(-1)
-        found.append(far.masked_fill_((at < 0) | far.isnan(), torch.inf))
-    far, order = torch.cat(found).sort(dim=1, stable=True)
+    # so that a stable order of distances leaves the first of equal ones first; NumPy sorts whole numbers much faster
+    places, count = torch.from_numpy(numpy.sort(places.numpy(), axis=1)), max(1, places.shape[1])
+    size, wide = max(1, PAIRS // count), -(-count // -(-count // PAIRS))
+    far = torch.empty(places.shape, dtype=torch.float64)
+    room = torch.empty(size * wide, vectors.width, dtype=torch.float64)  # small enough to stay in a processor's cache
+    for some, at, to in zip(queries.split(size), places.clamp_min(0).split(size), far.split(size), strict=True):
+        own = some[:, None].double()
+        for near, result in zip(at.split(wide, dim=1), to.split(wide, dim=1), strict=True):
+            there = room[: near.numel()].copy_(vectors.at(near.reshape(-1))).view(*near.shape, vectors.width)
+            result.copy_(there.sub_(own).square_().sum(-1))
+    far.masked_fill_((places < 0) | far.isnan(), torch.inf)
+    far, order = far.sort(dim=1, stable=True)
     places = places.gather(1, order)
     return Found(far[:, :k], places.masked_fill(far == torch.inf, -1)[:, :k])

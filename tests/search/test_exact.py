@@ -7,11 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core import search as core
 from kinformer.core.search import Found, Held, spread
 from kinformer.search import exact
 from kinformer.search.exact import Exact
-from kinformer.search.support import kept
 from kinformer.search.support.kept import Nearest
 
 
@@ -41,9 +39,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "QUERIES", 5)
     monkeypatch.setattr(exact, "SLACK", 2)
     monkeypatch.setattr(exact, "PAIRS", 16)
-    monkeypatch.setattr(kept, "GROUPS", 4)
-    monkeypatch.setattr(kept, "SPARSE", 1)
-    monkeypatch.setattr(core.Held.blocks, "__defaults__", (8,))
+    monkeypatch.setattr(exact, "BLOCK", 8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
@@ -138,20 +134,73 @@ def test_what_cannot_be_asked_is_refused_in_one_line(queries: Tensor, k: int, to
     assert "\n" not in str(error.value)
 
 
+def bounds(x: Float[Tensor, "N S"], wide: int, guess: str) -> Float[Tensor, " N"]:
+    """Of the first row a guess that is too small, of the others one that leaves twice, or a hundred times, as many."""
+    if guess == "none":
+        return torch.full((len(x),), math.inf)
+    found = x.sort(dim=1).values[:, (2 if guess == "near" else 100) * wide].clone()
+    found[0] = x[0].sort().values[wide // 2] - 1e-6
+    return found
+
+
+@pytest.mark.parametrize("guess", ["none", "near", "far"])
 @pytest.mark.parametrize("order", ["any", "falling", "rising", "mixed"])
-@pytest.mark.parametrize("wide", [1, 7, 30])
-def test_the_smallest_are_kept_in_whatever_order_they_come(order: str, wide: int) -> None:
+@pytest.mark.parametrize("wide", [1, 7, 29])
+def test_the_smallest_are_kept_in_whatever_order_they_come(order: str, wide: int, guess: str) -> None:
     x = torch.randn(5, 3000, generator=torch.Generator().manual_seed(wide))
     if order != "any":
         x = x.sort(dim=1, descending=order != "rising").values
     if order == "mixed":  # some rows get many at once, others none
         x[1::2] = x[1::2].flip(1)
-    nearest = Nearest(5, wide)
+    nearest = Nearest(bounds(x, wide, guess), wide)
     for first in range(0, 3000, 400):
         nearest.add(x[:, first : first + 400], first)
     smallest, places = nearest.settled()
-    assert torch.equal(smallest, x.topk(wide, largest=False).values)
-    assert torch.equal(x.gather(1, places), smallest)
+    short = [] if guess == "none" else [0]
+    assert nearest.short().tolist() == short
+    assert torch.equal(smallest[len(short) :], x.topk(wide, largest=False).values[len(short) :])
+    assert torch.equal(x.gather(1, places.clamp_min(0))[len(short) :], smallest[len(short) :])
+
+
+def test_a_guess_that_is_too_small_is_told_and_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the sample lie at one place, where only queries of even number find enough."""
+    monkeypatch.setattr(exact, "SAMPLE", 30)
+    monkeypatch.setattr(exact, "SOME", 2)
+    chance = torch.Generator().manual_seed(7)
+    vectors, queries = torch.randn(300, 4, generator=chance), torch.randn(8, 4, generator=chance)
+    vectors[spread(300, 30)] = queries[1] + 0.01 * torch.randn(30, 4, generator=chance)
+    seen = []
+    candidates = exact.Blocks._candidates
+
+    def counted(index: exact.Blocks, some: Tensor, limits: Tensor, wide: int) -> tuple[Tensor, Tensor]:
+        seen.append((len(some), bool(limits.isfinite().all())))
+        return candidates(index, some, limits, wide)
+
+    monkeypatch.setattr(exact.Blocks, "_candidates", counted)
+    same(Exact().index(Held(vectors)).search(queries, 20), vectors, queries, 20)
+    assert (seen[0][1], seen[1][1]) == (True, False) and seen[1][0] < seen[0][0]
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_guesses_of_many_queries_find_what_a_loop_finds(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exact, "QUERIES", 64)
+    monkeypatch.setattr(exact, "SAMPLE", 60)
+    chance = torch.Generator().manual_seed(count)
+    vectors = torch.randint(-2, 3, (count, 3), generator=chance).float()
+    vectors[count // 2] = torch.nan
+    queries = torch.randn(20, 3, generator=chance)
+    same(Exact().index(Held(vectors)).search(queries, 9), vectors, queries, 9)
+
+
+def test_what_float32_holds_no_squares_of_is_refused() -> None:
+    vectors = torch.ones(40, 3)
+    vectors[33] = 1e19
+    with pytest.raises(ValueError, match="vector 33 is longer than 2\\^60"):
+        Exact().index(Held(vectors)).search(torch.zeros(1, 3), 2)
+    with pytest.raises(ValueError, match="a query is longer than 2\\^60"):
+        Exact().index(Held(torch.ones(40, 3))).search(torch.full((1, 3), 1e19), 2)
+    vectors, queries = 2.0**58 * torch.randn(40, 3), 2.0**58 * torch.randn(5, 3)
+    same(Exact().index(Held(vectors)).search(queries, 4), vectors, queries, 4)
 
 
 def test_lengths_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:

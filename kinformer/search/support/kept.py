@@ -1,45 +1,52 @@
 """Kept: the smallest numbers of rows that come block by block, without sorting each block."""
 
+import numpy
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-GROUPS = 256  # of a block's columns: most hold nothing that is small enough, and are looked at by their minimum alone
-SPARSE = 4  # groups for each that is looked into, at least; else the whole block is looked through
-
 
 class Nearest:
     """For each row the `wide` smallest numbers so far, none NaN, and where they came from; inf and -1 for fewer.
 
-    What is smaller than the `wide`-th smallest of some time ago is put behind, and now and then the smallest are kept.
+    What is smaller than a row's bound is put behind what is there, in the order in which it comes; where there is no
+    room, the smallest are kept, and the largest of these is the bound from then on.
+
+    bounds: of each row, to begin with: inf, or a guess. Where fewer than `wide` are smaller the guess was too small,
+        and the row is one of `short`.
     """
 
-    def __init__(self, rows: int, wide: int):
-        self.wide, self.room = wide, 2 * wide + 64
-        self.half = torch.full((rows, self.room), torch.inf)
-        self.places = torch.full((rows, self.room), -1)
-        self.counts = torch.zeros(rows, dtype=torch.long)
-        self.worst = torch.full((rows, 1), torch.inf)
+    def __init__(self, bounds: Float[Tensor, " N"], wide: int):
+        self.wide, self.room = wide, 3 * wide + 64
+        self.half = torch.full((len(bounds), self.room), torch.inf)
+        self.places = torch.full((len(bounds), self.room), -1)
+        self.counts = torch.zeros(len(bounds), dtype=torch.long)
+        self.bounds = bounds[:, None].clone()
+        self.unbound = bool(bounds.isinf().any())
+        self.smaller = numpy.empty(0, bool)
 
     def add(self, block: Float[Tensor, "N S"], first: int) -> None:
         """Look at the numbers of some places in order, `first` of them first."""
         if not block.numel():
             return
-        if bool(self.worst.isinf().any()):
+        if self.unbound:
             self._merge(block, first)
             return
-        rows, columns = self._smaller(block)
-        if not len(rows):
+        at = torch.from_numpy(self._smaller(block.numpy()))
+        if not len(at):
             return
+        rows = at // block.shape[1]
         counts = rows.bincount(minlength=len(block))
         if int((self.counts + counts).amax()) > self.room:
             self._keep(self.half, self.places)
             if int(counts.amax()) > self.room - self.wide:
                 self._merge(block, first)
                 return
-        slots = torch.arange(len(rows)) - (counts.cumsum(0) - counts)[rows] + self.counts[rows]
-        self.half[rows, slots], self.places[rows, slots] = block[rows, columns], columns + first
+        begins = torch.arange(len(block)) * self.room + self.counts - counts.cumsum(0) + counts
+        slots = begins[rows] + torch.arange(len(at))
+        self.half.view(-1)[slots] = block.reshape(-1)[at]
+        self.places.view(-1)[slots] = at - rows * block.shape[1] + first
         self.counts += counts
 
     def settled(self) -> tuple[Float[Tensor, "N w"], Int[Tensor, "N w"]]:
@@ -47,16 +54,16 @@ class Nearest:
         half, at = self.half.topk(self.wide, largest=False)
         return half, self.places.gather(1, at)
 
-    def _smaller(self, block: Float[Tensor, "N S"]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"]]:
-        """The rows, in order, and columns of the numbers that are below their row's bound."""
-        if block.shape[1] % GROUPS:
-            return (block < self.worst).nonzero(as_tuple=True)  # type: ignore[return-value]
-        grouped = block.unflatten(1, (-1, GROUPS))  # a group is every 256th column: minima are of whole vectors
-        rows, groups = (grouped.amin(1) < self.worst).nonzero(as_tuple=True)
-        if len(rows) * SPARSE > len(block) * GROUPS:
-            return (block < self.worst).nonzero(as_tuple=True)  # type: ignore[return-value]
-        which, member = (grouped[rows, :, groups] < self.worst[rows]).nonzero(as_tuple=True)
-        return rows[which], member * GROUPS + groups[which]
+    def short(self) -> Int[Tensor, " n"]:
+        """The rows in which fewer than `wide` were smaller than their bound."""
+        return (self.counts < self.wide).nonzero()[:, 0]
+
+    def _smaller(self, block: numpy.ndarray) -> numpy.ndarray:
+        """Which numbers of a block, counted through, are below their row's bound; NumPy is five times as fast here."""
+        if self.smaller.size < block.size:
+            self.smaller = numpy.empty(block.size, bool)
+        smaller = self.smaller[: block.size].reshape(block.shape)
+        return numpy.flatnonzero(numpy.less(block, self.bounds.numpy(), out=smaller))
 
     def _merge(self, block: Float[Tensor, "N S"], first: int) -> None:
         """Keep the smallest of what is there and of a whole block."""
@@ -64,10 +71,12 @@ class Nearest:
         self._keep(torch.cat([self.half, block], 1), torch.cat([self.places, places], 1))
 
     def _keep(self, half: Float[Tensor, "N n"], places: Int[Tensor, "N n"]) -> None:
-        """Keep the smallest of these."""
+        """Keep the smallest of these, none beyond its row's bound: others like it were left out."""
         half, at = half.topk(self.wide, largest=False)
+        half = half.masked_fill(half > self.bounds, torch.inf)
         places = places.gather(1, at).masked_fill(half == torch.inf, -1)
         self.half = F.pad(half, (0, self.room - self.wide), value=torch.inf)
         self.places = F.pad(places, (0, self.room - self.wide), value=-1)
-        self.counts.fill_(self.wide)
-        self.worst = half[:, -1:].clone()
+        self.counts = (half < torch.inf).sum(1)
+        self.bounds = half[:, -1:].minimum(self.bounds)
+        self.unbound = bool(self.bounds.isinf().any())
