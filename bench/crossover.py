@@ -1,13 +1,18 @@
-"""Steps of training of members of one block by length, against `gpt` and `bert`: from where on each is the faster."""
+"""Steps of training of members of one block by length, against `gpt` and `bert`: from where on each is the faster.
+
+`python bench/crossover.py [MEMBER ...]` measures these alone, and then writes no file. Members whose blocks share
+something have two blocks, against two of the plain member.
+"""
 
 import inspect
 import json
 import math
+import sys
 from itertools import cycle, pairwise
 from pathlib import Path
 
 import torch
-from interleave import Contender, Middle, middle, race, ready, setup
+from interleave import Contender, Middle, asked, middle, race, ready
 from matplotlib.figure import Figure
 
 from kinformer.core.model import Model
@@ -29,6 +34,22 @@ OF_GPT: dict[str, dict[str, object]] = {
     "average_attention": {},
     "routing_transformer": {},
     "reformer": {},
+    "localness": {"form": "decoder", "local": 1},
+    "gaussian_transformer": {"form": "decoder"},
+    "hard_coded_gaussian": {"form": "decoder"},
+    "hard_coded_gaussian, Band(8)": {"form": "decoder", "pattern": "Band(8)"},
+    "synthesizer": {},
+    "synthesizer, random": {"scores": "random"},
+    "synthesizer, dense": {"scores": "dense"},
+    "disagreement, output": {},
+    "disagreement, subspace": {"subspace": 1.0, "output": 0.0},
+    "disagreement, position": {"position": 1.0, "output": 0.0},
+    "collaborative": {},
+    "collaborative, shared=d": {"shared": SIZES["d"]},
+    "multi_scale": {"form": "decoder", "norm": "pre", "scales": (16, 32, 64, 128)},
+    "talking_heads": {},
+    "routing_by_agreement, em": {"lower": 1},
+    "routing_by_agreement, dynamic": {"lower": 1, "routing": "dynamic"},
 }
 OF_BERT: dict[str, dict[str, object]] = {
     "longformer": {},
@@ -43,13 +64,42 @@ OF_BERT: dict[str, dict[str, object]] = {
     "csalr": {"size": 64},
     "luna": {},
     "poolingformer": {},
+    "localness": {"local": 1},
+    "gaussian_transformer": {},
+    "hard_coded_gaussian": {"form": "encoder"},
+    "hard_coded_gaussian, Band(8)": {"form": "encoder", "pattern": "Band(8)"},
+    "camtl": {},
+    "guided_attention": {},
+    "multi_scale": {"scales": (16, 32, 64, 128)},
 }
+OF_TWO: dict[str, dict[str, object]] = {
+    "lazyformer, decoder": {"form": "decoder"},
+    "predictive_attention, decoder": {"form": "decoder"},
+}
+OF_TWO_BERTS: dict[str, dict[str, object]] = {"lazyformer": {}, "predictive_attention": {}}
+BASES: dict[str, tuple[dict[str, object], dict[str, dict[str, object]]]] = {
+    "gpt": ({}, OF_GPT),
+    "bert": ({}, OF_BERT),
+    "gpt, two blocks": ({"depth": 2}, OF_TWO),
+    "bert, two blocks": ({"depth": 2}, OF_TWO_BERTS),
+}
+# they hold numbers for every pair of tokens, of which four heads have 4 GB at 16,384
+PAIRS, PAIRED = 4_096, {
+    "localness", "gaussian_transformer", "hard_coded_gaussian", "synthesizer", "synthesizer, random",
+    "synthesizer, dense", "disagreement, position", "talking_heads", "camtl", "guided_attention", "lazyformer",
+    "lazyformer, decoder", "predictive_attention", "predictive_attention, decoder",
+}  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
 
 
-def made(name: str, length: int, keywords: dict[str, object]) -> Model:
+def member_of(label: str) -> str:
+    """The member that a label begins with."""
+    return label.partition(",")[0]
+
+
+def made(label: str, length: int, keywords: dict[str, object]) -> Model:
     """A member of these sizes, as long as the row where it has a length."""
-    function = find_member(name)
+    function = find_member(member_of(label))
     names = inspect.signature(function).parameters
     sizes = {key: value for key, value in {**SIZES, "length": length}.items() if key in names}
     return function(**{**sizes, **keywords}).train()
@@ -66,15 +116,23 @@ def step(model: Model, length: int) -> Contender:
     return ready(call)
 
 
-def race_of(base: str, members: dict[str, dict[str, object]], rounds: int) -> dict[str, dict[int, Middle]]:
+def race_of(
+    base: str, sizes: dict[str, object], members: dict[str, dict[str, object]], rounds: int
+) -> dict[str, dict[int, Middle]]:
     """How many times as fast as `base` each of them is, at each length that it can be asked at."""
     found: dict[str, dict[int, Middle]] = {name: {} for name in members}
     slow: set[str] = set()
     for length in LENGTHS:
-        asked = {name: keywords for name, keywords in members.items() if name not in slow}
-        contenders = {name: step(made(name, length, keywords), length) for name, keywords in asked.items()}
-        seconds = race({base: step(made(base, length, {}), length), **contenders}, rounds)
-        for name in asked:
+        asked_now = {
+            name: {**sizes, **keywords}
+            for name, keywords in members.items()
+            if name not in slow and (length <= PAIRS or name not in PAIRED)
+        }
+        if not asked_now:
+            break
+        contenders = {name: step(made(name, length, keywords), length) for name, keywords in asked_now.items()}
+        seconds = race({base: step(made(base, length, sizes), length), **contenders}, rounds)
+        for name in asked_now:
             ratio = middle(other / ours for ours, other in zip(seconds[name], seconds[base], strict=True))
             found[name][length] = ratio
             took = middle(one * 1e3 for one in seconds[name]).median
@@ -98,23 +156,29 @@ def crossing(by: dict[int, Middle]) -> str:
 
 
 def show(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
-    """A table, and bench/results/crossover.json and .png."""
-    figure = Figure(figsize=(12, 5), layout="constrained")
-    for axes, (base, members) in zip(figure.subplots(1, 2, sharey=True), found.items(), strict=True):
+    """A table for each base."""
+    for base, members in found.items():
         print(f"| times as fast as {base} | " + " | ".join(f"{n:,}" for n in LENGTHS) + " | faster from |")
         print("|---" * (2 + len(LENGTHS)) + "|")
-        for (name, by), mark in zip(members.items(), cycle("osD^vPX*<>"), strict=False):
+        for name, by in members.items():
             cells = [f"{by[n].median:.2f} [{by[n].low:.2f}, {by[n].high:.2f}]" if n in by else "" for n in LENGTHS]
             print(f"| {name} | {' | '.join(cells)} | {crossing(by)} |")
-            style = "-" if len(axes.lines) < 10 else "--"  # ten colours, then they come again
+        print()
+
+
+def write(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
+    """bench/results/crossover.json and .png."""
+    figure = Figure(figsize=(6 * len(found), 5), layout="constrained")
+    for axes, (base, members) in zip(figure.subplots(1, len(found), sharey=True), found.items(), strict=True):
+        for (name, by), mark in zip(members.items(), cycle("osD^vPX*<>"), strict=False):
+            style = ("-", "--", ":")[len(axes.lines) // 10 % 3]  # ten colours, then they come again
             axes.plot(list(by), [one.median for one in by.values()], marker=mark, linestyle=style, label=name)
         axes.axhline(1, color="gray", linewidth=0.8)
         axes.set(xscale="log", yscale="log", xlabel="length", ylabel=f"times as fast as {base}")
         axes.set_xticks(LENGTHS, [f"{n:,}" for n in LENGTHS], minor=False)
         axes.set_yticks([0.1, 0.2, 0.5, 1, 2, 5, 10], ["0.1", "0.2", "0.5", "1", "2", "5", "10"])
         axes.minorticks_off()
-        axes.legend(fontsize=7)
-        print()
+        axes.legend(fontsize=6)
     figure.suptitle("A step of training, one block of width 256, batch 1, float32 on a CPU")
     RESULTS.mkdir(exist_ok=True)
     figure.savefig(RESULTS / "crossover.png", dpi=120)
@@ -122,8 +186,18 @@ def show(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
 
 
 def main() -> None:
-    rounds = setup(f"{__doc__} float32, batch 1, {SIZES}.")
-    show({"gpt": race_of("gpt", OF_GPT, rounds), "bert": race_of("bert", OF_BERT, rounds)})
+    rounds, names = asked(f"{__doc__} float32, batch 1, {SIZES}.", "the members to measure; all of them if none")
+    known = {member_of(label) for _, members in BASES.values() for label in members}
+    if unknown := sorted(set(names) - known):
+        sys.exit(f"there is no {unknown[0]} here; choose of {', '.join(sorted(known))}")
+    found = {}
+    for base, (sizes, members) in BASES.items():
+        chosen = {label: words for label, words in members.items() if not names or member_of(label) in names}
+        if chosen:
+            found[base] = race_of(base, sizes, chosen, rounds)
+    show(found)
+    if not names:
+        write(found)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,11 @@ class Middle(NamedTuple):
 
 def setup(description: str) -> int:
     """Read the command line, make the process fit to measure in, say where it runs; return the number of rounds."""
+    return asked(description)[0]
+
+
+def asked(description: str, what: str | None = None) -> tuple[int, list[str]]:
+    """As `setup`, and the words given for `what` is to be measured, none for all of it."""
     if os.environ.get("OMP_WAIT_POLICY") != "passive":
         # libgomp reads it when it is loaded; waiting actively on shared cores makes the same code ten times slower
         os.environ["OMP_WAIT_POLICY"] = "passive"
@@ -40,11 +45,13 @@ def setup(description: str) -> int:
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=11, help="turns of every contender (default 11)")
     parser.add_argument("--threads", type=int, default=2, help="threads of PyTorch (default 2)")
+    if what is not None:
+        parser.add_argument("what", nargs="*", help=what)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     torch.manual_seed(0)
     print(description, "", f"{_where()}, {given.threads} threads", _versions(), _interval(given.rounds), "", sep="\n")
-    return given.rounds
+    return given.rounds, getattr(given, "what", [])
 
 
 @cache

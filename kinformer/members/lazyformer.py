@@ -10,6 +10,7 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.lending import Lending
 from kinformer.mechanisms.reused import Reused
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
@@ -54,6 +55,9 @@ def lazyformer(
     def block(n: int) -> PreNorm:
         if n % every:
             attention = Attention(Values(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
+        elif every == 1 or n + 1 == depth:  # nobody reuses its weights
+            mechanism = Softmax(pattern, dropout=attention_dropout, lse=False)
+            attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
         else:
             attention = Attention(QKV(d, heads, head_dim=head_dim), Lending(pattern, dropout=attention_dropout))
         return PreNorm(attention, MLP(d), dropout=dropout)

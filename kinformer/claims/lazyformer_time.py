@@ -1,0 +1,108 @@
+"""LazyFormer: how much time attention weights save that are made in every m-th block alone."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from statistics import mean, median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from kinformer.attention import Attention
+from kinformer.claims.support.growth import ticks
+from kinformer.claims.support.verdict import Claim, Measure
+from kinformer.mechanisms.lending import Lending
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.lazyformer import lazyformer
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+from kinformer.patterns.full import Full
+
+LENGTHS, JUDGED = (128, 512, 1024), 512  # tokens of a row; the paper's are of 512
+SIZES: dict[str, Any] = {"d": 256, "depth": 12, "heads": 4}
+ROUNDS, FASTER = 5, 1.3
+PLAIN = "m=1"
+Made = LM | MLM
+SAYS = "a forward whose blocks share attention weights by twos is 1.3 times as fast as one whose blocks make their own"
+SOURCE = "Ying et al., 2021, arXiv:2102.12702, abstract (1.3 times, in pre-training; a forward here)"
+
+
+def models(length: int) -> dict[str, Made]:
+    """Blocks that share weights by ones, twos and fours; by ones once more with no matrix, in one fused kernel."""
+    made = {f"m={every}": lazyformer(**SIZES, every=every, length=length).eval() for every in (1, 2, 4)}
+    for part in made[PLAIN].modules():
+        if isinstance(part, Attention):
+            part.mechanism = Lending(Full())  # as the others make it
+    fused = lazyformer(**SIZES, every=1, length=length).eval()
+    for part in fused.modules():
+        if isinstance(part, Attention):
+            part.mechanism = Softmax(Full(), lse=False)
+    return {**made, "m=1, one kernel": fused}
+
+
+@torch.no_grad()
+def seconds(model: Made, tokens: Tensor) -> float:
+    """Of a forward."""
+    began = time.perf_counter()
+    model.logits(tokens)
+    return time.perf_counter() - began
+
+
+@torch.no_grad()
+def multiplied(model: Made, tokens: Tensor) -> int:
+    """Operations of matrix products in a forward."""
+    with FlopCounterMode(display=False) as flops:
+        model.logits(tokens)
+    return flops.get_total_flops()
+
+
+def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = ROUNDS) -> Claim:
+    """By seeds the median ratio of times that are taken by turns, for rows of each length."""
+    speed: dict[str, dict[int, list[float]]] = {}
+    counts: dict[str, dict[int, float]] = {}
+    for seed in seeds:
+        for length in lengths:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                there, tokens = models(length), torch.randint(256, (1, length))
+            turns = [{name: seconds(model, tokens) for name, model in there.items()} for _ in range(rounds + 1)][1:]
+            for name in there:
+                ratio = median(turn[PLAIN] / turn[name] for turn in turns)
+                speed.setdefault(name, {}).setdefault(length, []).append(ratio)
+            if seed == seeds[0]:
+                of = {name: multiplied(there[name], tokens) for name in ("m=1", "m=2", "m=4")}
+                for name, count in of.items():
+                    counts.setdefault(name, {})[length] = of[PLAIN] / count
+    judged = JUDGED if JUDGED in lengths else lengths[-1]
+    measures = (
+        Measure(f"speed of m=2 over m=1, rows of {judged}", speed["m=2"][judged], "least", FASTER, nothing=1.0),
+    )
+    told = {
+        **{f"speed of {name} over m=1": _by_length(by) for name, by in speed.items() if name != PLAIN},
+        **{
+            f"{name}, by matrix products counted": ", ".join(f"{one:.2f} for {n}" for n, one in by.items())
+            for name, by in counts.items()
+            if name != PLAIN
+        },
+    }
+    return Claim(SAYS, SOURCE, measures, told, {"a forward": partial(_draw, speed, counts)})
+
+
+def _by_length(by: dict[int, list[float]]) -> str:
+    return ", ".join(f"{mean(found):.2f} for {n}" for n, found in by.items())
+
+
+def _draw(speed: dict[str, dict[int, list[float]]], counts: dict[str, dict[int, float]], axes: Any) -> None:
+    for name, by in speed.items():
+        if name != PLAIN:
+            (line,) = axes.plot(list(by), [mean(found) for found in by.values()], "o-", label=f"{name}, time")
+        if name in counts and name != PLAIN:
+            axes.plot(
+                list(counts[name]), list(counts[name].values()), "--", color=line.get_color(), label=f"{name}, counted"
+            )
+    axes.axhline(FASTER, color="gray", linewidth=0.8)
+    axes.set(xscale="log", xlabel="tokens of a row", ylabel="times as fast as m=1")
+    ticks(axes, list(speed[PLAIN]))
+    axes.legend()
