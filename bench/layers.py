@@ -1,10 +1,15 @@
 """Attention layers of long texts against those of other libraries, forward and backward, of equal sizes."""
 
-from collections.abc import Callable
+import multiprocessing
+import resource
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import torch
-from interleave import Contender, optional, race, ready, report, setup
+from interleave import Contender, asked, optional, race, ready, report
 from torch import Tensor, nn
 
 from kinformer import Attention
@@ -15,19 +20,39 @@ from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.linear import LinearAttention
 from kinformer.mechanisms.linear_full import FullLinearAttention
 from kinformer.mechanisms.lsh import LSH
+from kinformer.mechanisms.nystrom import Nystrom
+from kinformer.mechanisms.probsparse import ProbSparse
+from kinformer.mechanisms.routing_published import PublishedRouting
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.sinkhorn import Sinkhorn
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.null_key import NullKey
+from kinformer.mechanisms.support.sorting import PairNet
+from kinformer.mechanisms.support.value_conv import ValueConv
 from kinformer.patterns.band import Band
 from kinformer.patterns.block import Block
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.patterns.published_random import PublishedRandom
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.tokens import Tokens
 from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
+from kinformer.shorteners.convolved import Convolved
+from kinformer.shorteners.linformer import Linformer
 
-D, HEADS, LENGTHS = 256, 4, (4_096, 16_384)
+D, HEADS, LENGTHS = 256, 4, (1_024, 4_096, 16_384)
 WIDTH = D // HEADS
-Make = Callable[[int], Callable[[Tensor], Tensor]]
+MOST = 5.0  # seconds of a step, beyond which a contender is not asked at the next length
+Make = Callable[[int], Callable[[Tensor], Tensor]]  # of a length
+
+
+class Row(NamedTuple):
+    """What is compared: kinformer's layer, those of others that compute the nearest to it, dense causal or not."""
+
+    ours: Make
+    others: Mapping[str, Make | None]
+    causal: bool = False
 
 
 def ours(mechanism: Callable[[int], Mechanism], shared: bool = False) -> Make:
@@ -45,6 +70,16 @@ def bigbird(length: int) -> Mechanism:
     near = Block(64, 1, 1) | PublishedRandom(3, 64, 0, first=1, window=1)
     assert blocks > 8
     return Softmax(near | Tokens(64) | last | Rows(64) | Rows(last.n))
+
+
+def compressed(_: int) -> Mechanism:
+    """Of three keys one, and one of no token."""
+    return Shortened(Softmax(Causal(), lse=False), Convolved(3, WIDTH, heads=HEADS, tied=True), NullKey(HEADS, WIDTH))
+
+
+def routing(length: int) -> Mechanism:
+    """Clusters of 128 tokens each."""
+    return PublishedRouting(HEADS, WIDTH, length // 128, 128, null=True)
 
 
 def longformer(hub: ModuleType) -> Make:
@@ -88,63 +123,188 @@ def hub_reformer(hub: ModuleType) -> Make:
     return make
 
 
-def packaged(package: str, make: Callable[[ModuleType], nn.Module]) -> Make | None:
+def hub_nystrom(hub: ModuleType) -> Make:
+    def make(length: int) -> Callable[[Tensor], Tensor]:
+        module = hub.models.nystromformer.modeling_nystromformer
+        config = hub.NystromformerConfig(
+            hidden_size=D, num_attention_heads=HEADS, num_landmarks=64, conv_kernel_size=33,
+            segment_means_seq_len=length, attention_probs_dropout_prob=0.0,
+        )  # fmt: skip
+        layer, out = module.NystromformerSelfAttention(config).train(), nn.Linear(D, D)
+        return lambda x: out(layer(x)[0])
+
+    return make
+
+
+def hub_informer(hub: ModuleType) -> Make:
+    def make(_: int) -> Callable[[Tensor], Tensor]:
+        layer = hub.models.informer.modeling_informer.InformerProbSparseAttention(D, HEADS).train()
+        return lambda x: layer(x)[0]
+
+    return make
+
+
+def packaged(package: str, make: Callable[[ModuleType, int], nn.Module], first: bool = False) -> Make | None:
+    """A layer of a package; `first` where it returns more than what it read."""
     module = optional(package, f"pip install {package.replace('_', '-')}")
-    return None if module is None else (lambda _: make(module).train())
+    if module is None:
+        return None
+
+    def call(length: int) -> Callable[[Tensor], Tensor]:
+        layer = make(module, length).train()
+        return (lambda x: layer(x)[0]) if first else layer
+
+    return call
 
 
-def pairs() -> dict[str, tuple[Make, dict[str, Make | None]]]:
-    """What is compared: kinformer's layer, and those of others that compute the nearest to it."""
+def peers() -> dict[str, Make | None]:
+    """Layers of other libraries, None where one is not installed."""
     hub = optional("transformers", "make setup")
-    of_hub: dict[str, Make | None] = {} if hub is None else {"longformer": longformer(hub), "bigbird": hub_bigbird(hub)}
     local = packaged(
         "local_attention",
-        lambda m: m.transformer.LocalMHA(dim=D, window_size=256, dim_head=WIDTH, heads=HEADS, causal=True),
+        lambda m, _: m.transformer.LocalMHA(dim=D, window_size=256, dim_head=WIDTH, heads=HEADS, causal=True),
     )
-    lsh = packaged(
-        "reformer_pytorch", lambda m: m.LSHSelfAttention(D, heads=HEADS, bucket_size=64, n_hashes=1, causal=True)
-    )
-    performer = packaged(
-        "performer_pytorch", lambda m: m.SelfAttention(D, heads=HEADS, dim_head=WIDTH, nb_features=256)
-    )
-    linear = packaged(
-        "linear_attention_transformer",
-        lambda m: m.linear_attention_transformer.SelfAttention(D, HEADS, causal=True, blindspot_size=64),
+    linear, whole = (
+        packaged(
+            "linear_attention_transformer",
+            lambda m, _, blind=blind: m.linear_attention_transformer.SelfAttention(
+                D, HEADS, causal=True, blindspot_size=blind
+            ),
+        )
+        for blind in (64, 1)
     )
     return {
-        "window of 256 either side, one global token": (
-            ours(lambda _: GlobalSoftmax(Band(256) | Tokens(1), Rows(1))),
-            {"transformers Longformer": of_hub.get("longformer")},
+        **({} if hub is None else {
+            "transformers Longformer": longformer(hub), "transformers BigBird": hub_bigbird(hub),
+            "transformers Reformer": hub_reformer(hub), "transformers Nystromformer": hub_nystrom(hub),
+            "transformers Informer": hub_informer(hub),
+        }),
+        "local-attention": local,
+        "linear-attention-transformer": whole,
+        "linear-attention-transformer, without the last 64 tokens": linear,
+        "reformer-pytorch": packaged(
+            "reformer_pytorch", lambda m, _: m.LSHSelfAttention(D, heads=HEADS, bucket_size=64, n_hashes=1, causal=True)
         ),
-        "BigBird, blocks of 64": (ours(bigbird), {"transformers BigBird": of_hub.get("bigbird")}),
-        "LSH, 64 buckets, one round, causal": (
-            ours(lambda _: LSH(HEADS, WIDTH, 64), shared=True),
-            {"transformers Reformer": None if hub is None else hub_reformer(hub), "reformer-pytorch": lsh},
+        "performer-pytorch": packaged(
+            "performer_pytorch", lambda m, _: m.SelfAttention(D, heads=HEADS, dim_head=WIDTH, nb_features=256)
         ),
-        "own block of 256 and the one before, causal": (
-            ours(lambda _: Softmax(Causal() & Block(256, 1))), {"local-attention": local},
+        "linformer": packaged(
+            "linformer", lambda m, n: m.LinformerSelfAttention(D, n, k=256, heads=HEADS, dim_head=WIDTH)
         ),
-        "FAVOR+, 256 features": (
-            ours(lambda _: FullLinearAttention(FAVOR(WIDTH, 256))), {"performer-pytorch": performer},
+        "nystrom-attention": packaged(
+            "nystrom_attention", lambda m, _: m.NystromAttention(D, dim_head=WIDTH, heads=HEADS, num_landmarks=64)
         ),
-        "linear, causal": (
-            ours(lambda _: LinearAttention(ELU())), {"linear-attention-transformer": linear},
+        "memory-compressed-attention": packaged(
+            "memory_compressed_attention", lambda m, _: m.MemoryCompressedAttention(D, heads=HEADS, causal=True)
+        ),
+        "sinkhorn-transformer": packaged(
+            "sinkhorn_transformer",
+            lambda m, n: m.sinkhorn_transformer.SinkhornSelfAttention(D, 64, n, heads=HEADS, causal=True),
+        ),
+        "routing-transformer": packaged(
+            "routing_transformer",
+            lambda m, n: m.routing_transformer.SelfAttention(
+                D, 1, n, HEADS, 0, 128, causal=True, rel_pos_emb=False
+            ),
+            first=True,
         ),
     }  # fmt: skip
 
 
+def rows() -> dict[str, Row]:
+    """All that is compared, by what it is."""
+    of = peers()
+
+    def row(mine: Make, *names: str, causal: bool = False) -> Row:
+        return Row(mine, {name: of.get(name) for name in names}, causal)
+
+    return {
+        "window of 256 either side, one global token": row(
+            ours(lambda _: GlobalSoftmax(Band(256) | Tokens(1), Rows(1))), "transformers Longformer"
+        ),
+        "BigBird, blocks of 64": row(ours(bigbird), "transformers BigBird"),
+        "LSH, 64 buckets, one round, causal": row(
+            ours(lambda _: LSH(HEADS, WIDTH, 64), shared=True), "transformers Reformer", "reformer-pytorch", causal=True
+        ),
+        "own block of 256 and the one before, causal": row(
+            ours(lambda _: Softmax(Causal() & Block(256, 1))), "local-attention", causal=True
+        ),
+        "FAVOR+, 256 features": row(ours(lambda _: FullLinearAttention(FAVOR(WIDTH, 256))), "performer-pytorch"),
+        "linear, causal": row(
+            ours(lambda _: LinearAttention(ELU())), "linear-attention-transformer",
+            "linear-attention-transformer, without the last 64 tokens", causal=True
+        ),
+        "Linformer, 256 mixtures": row(
+            ours(lambda n: Shortened(Softmax(Full(), lse=False), Linformer(n, 256))), "linformer"
+        ),
+        "Nystrom, 64 landmarks, a convolution of 33": row(
+            ours(lambda _: Nystrom(64, skip=ValueConv(HEADS, 33))), "nystrom-attention", "transformers Nystromformer"
+        ),
+        "keys compressed by 3, causal": row(ours(compressed), "memory-compressed-attention", causal=True),
+        "ProbSparse, factor 5": row(ours(lambda _: ProbSparse(factor=5)), "transformers Informer"),
+        "Sinkhorn, blocks of 64, causal": row(
+            ours(lambda _: Sinkhorn(64, PairNet(WIDTH), iterations=0)), "sinkhorn-transformer", causal=True
+        ),
+        "routing, clusters of 128, causal": row(ours(routing), "routing-transformer", causal=True),
+    }  # fmt: skip
+
+
+def contenders(row: Row) -> dict[str, Make]:
+    """Ours first, the others, and dense attention."""
+    dense = ours(lambda _: Softmax(Causal() if row.causal else Full(), lse=False))
+    return {"kinformer": row.ours, **{n: make for n, make in row.others.items() if make is not None}, "dense": dense}
+
+
+def call(make: Make, length: int) -> Callable[[], object]:
+    layer, x = make(length), torch.randn(1, length, D, requires_grad=True)
+    return lambda: layer(x).sum().backward()
+
+
 def step(make: Make, length: int) -> Contender:
-    call, x = make(length), torch.randn(1, length, D, requires_grad=True)
-    return ready(lambda: call(x).sum().backward())
+    return ready(call(make, length))
+
+
+def taken(make: Make, length: int) -> float:
+    """Megabytes that the first step takes at its peak beyond what stood before, in a process of its own."""
+    mine, theirs = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("fork").Process(target=_first, args=(make, length, theirs))
+    process.start()
+    theirs.close()
+    try:
+        return float(mine.recv())
+    finally:
+        process.join()
+
+
+def _first(make: Make, length: int, to: Connection) -> None:
+    took = call(make, length)
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    took()
+    to.send(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3 - before / 1e6)
+
+
+def memory(chosen: Mapping[str, Row]) -> None:
+    """A table of peaks. Before any step of this process, whose threads its children would not have."""
+    names = [f"{n:,}" for n in LENGTHS]
+    print(f"| MB at the peak of a step | by | {' | '.join(names)} |" + "\n|---|---" + "|---" * len(names) + "|")
+    for what, row in chosen.items():
+        for name, make in contenders(row).items():
+            print(f"| {what} | {name} | {' | '.join(f'{taken(make, n):,.0f}' for n in LENGTHS)} |", flush=True)
+    print()
 
 
 def main() -> None:
-    rounds = setup(f"{__doc__} float32, batch 1, width {D}, {HEADS} heads, no dropout, projections included.")
-    for length in LENGTHS:
-        for what, (mine, others) in pairs().items():
-            contenders = {"kinformer": step(mine, length)}
-            contenders |= {name: step(make, length) for name, make in others.items() if make is not None}
-            report(f"{what}, {length:,}", race(contenders, rounds), length)
+    shapes = f"float32, batch 1, width {D}, {HEADS} heads, no dropout, projections included."
+    rounds, words = asked(f"{__doc__} {shapes}", "words of the rows that are asked for")
+    chosen = {what: row for what, row in rows().items() if not words or any(word in what for word in words)}
+    memory(chosen)
+    for what, row in chosen.items():
+        slow: set[str] = set()
+        for length in LENGTHS:
+            asked_for = {name: step(make, length) for name, make in contenders(row).items() if name not in slow}
+            seconds = race(asked_for, rounds)
+            report(f"{what}, {length:,}", seconds, length)
+            slow |= {name for name, took in seconds.items() if min(took) > MOST}
 
 
 if __name__ == "__main__":

@@ -6,9 +6,11 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from kinformer.core.checks import a_flag, one_of, within
 from kinformer.core.example import Example
+from kinformer.core.transforms import transformed
 from kinformer.maps.support.drawn import Directions, Lengths
 
 Stabiliser = Literal["token", "sequence"]
@@ -69,9 +71,36 @@ class FAVOR(Directions):
             # a number through which nothing learns; what would be learned through it is learned through the features
             constant = (largest - half).detach()
             floor = self.eps * size * (largest - half - constant).exp()
-            return (u + (math.log(size) - half - constant)[..., None]).exp() + floor[..., None], constant
+            return raised(u, math.log(size) - half - constant, floor), constant
         constant = largest if is_query or not u.shape[2] else largest.amax(-1, keepdim=True).expand_as(largest)
-        return (u + (math.log(size) - half - constant)[..., None]).exp() + self.eps * size, constant
+        return raised(u, math.log(size) - half - constant, constant.new_full((), self.eps * size)), constant
+
+
+def raised(
+    u: Float[Tensor, "*n F"], shift: Float[Tensor, "*n"], floor: Float[Tensor, "*n"] | Float[Tensor, ""]
+) -> Float[Tensor, "*n F"]:
+    """exp(u + shift) + floor."""
+    if torch.compiler.is_compiling() or transformed():
+        return (u + shift[..., None]).exp() + floor[..., None]
+    return Raised.apply(u, shift, floor)
+
+
+class Raised(torch.autograd.Function):
+    """The same in one array, keeping for its backward the features alone, which are kept anyway."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, u: Tensor, shift: Tensor, floor: Tensor) -> Tensor:
+        phi = (u + shift[..., None]).exp_().add_(floor[..., None])
+        ctx.save_for_backward(phi, floor)
+        return phi
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        phi, floor = ctx.saved_tensors  # type: ignore[attr-defined]
+        by_u = (phi - floor[..., None]).mul_(gradient)
+        by_floor = gradient.sum(-1) if ctx.needs_input_grad[2] else None  # type: ignore[attr-defined]
+        return by_u, by_u.sum(-1), by_floor
 
 
 SCALED = "the published form scales every key by the largest of the call, which its eps lets be felt"

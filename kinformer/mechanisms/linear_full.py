@@ -82,8 +82,8 @@ def _summed(map: FeatureMap, keys: Keys, dtype: torch.dtype) -> Sums:
     else:
         level = new.weight.detach().amax(-1)
         level = torch.where(level == -torch.inf, 0.0, level)
-    weight = (new.weight - level[..., None]).exp()
-    return Sums((new.k * weight[..., None]).mT @ new.v, level)  # [B G F S] [B G S W]
+    weight = (new.weight - level[..., None]).exp()  # on values, which are narrower than features
+    return Sums(new.k.mT @ (new.v * weight[..., None]), level)  # [B G F S] [B G S W]
 
 
 def _no_state() -> NoState:

@@ -80,7 +80,7 @@ class Nystrom(ThroughLandmarks):
         if self.skip is None or not y.shape[2]:
             return y
         self._check_heads(y.shape[1], self.skip)
-        return y + self.skip(keys.v, keys.pos)
+        return y + self.skip(keys.v, keys.pos, ctx.full)
 
     def corrected(self, told: Float[Tensor, "B H N V"], keys: Keys, asked: Segments) -> Float[Tensor, "B H N V"]:
         """Where every token is a landmark, its own value, which makes F the whole softmax."""

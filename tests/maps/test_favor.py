@@ -10,7 +10,7 @@ from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
 from kinformer.core.read import merge
-from kinformer.maps.favor import FAVOR
+from kinformer.maps.favor import FAVOR, raised
 from kinformer.maps.generalised import GeneralisedKernel
 from kinformer.maps.support.drawn import Directions
 from kinformer.mechanisms.linear import LinearAttention
@@ -218,3 +218,15 @@ def test_errors_say_what_to_do():
         FAVOR(4, 0)
     with pytest.raises(ValueError, match="make it positive"):
         GeneralisedKernel(4, eps=0.0)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ()])
+def test_the_features_own_backward_is_that_of_what_they_are(shape):
+    u, shift = (torch.randn(*size, requires_grad=True) for size in ((2, 3, 4), (2, 3)))
+    floor = torch.rand(shape, requires_grad=bool(shape))  # a number learns nothing
+    want = (u + shift[..., None]).exp() + floor[..., None]
+    torch.testing.assert_close(raised(u, shift, floor), want)
+    given = (u, shift, floor) if shape else (u, shift)
+    direction = torch.randn_like(want)
+    found, expected = (torch.autograd.grad(y, given, direction) for y in (raised(u, shift, floor), want))
+    torch.testing.assert_close(found, expected)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.attention import Attention
 from kinformer.core.heads import Keys, Queries, Room, Sizes
@@ -206,3 +207,13 @@ def test_what_it_cannot_read_is_refused_in_one_line() -> None:
         assert "\n" not in str(told.value)
     with pytest.raises(NoState, match="use Softmax"):
         Nystrom(3).start(Room(1, 4, torch.float32, torch.device("cpu")), Sizes(2, 2, 2, 4, 4))
+
+
+@pytest.mark.parametrize(("length", "kernel"), [(1, 9), (5, 3), (64, 33), (200, 65), (130, 131)])
+def test_the_skip_is_a_convolution_of_each_head(length: int, kernel: int) -> None:
+    skip, v = ValueConv(H, kernel), torch.randn(B, H, length, V, requires_grad=True)
+    want = F.conv2d(v, skip.weight[:, None, :, None], padding=(kernel // 2, 0), groups=H)
+    found = skip(v, torch.arange(length).expand(B, 1, -1))
+    torch.testing.assert_close(found, want)
+    of, direction = (v, skip.weight), torch.randn_like(want)
+    torch.testing.assert_close(torch.autograd.grad(found, of, direction), torch.autograd.grad(want, of, direction))
