@@ -16,8 +16,8 @@ May = Callable[[int, int, int], bool]  # may query i of head h read key j?
 def attention_by_hand(layer: Attention, x: Float[Tensor, "T D"], may: May) -> Float[Tensor, "T D"]:
     """What the layer makes of one row: for each head and query the softmax over the keys that it may read."""
     heads, width = layer.sizes.heads, layer.sizes.k_dim
-    q, k, v = (F.linear(x, *layer.projection.matrix(name)).view(len(x), heads, width) for name in "qkv")
-    y = torch.zeros_like(q)
+    q, k, v = (F.linear(x, *layer.projection.matrix(name)).view(len(x), heads, -1) for name in "qkv")
+    y = torch.zeros_like(v)
     for h in range(heads):
         for i in range(len(x)):
             keys = [j for j in range(len(x)) if may(h, i, j)]

@@ -1,7 +1,7 @@
 """StarRounds: tokens on a ring and a relay that takes part in all of them; PublishedStarRounds as the authors' code."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 import torch
 from jaxtyping import Float, Int
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
-from kinformer.core.checks import a_probability, at_least
+from kinformer.core.checks import a_probability, at_least, one_of
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order
 from kinformer.core.mechanism import NoState
@@ -18,6 +18,8 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.star import Star
 from kinformer.projections.qkv import QKV
+
+Outgoing = Literal["tokens", "mixed", "relay"]
 
 
 class Ring(NamedTuple):
@@ -99,23 +101,29 @@ class StarRounds(Layer):
     `read` gives the relay too, a vector for the whole text.
 
     rounds: one after the other, each with weights of its own.
+    out: what goes out: "tokens", each token's h; "mixed", (h + s) / 2, of which the largest of each number over a text
+        is what the paper classifies it by, max(h) mixed with s; "relay", s for every token.
     dropout: the share of numbers of h and s dropped after each round in training.
 
     Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, since the relay takes part in all tokens of
     a row, and for tokens that are not in order. Source: Guo et al., 2019, arXiv:1902.09113, section 3.2.
     """
 
-    def __init__(self, rounds: Iterable[StarRound], *, dropout: float = 0.0):
+    def __init__(self, rounds: Iterable[StarRound], *, out: Outgoing = "tokens", dropout: float = 0.0):
         super().__init__()
         self.rounds = nn.ModuleList(rounds)
         at_least("rounds", len(self.rounds), 1)
         self.d, self.dropout = self.rounds[0].relay.d, a_probability("dropout", dropout)
+        self.out = one_of("out", out, Outgoing)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("the relay reads the whole row, so nothing goes on from a part of it; use a causal layer")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        return Out(self.read(x, ctx)[0])
+        h, s = self.read(x, ctx)
+        if self.out == "tokens":
+            return Out(h)
+        return Out((h + s[:, None]) / 2 if self.out == "mixed" else s[:, None].expand_as(h))
 
     def read(self, e: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B D"]]:
         """The tokens and the relay after the last round."""
@@ -170,4 +178,6 @@ PADDED = {"padding": "its ring runs through padding, and the relay begins as the
 EXAMPLES = (
     lambda: StarRounds([StarRound(16, 2) for _ in range(2)]),
     Example(lambda: PublishedStarRounds([PublishedStarRound(16, 2) for _ in range(2)]), breaks=PADDED),
+    lambda: StarRounds([StarRound(16, 2)], out="mixed"),
+    lambda: StarRounds([StarRound(16, 2)], out="relay"),
 )

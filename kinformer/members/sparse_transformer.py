@@ -23,8 +23,8 @@ def sparse_transformer(
     form: Literal["text", "images"] = "text", attention: Sets = "fixed", use: Use = "merged", stride: int = 128,
     summary: int = 32, sub_blocks: int = 1, factors: int = 2, window: Window = "paper",
     gain: float = 0.125, d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
-    hidden: int | None = None, shape: tuple[int, ...] = (1, 28, 28), length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    v_dim: int | None = None, hidden: int | None = None, shape: tuple[int, ...] = (1, 28, 28), length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
 ) -> LM | Image:
     """The Sparse Transformer (Child et al., 2019, arXiv:1904.10509), for text or, with form=images, for pictures.
 
@@ -38,6 +38,9 @@ def sparse_transformer(
     h mod p. A picture goes row by row, channel by channel, with a table for rows, one for columns and one for channels;
     text has rows of `stride` tokens in place of that, up to `length`.
 
+    `head_dim` is the width of a query and of a key, d / heads unless given, and `v_dim` that of a value, `head_dim`
+    unless given: keys of half the width save time where a row is long. `hidden` is that of the feed-forward, 4 d.
+
     Blocks are pre-norm with x * sigmoid(1.702 x). Weights start at `gain` / sqrt(fan-in), the last of each sublayer
     sqrt(2 depth) times smaller, the head at 0. For long rows train with --checkpointing, and with --precision bf16.
     """
@@ -45,7 +48,7 @@ def sparse_transformer(
         unread("attention='strided'", summary=(summary, 32), sub_blocks=(sub_blocks, 1))
     else:
         unread("attention='fixed'", window=(window, "paper"))
-    made = Wiring(d, heads, head_dim, dropout=dropout)
+    made = Wiring(d, heads, head_dim, v_dim=v_dim, dropout=dropout)
     reads = layers(sets(attention, stride, summary, sub_blocks, factors, window), use, depth)
     body = made.stack(made.block(made.attention(one), MLP(d, hidden, activation="gelu_sigmoid")) for one in reads)
     begin(body, gain, depth)

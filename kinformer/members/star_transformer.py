@@ -3,22 +3,24 @@
 from typing import Literal
 
 from kinformer.core.checks import at_least
-from kinformer.depth.star import PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
+from kinformer.depth.star import Outgoing, PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
 from kinformer.discover import member
 from kinformer.models.mlm import MLM
 from kinformer.positions.learned import Learned
+
+Form = Literal["paper", "published"]
 
 
 @member
 def star_transformer(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
-    form: Literal["paper", "published"] = "paper", position: Literal["learned", "none"] = "learned",
+    form: Form = "paper", position: Literal["learned", "none"] = "learned",
     length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """Star-Transformer (Guo et al., 2019, arXiv:1902.09113): a token reads its neighbours and a relay, the relay all.
 
     Choose it over `bert` for a cost that grows with the length of a row alone, and where little data wants short paths
-    more than many pairs. Trained by hiding tokens.
+    more than many pairs. Trained by hiding tokens; `star_classifier` sorts texts.
 
     d: width of a token and of the relay.
     depth: rounds, the paper's T, each with weights of its own.
@@ -31,9 +33,16 @@ def star_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    rounds, of = (StarRounds, StarRound) if form == "paper" else (PublishedStarRounds, PublishedStarRound)
-    body = rounds([of(d, heads, head_dim) for _ in range(at_least("depth", depth, 1))], dropout=dropout)
+    body = star(d, depth, heads, head_dim, form, dropout)
     return MLM(vocab, d, body, position=Learned(d, length) if position == "learned" else None, dropout=dropout)
+
+
+def star(
+    d: int, depth: int, heads: int, head_dim: int | None, form: Form, dropout: float, out: Outgoing = "tokens"
+) -> StarRounds:
+    """The rounds of either form."""
+    rounds, of = (StarRounds, StarRound) if form == "paper" else (PublishedStarRounds, PublishedStarRound)
+    return rounds([of(d, heads, head_dim) for _ in range(at_least("depth", depth, 1))], out=out, dropout=dropout)
 
 
 EXAMPLES = (lambda: star_transformer(d=16, depth=2, heads=2, length=64, vocab=11),)

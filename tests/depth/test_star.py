@@ -1,5 +1,8 @@
 """Star-Transformer's rounds: the equations token by token, rings of few tokens, padding, and what is refused."""
 
+import json
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,8 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context
+from kinformer.core.numbering import numbered
 from kinformer.depth.star import StarRound, StarRounds
+from kinformer.members.star_classifier import star_classifier
 from kinformer.members.star_transformer import star_transformer
 from kinformer.patterns.document import Document
 
@@ -70,6 +76,44 @@ def test_one_round_reads_neighbours_on_the_ring_and_all_through_the_relay() -> N
     made.mean = lambda e, ctx: e.new_zeros(len(e), 1, D)  # type: ignore[method-assign]
     (flow,) = torch.autograd.grad(made(x).y[0, 0].sum(), x)
     assert (flow[0].abs().sum(-1) > 0).tolist() == [n in (0, 1, 8) for n in range(9)]
+
+
+@pytest.mark.parametrize("form", ["paper", "published"])
+def test_a_text_is_its_largest_tokens_mixed_with_the_relay_or_the_relay_alone(form: Any) -> None:
+    """Guo et al., section 3.4, and (s + max_i h_i) / 2 of the authors' code."""
+    tokens = torch.tensor([[3, 1, 4, 1, 2], [2, 0, 4, -1, -1]])
+    for pool in ("mixed", "relay"):
+        model: Any = star_classifier(d=8, depth=2, heads=2, form=form, pool=pool, classes=3, vocab=5).eval()
+        for row in tokens:
+            row = row[row >= 0][None]
+            ctx = numbered(row)
+            h, s = model.body.read(model.embedded(row, ctx), ctx)
+            told = (h[0].amax(0) + s[0]) / 2 if pool == "mixed" else s[0]
+            torch.testing.assert_close(model.scores(row)[0], model.head(told))
+        if form == "paper":
+            torch.testing.assert_close(model.scores(tokens)[1:], model.scores(tokens[1:, :3]))
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("pool", ["mixed", "relay"])
+def test_the_command_line_trains_it_to_tell_texts_apart_from_what_a_masked_one_knows(
+    pool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The letter that comes twice in a row says the class; three classes, so guessing is right a third of the time."""
+    chance = random.Random(0)
+    words = ["".join(chance.choices("xyz", k=8)) for _ in range(240)]
+    rows = [f"{'abc'[n % 3]}\t{word[:4]}{'abc'[n % 3] * 2}{word[4:]}" for n, word in enumerate(words)]
+    (tmp_path / "rows.tsv").write_text("\n".join(rows))
+    (tmp_path / "text").write_text("\n".join(rows))
+    sizes = ["d=16", "depth=1", "heads=2", "length=16", "--length", "16", "--batch", "16"]
+    masked, out = str(tmp_path / "masked"), str(tmp_path / "run")
+    text, labelled = f"text={tmp_path / 'text'}", f"labelled={tmp_path / 'rows.tsv'}"
+    assert run(["train", "star_transformer", *sizes, "--steps", "2", "--data", text, "--out", masked]) == 0
+    more = [f"pool={pool}", "--steps", "40", "--lr", "1e-2", "--from", masked]
+    assert run(["train", "star_classifier", *sizes, *more, "--data", labelled, "--out", out]) == 0
+    capsys.readouterr()
+    assert run(["evaluate", out, "--data", labelled, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["value"] > 0.8
 
 
 def test_what_it_cannot_read_is_refused() -> None:

@@ -9,10 +9,11 @@ import torch
 from kinformer.attention import Attention
 from kinformer.core.pattern import Pattern
 from kinformer.execute import attend
-from kinformer.members.sparse_transformer import TINY, sparse_transformer
+from kinformer.members.sparse_transformer import TEXT, TINY, sparse_transformer
 from kinformer.members.support.factors import Sets, Use, layers, sets
 from kinformer.models.image import Image
 from kinformer.models.lm import LM
+from tests.by_hand import attention_by_hand, first_read
 
 L = 5
 Read = set[tuple[int, int]]
@@ -112,6 +113,23 @@ def test_weights_start_as_the_paper_says() -> None:
     assert [len(table.weight) for table in model.position.tables] == [16, 16]  # rows and columns of 16 tokens
     loss = model(torch.randint(256, (2, 40))).total
     assert math.isclose(loss.item(), math.log(256), rel_tol=1e-6)
+
+
+def test_values_have_a_width_of_their_own() -> None:
+    torch.manual_seed(0)
+    model = sparse_transformer(**TEXT, summary=1, head_dim=3, v_dim=5).double().eval()
+    layer, x, y = first_read(model, torch.randint(11, (1, 13)))
+    assert (layer.projection.k_dim, layer.projection.v_dim) == (3, 5)
+    assert layer.aggregation.linear.weight.shape == (16, 2 * 5)
+
+    def may(h: int, i: int, j: int) -> bool:
+        return j <= i and (j // 4 == i // 4 or j % 4 == 3)
+
+    torch.testing.assert_close(y, attention_by_hand(layer, x, may))
+    plain, narrow = sparse_transformer(**TEXT, summary=1), sparse_transformer(**TEXT, summary=1, v_dim=8)
+    assert [w.shape for w in plain.parameters()] == [w.shape for w in narrow.parameters()]
+    with pytest.raises(ValueError, match="v_dim=0"):
+        sparse_transformer(**TEXT, summary=1, v_dim=0)
 
 
 def test_a_picture_has_tables_of_rows_columns_and_channels() -> None:

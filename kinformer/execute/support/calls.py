@@ -123,6 +123,11 @@ class Plan:
         return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
 
     @cached_property
+    def looks_up(self) -> bool:
+        """Are blocks of a row looked up by number?"""
+        return any(isinstance(one, Table) for stage in self.stages for call in stage.calls for one in call[:2])
+
+    @cached_property
     def span(self) -> tuple[int, int, bool]:
         """The least and the most that a query stands after a key of its call, or 0; and are all tiles runs alike?"""
         least, most, bands = 0, 0, True

@@ -36,6 +36,7 @@ class Planned(Way):
             mask, empty = self._added(plan.stages[0], call, slice(0, len(q)), q, None)
             return kernel.once(q, k, v, mask, empty, call.causal, scale)
         wide = torch.promote_types(q.dtype, torch.float32)
+        q, k, v = map(self._laid, (q, k, v))
         # one stage writes each query once; more are merged, in float32 or better
         y = torch.zeros_like(q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide)
         lse = q.new_full(q.shape[:3], -torch.inf, dtype=wide)
@@ -72,7 +73,7 @@ class Planned(Way):
         if band is None and (call := plan.only) is not None:
             mask, _ = self._added(plan.stages[0], call, slice(0, len(q)), q, None)
             return *kernel.once_back(gy, held, mask, call.causal, scale), None, None, None
-        lse = kernel.level(lse)
+        q, k, v, y, gy, lse = (*map(self._laid, (q, k, v, y, gy)), kernel.level(lse))
         # without a gradient it is a mask as any other, unless it adds to the values too
         learns = band is not None and (band.values is not None or any(wanted[3:5]))
         wide = torch.promote_types(q.dtype, torch.float32)
@@ -108,6 +109,10 @@ class Planned(Way):
                     to.scatter_add_(2, _index(stage.k, to), found)
         both = zip((*grads, *(into_band or (None,) * 3)[:3]), (q, k, v, *more), strict=True)
         return tuple(None if grad is None else grad.to(x.dtype) for grad, x in both)  # type: ignore[union-attr]
+
+    def _laid(self, x: Tensor) -> Tensor:
+        """Each head's vectors side by side where blocks of them are looked up: a block is then one run of memory."""
+        return x.contiguous() if self.plan.looks_up else x
 
     def _band(self, table: Tensor | None, asks: Tensor | None, values: Tensor | None) -> Banded | None:
         return None if table is None else Banded(table, asks, values, self.most)

@@ -49,6 +49,7 @@ class Wiring:
     d, heads: the width, and query heads.
     key_heads: heads of keys and values, `heads` unless given.
     head_dim: the width of a head, d / heads unless given.
+    v_dim: the width of a value, that of a head unless given.
     position: "learned" and "sinusoidal" are added to what is embedded, as are sinusoids in the order and at the
         frequencies of the 2017 code, "tensor2tensor"; "rotary" turns queries and keys, "alibi" slopes scores,
         "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to tell order.
@@ -75,6 +76,7 @@ class Wiring:
     dropout: float = 0.0
     eps: float = 1e-5
     key_heads: int | None = None
+    v_dim: int | None = None
 
     def __post_init__(self) -> None:
         one_of("position", self.position, Positions)
@@ -124,7 +126,9 @@ class Wiring:
         biases = [one for one in (None if cross else self._bias(), bias) if one is not None]
         both = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
         mechanism = Softmax(pattern, both, dropout=dropout, lse=False)
-        projection = QKV(self.d, self.heads, key_heads=self.key_heads, head_dim=self.width, rotation=rotation)
+        projection = QKV(
+            self.d, self.heads, key_heads=self.key_heads, head_dim=self.width, v_dim=self.v_dim, rotation=rotation
+        )
         return Attention(projection, mechanism, cross=cross)
 
     def _bias(self) -> ALiBi | Relative | None:
