@@ -8,6 +8,7 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support.parts import first_sentence
 from kinformer.discover import kinds, modules
+from kinformer.environments.support.making import played_in, refuse_without_gymnasium
 from kinformer.keywords import nearest
 
 
@@ -18,7 +19,10 @@ def list_parts(
     from rich.console import Console
     from rich.table import Table
 
-    known = kinds()
+    known = (*kinds(), *filter(None, [played_in()]))
+    if kind == "environments":
+        with from_user(ImportError):
+            refuse_without_gymnasium()
     if kind is not None and kind not in known:
         raise UserError(f"there is no kind {kind!r}{nearest(kind, known)}")
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)

@@ -147,5 +147,5 @@ def _tell(text: str, history: "History", job: "Job", out: Path) -> None:
     print(
         f"{text}: {best.valid:.3f} {history.metric.name}{others} on {job.measured} at step {best.step:,}, "
         f"in {out / 'best'}; {history.points[-1].valid:.3f} at the end, step {history.step:,}, in {out}; "
-        f"{history.speed:,.0f} tokens/s"
+        f"{history.speed:,.0f} {job.data.counted}/s"
     )

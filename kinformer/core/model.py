@@ -167,3 +167,9 @@ def accuracy(logits: Float[Tensor, "B T V"], wanted: Int[Tensor, "B T"]) -> dict
 def total(values: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """The sum of real values in float64, and how many there are."""
     return values.detach().where(real, 0.0).to(torch.float64).sum(), real.sum()
+
+
+def called(model: nn.Module) -> str:
+    """What a user calls a model: the member that made it, or its class where none did."""
+    record = getattr(model, "member", None)
+    return getattr(record, "name", None) or type(model).__name__

@@ -28,6 +28,7 @@ class Env(Data):
     what: ClassVar[str] = "an environment"
     serves: ClassVar[tuple[str, ...]] = SERVES
     lends: ClassVar[str] = "agent"
+    counted: ClassVar[str] = "steps"
     name: str
     spec: str
     observations: tuple[int, ...]

@@ -27,7 +27,7 @@ class Data(ABC):
     `name` is how it was written, `what` how an error names it, `serves` what models read that can learn from it, and
     `split` says what was split how. `tokenizer` is what made its tokens, None where they are bytes; `labels` are the
     names of the classes that rows have, None where they have none. `lends` names the member that takes the layers of
-    one that reads text, to learn from such data.
+    one that reads text, to learn from such data. `counted` is of what a speed tells how many.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Data(ABC):
     what: ClassVar[str]
     serves: ClassVar[tuple[str, ...]]
     lends: ClassVar[str] = ""
+    counted: ClassVar[str] = "tokens"
 
     @property
     def vocab(self) -> int:

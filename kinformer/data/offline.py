@@ -16,7 +16,7 @@ from torch import Tensor
 
 from kinformer.core.batch import Steps
 from kinformer.core.checks import one_of
-from kinformer.core.model import Model
+from kinformer.core.model import Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.files import TEST, VALID, digest, found
 from kinformer.data.kind import Data
@@ -88,6 +88,7 @@ class Offline(Data):
 
     what: ClassVar[str] = "episodes"
     serves: ClassVar[tuple[str, ...]] = SERVES
+    counted: ClassVar[str] = "steps"
     name: str
     train: Held
     valid: Held
@@ -134,7 +135,7 @@ class Offline(Data):
             its = getattr(model, name, number)
             if its != number and not (name == "steps" and its > number):
                 raise ValueError(
-                    f"{self.name} has {name}={number}, and this {type(model).__name__} {its}; give {name}={number}"
+                    f"{self.name} has {name}={number}, and this {called(model)} {its}; train one with {name}={number}"
                 )
         size, eligible = getattr(model, "context", CONTEXT), self.train.best(getattr(model, "best", 100))
 

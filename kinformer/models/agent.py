@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from kinformer.core.acting import Actor, Player
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, within
 from kinformer.core.dropping import dropped
 from kinformer.core.experience import Experience, Told
@@ -21,20 +20,11 @@ from kinformer.core.state import fork, shared
 from kinformer.losses.clipped_policy import clipped_policy
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.observed import Observed
-from kinformer.models.support.policies import Kinds, Numbers, Policy
+from kinformer.models.support.policies import Kinds, Numbers
+from kinformer.models.support.remembering import Remembering, Said, Speaker
 
 
-class Said(NamedTuple):
-    """The numbers of the policy and the value at each step, the state after them, and what layers reported."""
-
-    policy: Float[Tensor, "B T K"]
-    value: Float[Tensor, "B T"]
-    state: State
-    aux: Mapping[str, Tensor]
-    stats: Mapping[str, Tensor]
-
-
-class Agent(Player):
+class Agent(Speaker):
     """Steps of episodes in, a distribution of actions and a value out, and PPO's loss of what came of the actions.
 
     A step's token is embedded observation + action before + reward before, and where positions are learned the number
@@ -62,7 +52,6 @@ class Agent(Player):
 
     reads: ClassVar[str] = "environments"
     metric = Metric("return", "", better="more", per="row")
-    policy: Policy
 
     def __init__(
         self,
@@ -104,10 +93,8 @@ class Agent(Player):
         body.start(1, 1)  # NoState says what to take instead
         self.penalties = known(penalties or {}, (body, position))
 
-    def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Actor:
+    def actor(self, asked: Float[Tensor, " B"] | None = None, *, seed: int = 0) -> Remembering:
         """An actor that draws its actions as in training. ValueError for returns, of which it knows nothing."""
-        from kinformer.models.support.remembering import Remembering
-
         if asked is not None:
             raise ValueError("an agent does as well as it can and is asked for no return; leave out the return")
         return Remembering(self, seed)

@@ -1,14 +1,13 @@
 """Trajectory: steps of episodes in, actions out: what to do so that a return is reached."""
 
 import warnings
-from typing import ClassVar, NamedTuple, NoReturn
+from typing import ClassVar, NoReturn
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.acting import Player
 from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
@@ -18,24 +17,13 @@ from kinformer.core.model import ACCURACY, Judged, Metric, total
 from kinformer.core.numbering import numbered
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.measured import Measured
-from kinformer.models.support.recalling import Recalling
+from kinformer.models.support.recalling import Predicted, Reader, Recalling
 from kinformer.norms.layer import LayerNorm
 
 ERROR = Metric("mean squared error of actions", "")
 
 
-class Predicted(NamedTuple):
-    """What is said at each step: of actions scores of each kind, or the numbers over their largest.
-
-    With `beside`, also the next step's state by its mean and deviation, and its return to go over the largest.
-    """
-
-    actions: Float[Tensor, "B T A"]
-    states: Float[Tensor, "B T S"] | None
-    returns: Float[Tensor, "B T"] | None
-
-
-class Trajectory(Player):
+class Trajectory(Reader):
     """Returns to go, states and actions as tokens of one sequence: a causal body says each action at its state.
 
     Step t is three tokens, W_R R_t + E_t, W_s s_t + E_t and W_a a_t + E_t, where E_t is of the step of the episode and
@@ -92,7 +80,9 @@ class Trajectory(Player):
         self.refuse_unmet(body)
         refuse_rules(self, body)
         if untrained := ", ".join(sorted(penalties_of(body))):
-            raise ValueError(f"Trajectory weighs no loss of a part, and its body reports {untrained}; take it out")
+            raise ValueError(
+                f"a model of trajectories weighs no loss of a part, and its body reports {untrained}; take it out"
+            )
         self.metric = ACCURACY if discrete else ERROR
         self.measured = Measured(states, 0 if discrete else actions)
         d = body.d

@@ -159,7 +159,8 @@ class Training:
         """Show where the training stands."""
         done, name = self.history, self.model.metric.name
         valid = done.points[-1].valid if done.points else None
-        self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name))
+        counted = self.data.counted if isinstance(self.data, Data) else "tokens"
+        self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name, counted))
 
     def measure(self) -> None:
         """The metric on valid; the best model so far is kept beside the last one."""

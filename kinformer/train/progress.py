@@ -21,12 +21,13 @@ class Status:
     train: float
     valid: float | None
     unit: str = "bits per byte"
+    counted: str = "tokens"
 
     def __str__(self) -> str:
         bits = self.unit.startswith("bits")  # of which the loss is too; another metric is of valid alone
         learned = f"{self.train:.3f} {self.unit}" if bits else f"loss {self.train:.3f}"
         valid = "" if self.valid is None else f", valid {self.valid:.3f}{'' if bits else f' {self.unit}'}"
-        speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
+        speed = f"{self.tokens / max(self.seconds, 1e-9):,.0f} {self.counted}/s"
         return f"step {self.step:,}: {learned}{valid}, {speed}, {self.left} left"
 
     @property

@@ -61,7 +61,8 @@ def test_list_names_every_kind_or_one(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["list"]) == 0
     rows = [line.split(maxsplit=2) for line in capsys.readouterr().out.splitlines()[1:]]
     assert ["patterns", "band"] in [row[:2] for row in rows] and ["members", "gpt"] in [row[:2] for row in rows]
-    assert {row[0] for row in rows} <= set(kinds()) and all(len(row) == 3 for row in rows)
+    assert {row[0] for row in rows} <= {*kinds(), "environments"} and all(len(row) == 3 for row in rows)
+    assert ["environments", "t_maze"] in [row[:2] for row in rows]
     assert run(["list", "members"]) == 0
     assert {line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]} == {"members"}
     fails(capsys, ["list", "member"], "there is no kind 'member'; the nearest is 'members'")

@@ -153,9 +153,17 @@ def test_a_missing_name_lists_the_nearest(capsys: pytest.CaptureFixture[str]) ->
         capsys, "Causal() & Bnad(3)"
     )
     assert "has no keyword 'dept'; the nearest is 'depth'" in refused(capsys, "gpt", "dept=3")
-    assert "there is no member 'lsh', and only members and tasks have keywords such as 'd=3'" in refused(
+    assert "there is no member 'lsh', and only members, tasks and environments have keywords such as 'd=3'" in refused(
         capsys, "lsh", "d=3"
     )
+
+
+def test_an_environment_shows_its_first_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    out = shown(capsys, "t_maze", "corridor=5")
+    assert "TMaze(corridor=30" in out and "kinformer train gtrxl --data env=t_maze" in out
+    lines = [line.strip() for line in out.splitlines() if "....T" in line]
+    assert lines[0] == "o....T" and len(lines) == 4 and "action" in lines[1] and "reward -0.1" in lines[1]
+    assert "takes Discrete(2)" in shown(capsys, "masked_cartpole")
 
 
 def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

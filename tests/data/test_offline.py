@@ -204,7 +204,7 @@ def test_wrong_episodes_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="episodes of different environments"):
         read(str(tmp_path))
     spec = f"offline={tmp_path}/x.npz"
-    with pytest.raises(ValueError, match="has states=3, and this Trajectory 4; give states=3"):
+    with pytest.raises(ValueError, match="has states=3, and this decision_transformer 4; train one with states=3"):
         fit(decision_transformer(d=8, depth=1), spec, steps=1)
-    with pytest.raises(ValueError, match=r"steps=\d+, and this Trajectory 1; give steps="):
+    with pytest.raises(ValueError, match=r"steps=\d+, and this decision_transformer 1; train one with steps="):
         fit(decision_transformer(**{**TINY, "steps": 1}), spec, steps=1)

@@ -92,8 +92,8 @@ def test_chance_alone_acts_without_a_player() -> None:
 def test_other_observations_and_actions_are_refused() -> None:
     model: Any = decision_transformer(**TINY)
     for spec, said in (
-        ("CartPole-v1", "CartPole-v1 shows 4 numbers, and this Trajectory reads 3"),
-        ("Pendulum-v1", "Pendulum-v1 takes 1 numbers, and this Trajectory says 2 kinds of actions"),
+        ("CartPole-v1", "CartPole-v1 shows 4 numbers, and this decision_transformer reads 3"),
+        ("Pendulum-v1", "Pendulum-v1 takes 1 numbers, and this decision_transformer says 2 kinds of actions"),
     ):
         with pytest.raises(ValueError, match=said):
             list(rolled(model, Way(spec, 1)))

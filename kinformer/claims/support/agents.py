@@ -13,7 +13,9 @@ from kinformer.train.budget import Steps
 from kinformer.train.loop import train
 from kinformer.train.settings import Settings
 
-ROWS, LENGTH = 16, 64  # environments side by side, and steps of a rollout
+ROWS, LENGTH = 64, 64  # environments side by side, and steps of a rollout, which is two episodes of a T-maze of 30
+PIECES = 4
+AT_ONCE = {"discount": 0.9, "trace": 0.8}  # where rewards follow at once, as in a maze: less noise on earlier steps
 SOLVED = 0.95
 
 
@@ -33,12 +35,12 @@ class Curve(NamedTuple):
         return self.steps[first] if first < len(self.steps) else None
 
 
-def learned(stack: str, spec: str, seed: int, lr: float, rollouts: int, measures: int = 10, **keywords: Any) -> Curve:
+def learned(stack: str, spec: str, seed: int, lr: float, rollouts: int, measures: int = 8, **keywords: Any) -> Curve:
     """An agent of these layers, taught from this seed in so many rollouts, and measured now and then."""
     data = read(spec)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = agent(stack=stack, **data.keywords, **keywords)
+        model = agent(stack=stack, pieces=PIECES, **data.keywords, **keywords)
     each = model.epochs * model.pieces
     settings = Settings(batch=ROWS, length=LENGTH, lr=lr, seed=seed, measures=measures)
     points = train(model, data, Steps(rollouts * each), settings).points

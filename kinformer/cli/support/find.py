@@ -12,6 +12,7 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.parts import first_sentence, named
 from kinformer.cli.support.topics import TOPICS, topic
 from kinformer.discover import Origin, kinds, modules, own_module, parse_keywords
+from kinformer.environments.support.making import played_in
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
 EXPRESSION = re.compile(r"[(&|~]")
@@ -61,9 +62,8 @@ def found(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     if pages:
         return pages
     if keywords:
-        raise UserError(
-            f"there is no member {name!r}, and only members and tasks have keywords such as {keywords[0]!r}"
-        )
+        kinds = "members, tasks and environments"
+        raise UserError(f"there is no member {name!r}, and only {kinds} have keywords such as {keywords[0]!r}")
     if told := topic(name):
         return _topic(name, told.says, told.places)
     pages = list(_exact(name, keywords, str.lower))
@@ -123,7 +123,7 @@ def _of_module(
     if members:
         examples = tuple(_built(one, keywords) for one in members)
     elif keywords:
-        return None  # only members and tasks have any
+        return None  # only members, tasks and environments have any
     elif fold(file) != name:
         examples = tuple(make for make in examples if _holds(make(), chosen[0][1]))
     return Page(place, tuple(chosen), tuple(helpers), examples)
@@ -152,7 +152,8 @@ def _methods(one: Any) -> list[str]:
 def _files() -> tuple[tuple[str, str, ModuleType], ...]:
     """Every file of every folder: kind, name, module. A command looks once."""
     with from_user(ImportError):
-        return tuple((kind, file, module) for kind in (*kinds(), *FOLDERS) for file, module in modules(kind).items())
+        folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
+        return tuple((kind, file, module) for kind in folders for file, module in modules(kind).items())
 
 
 @functools.cache
@@ -210,8 +211,8 @@ def _is_member(one: Any) -> bool:
 
 
 def _has_keywords(one: Any) -> bool:
-    """Is it a member, or a task?"""
-    return _is_member(one) or (inspect.isclass(one) and getattr(one, "kind", None) == "task")
+    """Is it a member, a task or an environment?"""
+    return _is_member(one) or (inspect.isclass(one) and getattr(one, "kind", None) in ("task", "environment"))
 
 
 def _holds(example: Any, one: Any) -> bool:

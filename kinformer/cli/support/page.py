@@ -107,7 +107,7 @@ def _seeded(make: Callable[[], Any]) -> Any:
 
 
 def sentences(page: Page, length: int | None) -> Iterator[str]:
-    """Numbers of a pattern, where a page is of one alone; rows of a task."""
+    """Numbers of a pattern, where a page is of one alone; rows of a task, and the first steps in an environment."""
     from kinformer.cli.pictures.support.panel import CELLS, span
     from kinformer.cli.pictures.support.spelled import longest
     from kinformer.cli.support import rows
@@ -120,6 +120,10 @@ def sentences(page: Page, length: int | None) -> Iterator[str]:
     example = page.examples[0]()
     if isinstance(example, Task):
         yield from rows.lines(example)
+    if getattr(example, "kind", None) == "environment":
+        from kinformer.cli.support import steps
+
+        yield from steps.lines(example)
     if isinstance(example, Pattern) and not example.tensors():
         yield from lines(example, span(longest(example), length, CELLS)[0])
 
@@ -207,6 +211,9 @@ def _run(page: Page) -> Iterator[str]:
         if getattr(one, "kind", None) == "task":
             name = page.heading if own else page.heading.partition("/")[2]
             yield f"\n  kinformer train gpt --data task={name} --out runs/{title.lower()} --minutes 1"
+        if getattr(one, "kind", None) == "environment":
+            name = page.heading if own else page.heading.partition("/")[2]
+            yield f"\n  kinformer train gtrxl --data env={name} --out runs/{title.lower()} --minutes 5"
     home = getattr(page.main[0][1], "__module__", "") if page.main and not page.public and not own else ""
     if page.public:
         yield f"\n  from kinformer import {page.heading.split('.')[1]}"

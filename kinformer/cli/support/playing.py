@@ -46,10 +46,11 @@ class Played:
         spread = f" ± {stdev(returns):.4g}" if len(returns) > 1 else ""
         success = [one.success for one in some if one.success is not None]
         more = f", success {mean(success):.3g}" if success else ""
-        cut = f", {sum(one.cut for one in some)} cut short" if any(one.cut for one in some) else ""
+        cut = sum(one.cut for one in some)
+        limit = f", {cut} of them cut off by a limit of steps" if cut else ""
         steps = mean(len(one.episode.rewards) for one in some)
         told = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
-        return f"{ask}returned {told} in {len(some)} episodes of {steps:.4g} steps{more}{cut}"
+        return f"{ask}returned {told} in {len(some)} episodes of {steps:.4g} steps{more}{limit}"
 
     @property
     def means(self) -> dict[float, float]:

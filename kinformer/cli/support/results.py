@@ -171,7 +171,8 @@ class Results:
         first, *others = self.members[0].measures
         others = [name for name in others if all(name in row.measures for row in self.members)]
         rates = ["lr"] * any(row.tried for row in self.members)
-        heads = ["member", "parameters", first, *others, *rates, "tokens/s", "ms per token", "state", "memory"]
+        speed = f"{self.settings.get('counted', 'tokens')}/s"
+        heads = ["member", "parameters", first, *others, *rates, speed, "ms per token", "state", "memory"]
         rows = []
         for row in self.members:
             spread = "" if row.interval is None else f" ± {(row.interval[1] - row.interval[0]) / 2:.3f}"
@@ -194,6 +195,7 @@ def settled(job: Job, spent: Spent, split: str, seeds: int, matched: list[str]) 
         **asdict(job.settings),
         **({"valid_bytes": job.valid_bytes} if text else {}),
         "measured": measured(job, split),
+        "counted": job.data.counted,
         "split": split,
         "seeds": seeds,
         "matched": matched,

@@ -3,6 +3,7 @@
 import ast
 import warnings
 from collections.abc import Iterable
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,11 @@ def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) 
     if seed is not None:
         env.reset(seed=seed)
     return env
+
+
+def played_in() -> str:
+    """The folder of environments, or nothing where what they are made with is not installed."""
+    return "environments" if find_spec("gymnasium") else ""
 
 
 def refuse_without_gymnasium() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen, finite
 from kinformer.core.checks import within
+from kinformer.core.model import called
 from kinformer.data.support.episodes import Episode
 from kinformer.environments.support.worlds import Came, WorldError, Worlds
 
@@ -74,12 +75,12 @@ def refuse_other(player: Player, spec: str, vector: Any) -> None:
 
     shown, space = int(numpy.prod(vector.single_observation_space.shape)), vector.single_action_space
     if shown != player.states:
-        raise ValueError(f"{spec} shows {shown} numbers, and this {type(player).__name__} reads {player.states}")
+        raise ValueError(f"{spec} shows {shown} numbers, and this {called(player)} reads {player.states}")
     kinds = isinstance(space, Discrete)
     takes = int(space.n) if isinstance(space, Discrete) else int(numpy.prod(space.shape))
     if kinds != player.discrete or takes != player.actions:
         mine, its = ("kinds of actions" if one else "numbers" for one in (player.discrete, kinds))
-        raise ValueError(f"{spec} takes {takes} {its}, and this {type(player).__name__} says {player.actions} {mine}")
+        raise ValueError(f"{spec} takes {takes} {its}, and this {called(player)} says {player.actions} {mine}")
 
 
 class _Steps:

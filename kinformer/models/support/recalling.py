@@ -1,17 +1,39 @@
 """Recalling: acts by the last steps of each row, which a model of trajectories reads again for every action."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from abc import abstractmethod
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Seen, finite
+from kinformer.core.acting import Actor, Player, Seen, finite
 from kinformer.core.batch import Steps
 from kinformer.decoding.evaluating import evaluating
+from kinformer.models.support.measured import Measured
 
-if TYPE_CHECKING:
-    from kinformer.models.trajectory import Trajectory
+
+class Predicted(NamedTuple):
+    """What is said at each step: of actions scores of each kind, or the numbers over their largest.
+
+    With `beside`, also the next step's state by its mean and deviation, and its return to go over the largest.
+    """
+
+    actions: Float[Tensor, "B T A"]
+    states: Float[Tensor, "B T S"] | None
+    returns: Float[Tensor, "B T"] | None
+
+
+class Reader(Player):
+    """A player that reads the last `context` steps again for each action, of episodes of `steps` that it knows."""
+
+    context: int
+    steps: int
+    measured: Measured
+
+    @abstractmethod
+    def says(self, batch: Steps) -> Predicted:
+        """What is said at each step, of real ones; nothing of what comes after them is read."""
 
 
 class Recalled(NamedTuple):
@@ -31,13 +53,13 @@ class Recalling(Actor):
     arXiv:2106.01345, algorithm 1.
     """
 
-    def __init__(self, model: "Trajectory", asked: Float[Tensor, " B"] | None, highest: float):
+    def __init__(self, model: Reader, asked: Float[Tensor, " B"] | None, highest: float):
         self.model, self.asked, self.highest = model, asked, highest
 
     def start(self, rows: int) -> Recalled:
         """No steps, in float32 or better: what is left of a return falls by less than narrower numbers tell apart."""
         model, size = self.model, self.model.context
-        like = model.of_states.weight
+        like: Tensor = next(model.parameters())
         like = like.new_empty(0, dtype=torch.promote_types(like.dtype, torch.float32))
         numbers = like.new_zeros(rows, size, model.states)
         actions = numbers[..., 0].long() if model.discrete else like.new_zeros(rows, size, model.actions)

@@ -1,20 +1,41 @@
 """Remembering: acts by a model's own state, step by step."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.acting import Actor, Seen, finite
+from kinformer.core.acting import Actor, Player, Seen, finite
 from kinformer.core.experience import Told
 from kinformer.core.layer import State
 from kinformer.core.state import reset
 from kinformer.decoding.evaluating import evaluating
+from kinformer.models.support.policies import Policy
 
-if TYPE_CHECKING:
-    from kinformer.models.agent import Agent
+
+class Said(NamedTuple):
+    """The numbers of the policy and the value at each step, the state after them, and what layers reported."""
+
+    policy: Float[Tensor, "B T K"]
+    value: Float[Tensor, "B T"]
+    state: State
+    aux: Mapping[str, Tensor]
+    stats: Mapping[str, Tensor]
+
+
+class Speaker(Player):
+    """A player with a state that says a distribution of actions at each step; observations are of this shape."""
+
+    observations: tuple[int, ...]
+    policy: Policy
+
+    @abstractmethod
+    def says(self, told: Told, state: State | None = None) -> Said:
+        """The policy and the value at each step. A state that was handed over is spent."""
 
 
 class Remembered(NamedTuple):
@@ -28,12 +49,12 @@ class Remembered(NamedTuple):
 class Remembering(Actor):
     """Acts as an agent says: an action of each row is drawn by seed, row and step."""
 
-    def __init__(self, model: "Agent", seed: int):
+    def __init__(self, model: Speaker, seed: int):
         self.model, self.seed = model, seed
 
     def start(self, rows: int) -> Remembered:
         model = self.model
-        like = model.value.weight
+        like = next(model.parameters())
         acted = torch.zeros(rows, dtype=torch.long) if model.discrete else torch.zeros(rows, model.actions)
         steps = torch.zeros(rows, dtype=torch.long, device=like.device)
         with evaluating(model):
