@@ -32,6 +32,7 @@ class MAB(PostNorm):
     `ISAB` costs less on sets of more elements than it has points.
 
     d, heads: width of an element, and heads of attention.
+    head_dim: the width of a head; d / heads unless given.
     cross: read `ctx.source`; without, the set reads itself.
     hidden: units of rFF, 4 d unless given.
     norm: of each of the two sums; `nn.Identity` for none.
@@ -45,12 +46,14 @@ class MAB(PostNorm):
         d: int,
         heads: int,
         *,
+        head_dim: int | None = None,
         cross: bool = True,
         hidden: int | None = None,
         norm: Norm = LayerNorm,
         dropout: float = 0.0,
     ):
-        attention = Attention(QKV(d, heads), Softmax(Full(), lse=False), cross=a_flag("cross", cross))
+        projection = QKV(d, heads, head_dim=head_dim)
+        attention = Attention(projection, Softmax(Full(), lse=False), cross=a_flag("cross", cross))
         super().__init__(attention, MLP(d, hidden, activation="relu"), norm=norm, dropout=dropout)
         self.cross = cross
 

@@ -27,6 +27,7 @@ class Nested(nn.Module):
 
     d: the width of tokens and of packs.
     heads: heads that unpack.
+    head_dim: the width of each of them, d / heads unless given. Those that pack are d / pack_heads wide.
     pack_heads: heads that pack, `heads` unless given.
     tied: keys are values in both (`TiedKV`), as in the authors' code unless told; the equations have two matrices.
     dropout: the share of attention weights that training drops.
@@ -40,6 +41,7 @@ class Nested(nn.Module):
         d: int,
         heads: int,
         *,
+        head_dim: int | None = None,
         pack_heads: int | None = None,
         tied: bool = False,
         dropout: float = 0.0,
@@ -50,7 +52,7 @@ class Nested(nn.Module):
         pack, unpack = (Softmax(Full(), dropout=dropout, lse=False) for _ in range(2))
         packing = of(d, heads if pack_heads is None else pack_heads, bias=bias)
         self.pack = Attention(packing, pack, aggregation=Concat(), cross=True)
-        self.unpack = Attention(of(d, heads, bias=bias), unpack, cross=True)
+        self.unpack = Attention(of(d, heads, head_dim=head_dim, bias=bias), unpack, cross=True)
 
     def forward(
         self, x: Float[Tensor, "B T D"], p: Float[Tensor, "B l D"], packing: Context, unpacking: Context

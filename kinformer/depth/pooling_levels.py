@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinformer.aggregations.out_projection import Concat, OutProjection
 from kinformer.attention import Attention
-from kinformer.core.checks import a_flag, a_part, a_probability, at_least, multiple
+from kinformer.core.checks import a_flag, a_part, a_probability, at_least, head_width
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.mechanisms.pooling import Pooling
@@ -28,6 +28,7 @@ class PoolingLevels(Layer):
 
     d: the width of what comes and goes.
     heads: heads of both levels; heads side by side are y and z, and one output matrix follows their sum.
+    head_dim: the width of a head; d / heads unless given.
     near: how many tokens the first level reads on either side, half of the paper's w1.
     pooling: the second level, `Pooling(far, MeanWindows(5), 4)`.
     shared: the second level has the first one's matrices; else it has its own.
@@ -39,15 +40,30 @@ class PoolingLevels(Layer):
     `ctx.only` and `ctx.also`. Source: Zhang et al., 2021, arXiv:2105.04371, section 3.
     """
 
-    def __init__(self, d: int, heads: int, near: int, pooling: Pooling, *, shared: bool = False, dropout: float = 0.0):
+    def __init__(
+        self,
+        d: int,
+        heads: int,
+        near: int,
+        pooling: Pooling,
+        *,
+        head_dim: int | None = None,
+        shared: bool = False,
+        dropout: float = 0.0,
+    ):
         super().__init__()
-        self.d = multiple("d", d, "heads", heads)
+        self.d, one = d, head_width(d, heads, head_dim)
+        if a_flag("shared", shared) and heads * one != d:
+            raise ValueError(
+                f"shared=True has the matrices of d={d} read the {heads} x {one} numbers of the first level; leave out "
+                "head_dim or shared"
+            )
         window = Softmax(Band(at_least("near", near, 0)), dropout=a_probability("dropout", dropout), lse=False)
-        self.near = Attention(QKV(d, heads), window, aggregation=Concat())
+        self.near = Attention(QKV(d, heads, head_dim=one), window, aggregation=Concat())
         a_part("pooling", pooling, Pooling, "one, such as Pooling(256, MeanWindows(5), 4)")
-        projection = self.near.projection if a_flag("shared", shared) else QKV(d, heads)
+        projection = self.near.projection if shared else QKV(heads * one, heads, head_dim=one)
         self.far = Attention(projection, pooling, aggregation=Concat())
-        self.out, self.hears = OutProjection(1, d, d), Band(near + pooling.window)
+        self.out, self.hears = OutProjection(1, heads * one, d), Band(near + pooling.window)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
         raise NoState("both levels look ahead, so nothing goes on from a part of a row; use a causal layer")

@@ -24,12 +24,13 @@ class GuidedAttention(Regulariser):
 
     P_hi is even over the keys of a pattern that query i may read. Choose it to start training faster and steadier, on
     some of the heads; fade it out (`core.loss.Fading`), as heads should end where the task wants them. A query that has
-    no such key is held to nothing.
+    no such key is held to nothing; in the authors' code, and with over="mean", to zeros.
 
     guides: for each head the pattern whose keys it should look at, such as `Tokens(1)` for the first token; a whole
         number for the keys with this label "segment" (delimiters, full stops); None for a head that is free.
     over: "sum" of the squares, the paper's, which sums over queries too where a model takes the mean over tokens: the
-        paper's weight is a row's length times smaller here; or their "mean" over guided heads and keys, as in its code.
+        paper's weight is a row's length times smaller here; or, as in its code, their "mean" over keys and over the
+        heads of each guide, the guides summed.
 
     Cost: the weights of all pairs once more, a block of queries at a time. Errors: ValueError for guides of another
     number than heads, for none at all, and where a label is wanted that the batch has not. Source: Deshpande and
@@ -66,11 +67,12 @@ class GuidedAttention(Regulariser):
                 continue
             wanted = may[:, h] & self._marked(some, h, guide)  # [B R S]
             count = wanted.sum(-1, keepdim=True)
-            squares = (there[:, h] - wanted / count.clamp_min(1)).square()
-            summed = squares.sum(-1) if self.over == "sum" else squares.sum(-1) / may[:, h].sum(-1).clamp_min(1)
-            total = total + summed.where(count[..., 0] > 0, 0.0)
-        guided = sum(guide is not None for guide in self.guides)
-        return total if self.over == "sum" else total / guided
+            squares = (there[:, h] - wanted / count.clamp_min(1)).square().sum(-1)
+            if self.over == "sum":
+                total = total + squares.where(count[..., 0] > 0, 0.0)
+            else:
+                total = total + squares / (may[:, h].sum(-1).clamp_min(1) * self.guides.count(guide))
+        return total
 
     @staticmethod
     def _marked(request: Request, h: int, guide: Pattern | int) -> Bool[Tensor, "..."]:

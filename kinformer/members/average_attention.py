@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of
+from kinformer.core.checks import at_least, one_of, unread
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.discover import member
@@ -54,8 +54,7 @@ def average_attention(
         return AverageAttention(d, mlp() if feedforward else None, gate=gate)
 
     if form == "decoder":
-        if smoothing:
-            raise ValueError(f"smoothing={smoothing} is not read with form='decoder'; leave it out")
+        unread("form='decoder'", smoothing=(smoothing, 0.0), head_dim=(head_dim, None))
         body = made.stack(made.block(past(), mlp()) for _ in range(depth))
         return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
     encoder = made.stack(made.block(made.attention(Full()), mlp()) for _ in range(depth))

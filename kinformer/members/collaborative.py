@@ -17,9 +17,9 @@ from kinformer.projections.collaborative import Collaborative, Mixing, Scale
 
 @member
 def collaborative(
-    d: int = 128, depth: int = 5, heads: int = 4, shared: int | None = None, mixing: Mixing = "normal",
-    scale: Scale = "shared", content: bool = True, pattern: str = "Causal()", length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, shared: int | None = None,
+    mixing: Mixing = "normal", scale: Scale = "shared", content: bool = True, pattern: str = "Causal()",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Collaborative attention (Cordonnier et al., 2020, arXiv:2006.16362), as a decoder.
 
@@ -30,6 +30,7 @@ def collaborative(
     d: the width of the model.
     depth: blocks.
     heads: heads of attention.
+    head_dim: the width of a head's values; d / heads unless given. Queries and keys have `shared` columns.
     shared: columns of queries and keys; d / 4 unless given, with which the paper loses nothing in translation.
     mixing, scale, content: as in `projections.collaborative.Collaborative`.
     pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
@@ -40,7 +41,9 @@ def collaborative(
     columns = max(d // 4, 1) if shared is None else shared
 
     def block() -> PreNorm:
-        projection = Collaborative(d, heads, shared=columns, mixing=mixing, scale=scale, content=content)
+        projection = Collaborative(
+            d, heads, shared=columns, v_dim=head_dim, mixing=mixing, scale=scale, content=content
+        )
         attention = Attention(projection, Softmax(parse(pattern), dropout=dropout, lse=False))
         return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
 
@@ -48,4 +51,4 @@ def collaborative(
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
-EXAMPLES = (lambda: collaborative(d=16, depth=2, heads=2, length=64, vocab=11),)
+EXAMPLES = (lambda: collaborative(d=16, depth=2, heads=2, head_dim=5, length=64, vocab=11),)

@@ -22,9 +22,10 @@ from kinformer.projections.tied_kv import TiedKV
 
 @member
 def luna(
-    d: int = 128, depth: int = 4, heads: int = 4, packs: int = 16, pack_heads: int | None = None, tied: bool = False,
-    start: Start = "learned", form: Literal["encoder", "decoder"] = "encoder", weight: Weight = "softplus",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, packs: int = 16,
+    pack_heads: int | None = None, tied: bool = False, start: Start = "learned",
+    form: Literal["encoder", "decoder"] = "encoder", weight: Weight = "softplus", length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM | LM:
     """Luna (Ma et al., 2021, arXiv:2106.01540): attention of a row over few packs of it, and of packs over the row.
 
@@ -35,6 +36,8 @@ def luna(
     d: the width of the model.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head, d / heads unless given; of an encoder's that unpack, since what is packed passes no
+        matrix that could bring other widths back to d.
     packs: vectors into which a row is packed, the paper's l (16 to 256 in its tables).
     pack_heads: heads that pack, `heads` unless given; of an encoder.
     tied: keys are values, one matrix for both, as the authors train it; the equations have two.
@@ -54,14 +57,14 @@ def luna(
             multiple("d", d, "pack_heads", pack_heads)
 
         def nested() -> Nested:
-            return Nested(d, heads, pack_heads=pack_heads, tied=tied, dropout=dropout)
+            return Nested(d, heads, head_dim=head_dim, pack_heads=pack_heads, tied=tied, dropout=dropout)
 
         body = LunaStack([LunaBlock(nested(), MLP(d), dropout=dropout) for _ in range(depth)], begin)
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
     unread("form='decoder'", pack_heads=(pack_heads, None))
 
     def block() -> PostNorm:
-        projection = TiedKV(d, heads) if tied else QKV(d, heads)
+        projection = (TiedKV if tied else QKV)(d, heads, head_dim=head_dim)
         mechanism = LunaCausal(begin, heads, projection.k_dim, weight=weight, dropout=dropout)
         return PostNorm(Attention(projection, mechanism), MLP(d), dropout=dropout)
 

@@ -18,8 +18,9 @@ Pool = Literal["mean", "max", "dynamic"]
 
 @member
 def poolingformer(
-    d: int = 128, depth: int = 4, heads: int = 4, near: int = 32, far: int = 128, kernel: int = 5, stride: int = 4,
-    pool: Pool = "dynamic", shared: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, near: int = 32, far: int = 128,
+    kernel: int = 5, stride: int = 4, pool: Pool = "dynamic", shared: bool = False, length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """Poolingformer (Zhang et al., 2021, arXiv:2105.04371): a window, and a wider one of pooled keys.
 
@@ -30,6 +31,7 @@ def poolingformer(
     d: width of a token.
     depth: layers.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given, and where the second level is `shared`.
     near: how many tokens the first level reads on either side (half of the paper's w1).
     far: how far pooled keys reach on either side (half of w2).
     kernel: tokens of a pooled key.
@@ -40,7 +42,7 @@ def poolingformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
-    width = head_width(d, heads)
+    width = head_width(d, heads, head_dim)
     # a longer kernel fits into no window
     from_to("kernel", kernel, 1, 2 * at_least("far", far, 0) + 1)
 
@@ -51,7 +53,7 @@ def poolingformer(
 
     def block() -> PostNorm:
         pooling = Pooling(far, windows(), stride, dropout=dropout)
-        attention = PoolingLevels(d, heads, near, pooling, shared=shared, dropout=dropout)
+        attention = PoolingLevels(d, heads, near, pooling, head_dim=width, shared=shared, dropout=dropout)
         return PostNorm(attention, MLP(d), dropout=dropout)
 
     body = Stack([block() for _ in range(at_least("depth", depth, 1))])

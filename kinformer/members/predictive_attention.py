@@ -29,8 +29,8 @@ Form = Literal["encoder", "decoder"]
 @member
 def predictive_attention(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, scores: Scores = "evolving",
-    alpha: float = 0.5, beta: float = 0.5, size: int = 3, form: Form = "encoder", length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    alpha: float = 0.5, beta: float = 0.5, size: int = 3, slope: float = 0.01, form: Form = "encoder",
+    length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> MLM | LM:
     """Predictive and Evolving Attention (Wang et al., 2021, arXiv:2102.12895): attention maps seen as pictures.
 
@@ -49,6 +49,7 @@ def predictive_attention(
         the block's own.
     beta: of "evolving", how much of the scores is convolved.
     size: rows and columns of the convolution; odd for an encoder.
+    slope: of what is below 0 after the convolution, the authors' rectifier; 1 for none, as the paper's equation has it.
     form: "encoder" fills in hidden tokens; "decoder" writes text: convolutions then end at the pair itself, and
         decoding keeps the last rows of scores beside the keys.
     length: the longest row it can read.
@@ -66,9 +67,9 @@ def predictive_attention(
             return Explicit(pattern, up=True, dropout=dropout)
         if evolving:
             return EvolvingAttention(
-                pattern, heads, alpha=alpha, beta=beta, size=size, kernel=kernel, dropout=dropout
+                pattern, heads, alpha=alpha, beta=beta, size=size, kernel=kernel, slope=slope, dropout=dropout
             )
-        return PredictiveAttention(pattern, heads, alpha=alpha, size=size, kernel=kernel, dropout=dropout)
+        return PredictiveAttention(pattern, heads, alpha=alpha, size=size, kernel=kernel, slope=slope, dropout=dropout)
 
     blocks = [
         PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(n)), MLP(d), dropout=dropout)

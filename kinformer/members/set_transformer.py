@@ -23,8 +23,8 @@ ANSWERS: dict[str, type[Answer]] = {"number": Number, "count": Count}
 
 @member
 def set_transformer(
-    d: int = 64, depth: int = 2, heads: int = 4, inducing: int | None = 16, seeds: int = 1, decoder: int = 1,
-    encoder: Literal["attention", "alone"] = "attention",
+    d: int = 64, depth: int = 2, heads: int = 4, head_dim: int | None = None, inducing: int | None = 16,
+    seeds: int = 1, decoder: int = 1, encoder: Literal["attention", "alone"] = "attention",
     pooling: Literal["attention", "mean", "sum", "max"] = "attention", form: Literal["paper", "published"] = "paper",
     norm: Literal["layer", "none"] = "layer", inputs: int = 1, answer: Literal["number", "count"] = "number",
     dropout: float = 0.0
@@ -38,6 +38,8 @@ def set_transformer(
     d: width of an element.
     depth: blocks of the encoder.
     heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given, and with form=published, which adds heads side by side to
+        the query.
     inducing: points of each ISAB; none reads every pair (SAB), which costs less for sets of fewer than 2 x as many.
     seeds: vectors that pooling by attention makes, read side by side.
     decoder: blocks in which these read one another.
@@ -54,12 +56,14 @@ def set_transformer(
         unread("encoder=alone", inducing=(inducing, 16))
     if pooling != "attention":
         unread(f"pooling={pooling}", seeds=(seeds, 1))
+    if form == "published":
+        unread("form=published", head_dim=(head_dim, None))
     normed = LayerNorm if norm == "layer" else nn.Identity
 
     def block(cross: bool) -> Layer:
         if form == "published":
             return PublishedMAB(d, heads, cross=cross, norm=normed)
-        return MAB(d, heads, cross=cross, norm=normed, dropout=dropout)
+        return MAB(d, heads, head_dim=head_dim, cross=cross, norm=normed, dropout=dropout)
 
     def encoding() -> Layer:
         if encoder == "alone":

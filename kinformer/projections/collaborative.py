@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from kinformer.core.checks import a_flag, at_least, head_width, one_of
 from kinformer.core.heads import Keys, Queries
@@ -144,14 +145,17 @@ def _factors(
 ) -> tuple[Float[Tensor, "H R"], Float[Tensor, "D R"], Float[Tensor, "D R"]]:
     """m, a, b with q_h^T k_h near sum_r m_hr a_r b_r^T, in float64."""
     heads, width, d = q.shape
-    if shared == heads * width:
-        return _blocks(heads, shared), q.flatten(0, 1).mT, k.flatten(0, 1).mT
+    if (more := shared - heads * width) >= 0:
+        exact = _blocks(heads, heads * width), q.flatten(0, 1).mT, k.flatten(0, 1).mT
+        m, a, b = (F.pad(x, (0, more)) for x in exact)
+        return m, a, b
     whole = torch.einsum("hka,hkb->hab", q.double(), k.double())
     draw = torch.Generator().manual_seed(seed)
     m, a, b = (torch.randn(n, shared, generator=draw, dtype=torch.float64).to(q.device) for n in (heads, d, d))
     for start, unfolded in ((a, whole.transpose(0, 1)), (b, whole.movedim(2, 0))):
-        found = torch.linalg.svd(unfolded.flatten(1), full_matrices=False)[0][:, :shared]
-        start[:, : found.shape[1]] = found  # the main directions of each side, which random ones seldom reach
+        found, sizes, _ = torch.linalg.svd(unfolded.flatten(1), full_matrices=False)
+        rank = min(shared, int((sizes > 1e-10 * sizes.max()).sum()))
+        start[:, :rank] = found[:, :rank]  # the main directions of each side, which random ones seldom reach
     for _ in range(at_least("sweeps", sweeps, 1)):
         m = _solved("hab,ar,br->hr", whole, a, b)
         a = _solved("hab,hr,br->ar", whole, m, b)

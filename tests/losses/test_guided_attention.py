@@ -19,14 +19,16 @@ from kinformer.projections.qkv import QKV
 def layer(pattern: Pattern, *guides: str | None, over: str = "sum") -> Attention:
     torch.manual_seed(0)
     held = GuidedAttention(tuple(None if one is None else GUIDES[one] for one in guides), over)  # type: ignore[arg-type]
-    return Attention(QKV(12, len(guides)), Regularised(Softmax(pattern), held)).double().train()
+    width = 14 if len(guides) == 7 else 12
+    return Attention(QKV(width, len(guides)), Regularised(Softmax(pattern), held)).double().train()
 
 
 @pytest.mark.parametrize("pattern", [Full(), Causal()])
 @pytest.mark.parametrize("over", ["sum", "mean"])
 @torch.no_grad()
 def test_it_is_the_distance_from_the_patterns(pattern: Pattern, over: str) -> None:
-    part, x = layer(pattern, "next", "period", None, "first", over=over), torch.randn(2, 6, 12).double()
+    names = ("next", "period", None, "first", "first", "next", "first")
+    part, x = layer(pattern, *names, over=over), torch.randn(2, 6, 14).double()
     labels = torch.tensor([[0, 2, 0, 0, 2, 1], [0, 0, 0, 0, 0, 0]])
     ctx = Context.of(x, torch.tensor([[True] * 6, [True] * 4 + [False] * 2])).but(labels={"segment": labels})
     found = part(x, None, ctx).aux["guided_attention"]
@@ -34,18 +36,20 @@ def test_it_is_the_distance_from_the_patterns(pattern: Pattern, over: str) -> No
     for b, length in ((0, 6), (1, 4)):
         for i in range(length):
             total, seen = 0.0, [j for j in range(length) if pattern == Full() or j <= i]
-            for h, name in enumerate(("next", "period", None, "first")):
+            for h, name in enumerate(names):
                 marked = {
                     "next": [j for j in seen if j == i + 1],
                     "period": [j for j in seen if labels[b, j] == 2],
                     "first": [0],
                     None: [],
                 }[name]
-                scores = torch.stack([queries.q[b, h, i] @ keys.k[b, h, j] for j in seen]) / 3**0.5
-                if marked:
-                    p = torch.tensor([1 / len(marked) if j in marked else 0.0 for j in seen]).double()
-                    square = (scores.softmax(0) - p).square().sum().item()
-                    total += square if over == "sum" else square / len(seen) / 3
+                scores = torch.stack([queries.q[b, h, i] @ keys.k[b, h, j] for j in seen]) / 2**0.5
+                p = torch.tensor([1 / len(marked) if j in marked else 0.0 for j in seen]).double()
+                square = (scores.softmax(0) - p).square().sum().item()
+                if over == "mean" and name is not None:
+                    total += square / len(seen) / names.count(name)
+                elif marked:
+                    total += square
             assert found[b, i].item() == pytest.approx(total, abs=1e-12)
 
 

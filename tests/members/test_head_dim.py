@@ -1,6 +1,7 @@
 """Every member whose heads have a width takes another one than d / heads, and each head's matrices follow it."""
 
 import inspect
+from typing import Any
 
 import pytest
 
@@ -8,20 +9,47 @@ from kinformer.attention import Attention
 from kinformer.discover import find_member, members
 
 SIZES = {"d": 16, "depth": 2, "heads": 2, "head_dim": 12}
-# heads that share their columns, and heads whose layers are other papers' wholes
-WITHOUT = {"collaborative", "luna", "poolingformer", "set_transformer"}
 FORMS = {"average_attention": {"form": "encoder_decoder"}}  # its decoder alone has no attention
+# heads that share their columns, and packing heads, whose numbers side by side are a pack
+OTHERS = {"collaborative": {(4 + 2, 12)}, "luna": {(8, 8)}}
 HEADED = [name for name, function in members().items() if "heads" in inspect.signature(function).parameters]
 
 
-@pytest.mark.parametrize("name", sorted(set(HEADED) - WITHOUT))
+@pytest.mark.parametrize("name", sorted(HEADED))
 def test_a_head_is_as_wide_as_it_is_told(name: str) -> None:
     function = find_member(name)
     sizes = {key: size for key, size in SIZES.items() if key in inspect.signature(function).parameters}
     model = function(**sizes, **FORMS.get(name, {}))
     widths = {(part.sizes.k_dim, part.sizes.v_dim) for part in model.modules() if isinstance(part, Attention)}
-    assert widths and widths <= {(12, 12), (0, 12)}
+    told = {(12, 12), (0, 12), *OTHERS.get(name, ())}
+    assert widths and widths <= told and any(v == 12 for _, v in widths)
 
 
-def test_those_without_are_still_there() -> None:
-    assert set(HEADED) >= WITHOUT
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("collaborative", {}),
+        ("luna", {"packs": 3}),
+        ("luna", {"packs": 3, "form": "decoder", "tied": True}),
+        ("poolingformer", {"near": 1, "far": 4, "kernel": 3, "stride": 2}),
+        ("set_transformer", {"inducing": 3}),
+    ],
+)
+def test_what_is_joined_is_as_wide_as_the_model_again(name: str, more: dict[str, Any]) -> None:
+    model = find_member(name)(**SIZES, **more)
+    loss = model(model.sample(2, 9, 0)).total
+    loss.backward()
+    assert loss.isfinite() and all(p.grad is None or bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "text"),
+    [
+        ("poolingformer", {"shared": True}, "shared=True has the matrices of d=16 read the 2 x 12 numbers"),
+        ("set_transformer", {"form": "published"}, "head_dim=12 is not read with form=published"),
+        ("average_attention", {"form": "decoder"}, "head_dim=12 is not read with form='decoder'"),
+    ],
+)
+def test_where_it_has_no_meaning_it_is_refused(name: str, more: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        find_member(name)(**SIZES, **more)

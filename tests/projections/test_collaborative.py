@@ -1,6 +1,7 @@
 """Collaborative heads: the equation by loops, ordinary attention as a case of it, and trained layers turned into it."""
 
 import inspect
+from itertools import pairwise
 
 import pytest
 import torch
@@ -82,6 +83,24 @@ def test_logits_come_nearer_with_every_column_until_they_are_those_of_the_traine
 
     errors = [error(shared) for shared in (2, 4, 8, 16)]
     assert all(more < 0.95 * less for less, more in zip(errors, errors[1:], strict=False)) and errors[-1] < 1e-12
+
+
+@pytest.mark.parametrize("key_heads", [1, 2])
+@torch.no_grad()
+def test_columns_beyond_the_rank_of_grouped_keys_help_too(key_heads: int) -> None:
+    """A key side of rank key_heads * head_dim holds fewer directions than columns; one more always comes nearer."""
+    trained = QKV(12, 4, key_heads=key_heads, head_dim=3, bias=False)
+    q, k = (trained.matrix(name)[0].detach().unflatten(0, (-1, 3)) for name in "qk")
+    whole = torch.einsum("hka,hkb->hab", q, k.repeat_interleave(4 // key_heads, 0))
+
+    def error(shared: int) -> float:
+        part = Collaborative.of(trained, shared)
+        assert part.shared == shared
+        found = torch.einsum("hr,ra,rb->hab", part.mixing, part.q.weight, part.k.weight[:shared])
+        return float((found * (3 / part.squared) ** 0.5 - whole).norm() / whole.norm())
+
+    errors = [error(shared) for shared in (3, 6, 9, 12, 15)]
+    assert all(more < 0.75 * less for less, more in pairwise(errors[:4])) and max(errors[3:]) < 1e-12
 
 
 def test_the_cache_holds_one_key_for_all_heads() -> None:
