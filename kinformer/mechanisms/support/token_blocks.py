@@ -51,13 +51,24 @@ class TokenBlocks(NamedTuple):
 
     def blocked(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G N l n"]:
         """What tokens have, in blocks; 0 where none stands."""
-        flat = self.column.flatten(1)[:, None, :, None]
-        found = x.take_along_dim(flat.clamp_min(0), 2).masked_fill(flat < 0, 0.0)
+        flat = self.column.flatten(1)
+        found = _rows(x, flat.clamp_min(0)).masked_fill((flat < 0)[:, None, :, None], 0.0)
         return found.unflatten(2, self.column.shape[1:])
 
     def spread(self, x: Float[Tensor, "B G N l n"], nothing: float = 0.0) -> Float[Tensor, "B G S n"]:
         """The way back: what the places of tokens have, and `nothing` at padding."""
         size = self.column.shape[2]
-        place = (self.pos - size * self.first[:, None])[:, None, :, None]
-        padding = (self.pos < 0)[:, None, :, None]
-        return x.flatten(2, 3).take_along_dim(place.masked_fill(padding, 0), 2).masked_fill(padding, nothing)
+        padding = self.pos < 0
+        place = (self.pos - size * self.first[:, None]).masked_fill(padding, 0)
+        return _rows(x.flatten(2, 3), place).masked_fill(padding[:, None, :, None], nothing)
+
+
+def _rows(x: Float[Tensor, "B G S n"], at: Int[Tensor, "B M"]) -> Float[Tensor, "B G M n"]:
+    """Tokens of each row, whole: an index for each of their numbers would cost more than the numbers."""
+    batch, groups, length, width = x.shape
+    if not length:
+        return x.new_zeros(batch, groups, at.shape[1], width)
+    first = length * torch.arange(batch, device=at.device)[:, None]
+    tokens = x.transpose(1, 2).reshape(batch * length, groups * width)
+    found = tokens.index_select(0, (at + first).flatten())
+    return found.view(batch, at.shape[1], groups, width).transpose(1, 2)
