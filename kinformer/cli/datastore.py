@@ -13,6 +13,7 @@ from kinformer.cli.errors import FAILED, UserError, from_user, noted
 from kinformer.cli.options import MOST, Data, Device, Json, Own
 
 if TYPE_CHECKING:
+    from kinformer.core.search import Search
     from kinformer.memories.datastore import Datastore
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
@@ -57,6 +58,8 @@ def build(
     from kinformer.memories.datastore import Datastore
     from kinformer.memories.support.manifest import BUILDING
 
+    if index is not None:
+        _index_named(index)
     model = loaded(folder, member, device)
     text = text_of(model, data, folder, split)
     part, began = text.part(split), monotonic()
@@ -155,13 +158,21 @@ def search(
 def _indexed(store: "Datastore", folder: Path, name: str) -> None:
     """Make an index of a datastore; UserError for one that there is not."""
     from kinformer.memories.support.indexing import keep
-    from kinformer.search.support.named import search_named
 
     try:
         with from_user(ValueError):
-            keep(folder, store.keys, search_named(name))
+            keep(folder, store.keys, _index_named(name))
     except OSError as error:
         raise UserError(str(error), FAILED) from error
+
+
+def _index_named(name: str) -> "Search":
+    """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
+    from kinformer.memories.support.indexing import kept_by
+    from kinformer.search.support.named import search_named
+
+    with from_user(ValueError):
+        return kept_by(search_named(name))
 
 
 def _about(store: "Datastore", folder: Path) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def evaluate(
     from kinformer.cli.support.loaded import beside, loaded
     from kinformer.data.spec import read_spec
 
-    model = loaded(folder, member, device, keywords or ())
+    model = loaded(folder, member, device, keywords or (), datastore)
     calibrated = None if keywords else leave(folder, model)
     model = beside(model, folder, knn, datastore)
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}

@@ -79,7 +79,7 @@ def generate(
     from kinformer.cli.support.writing import How
     from kinformer.decoding.saved import load_reading
 
-    model = loaded(folder, member, device)
+    model = loaded(folder, member, device, datastore=datastore)
     _refuse_layers(model, layers, beam)
     if model.reads == "images":
         from kinformer.cli.support import gallery

@@ -4,7 +4,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,10 +14,12 @@ from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own
 
 if TYPE_CHECKING:
     from kinformer.decoding.beside import Tuned
+    from kinformer.memories.datastore import Datastore
     from kinformer.models.support.sweeps import Swept
 
 K = 1024  # the paper's
 PICTURE = "knn-lm.png"
+SOME = 32  # keys that are looked up to know how long that takes
 
 
 def knn_lm(
@@ -29,6 +31,9 @@ def knn_lm(
     cache: Annotated[
         int, typer.Option(help="Also look up so many tokens before each: the continuous cache.", min=0, max=MOST)
     ] = 0,
+    index: Annotated[
+        str | None, typer.Option(help="Look up by exact, flat, hnsw, ivf or ivf_pq; by what `datastore index` kept.")
+    ] = None,
     length: Annotated[
         int | None, typer.Option(help="Tokens in a window or chunk; as in training unless given.", min=1, max=MOST)
     ] = None,
@@ -44,7 +49,8 @@ def knn_lm(
     Nothing is trained. The share of what is looked up (lambda), how many neighbours, and the temperature of their
     distances are the best of a grid on valid, in one reading; of --cache its share and flatness first. They are written
     beside the model (knn-lm.json), with a picture of the curves (knn-lm.png): `generate` and `evaluate` take them with
-    --knn.
+    --knn, and look up by the index that `datastore index` kept, or else exactly. How many keys are looked through how
+    often, and about how long that takes, is said before it begins; --bytes makes it shorter.
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.tuning import draw
@@ -55,7 +61,9 @@ def knn_lm(
     found = text_of(model, data, folder, "valid")
     with from_user(ValueError, OSError, ImportError), noted():
         length = length or model.trained_length or LENGTH
-        tuned, swept, store = _tuned(model, datastore, found, (k, cache), limit, length)
+        store, how = _opened(model, datastore, index)
+        _tell(store, how, found, limit, k, 1 if model.lanes else 2)  # windows have half of the one before
+        tuned, swept = _tuned(model, datastore, store, found, (k, cache), limit, length)
         scores = _scores(model, tuned, store, found, limit, length)
     try:
         tuned.save(folder)
@@ -63,11 +71,22 @@ def knn_lm(
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error}", FAILED) from error
     if as_json:
-        of = {"folder": str(folder), "datastore": str(datastore), "entries": len(store), "data": found.name}
+        of = {"folder": str(folder), "datastore": str(datastore), "entries": len(store), **how._asdict()}
+        of["data"] = found.name
         numbers = {name: value for name, value in asdict(tuned).items() if name not in ("datastore", "store")}
         print(json.dumps({**of, **numbers, "splits": scores}, indent=2))
         return
     _print(folder, tuned, scores)
+
+
+class _How(NamedTuple):
+    """How a datastore is looked up, and which share of the nearest 16 is found so."""
+
+    search: str
+    recall: float
+
+    def __str__(self) -> str:
+        return f"{self.search}, which finds {self.recall:.1%} of the nearest 16" if self.recall < 1 else self.search
 
 
 def _refuse_other(model: Any) -> None:
@@ -81,18 +100,54 @@ def _refuse_other(model: Any) -> None:
         refuse_exits(model)
 
 
+def _opened(model: Any, place: Path, index: str | None) -> "tuple[Datastore, _How]":
+    """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
+    from kinformer.memories.datastore import Datastore
+    from kinformer.memories.support.indexing import recall, there
+    from kinformer.search.exact import Exact
+    from kinformer.search.support.named import name_of, search_named
+
+    search = None if index is None else search_named(index)
+    store = Datastore.open(place, search)
+    store.check(model)
+    if search is not None and not isinstance(search, Exact):
+        return store, _How(name_of(search), recall(store.index, store.keys))
+    kept = there(place) if search is None else None
+    return store, _How("exact", 1.0) if kept is None else _How(kept.search, kept.recall)
+
+
+def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, times: int) -> None:
+    """Say on stderr what is looked through, and about how long that takes, by some keys that are looked up."""
+    from time import monotonic
+
+    from kinformer.core.search import spread
+    from kinformer.train.progress import clock
+
+    some = store.keys.at(spread(len(store), SOME)).float()
+    store.index.search(some, k)  # the first brings keys from the disk, which is done once
+    began = monotonic()
+    store.index.search(some, k)
+    each = (monotonic() - began) / len(some)
+    sizes = [part.spread(limit) for part in (data.part("valid"), data.part("test")) if len(part.tokens)]
+    valid, *test = (len(one.tokens) - 1 for one in sizes)
+    count = times * (2 * valid + sum(test))  # valid is read to choose, and again
+    size = len(store) * store.width * store.keys.at(spread(1, 1)).element_size()
+    print(
+        f"{count:,} tokens are looked up among {len(store):,} keys ({size:,} bytes) by {how}: about "
+        f"{clock(count * each)}, and the model's own time",
+        file=sys.stderr,
+    )
+
+
 def _tuned(
-    model: Any, place: Path, data: Any, sizes: tuple[int, int], limit: int | None, length: int
-) -> "tuple[Tuned, Swept, Any]":
-    """The best numbers on valid, how good all were, and the store."""
+    model: Any, place: Path, store: "Datastore", data: Any, sizes: tuple[int, int], limit: int | None, length: int
+) -> "tuple[Tuned, Swept]":
+    """The best numbers on valid, and how good all were."""
     from kinformer.cli.support.tuning import sweep_cache, sweep_nearest
     from kinformer.decoding.beside import Tuned, identity
-    from kinformer.memories.datastore import Datastore
     from kinformer.models.support.taps import Tap
 
     k, size = sizes
-    store = Datastore.open(place)
-    store.check(model)
     reading = {"length": length, "stride": None, "lanes": None}
 
     def measure(one: Any) -> Any:
@@ -105,7 +160,7 @@ def _tuned(
     tokens = data.part("valid").tokens
     swept = sweep_nearest(tuned.cached(model), store, Tap(model, store.tap).place, k, tokens, measure)
     best = swept.best
-    return replace(tuned, k=best.k, weight=best.weight, temperature=best.temperature), swept, store
+    return replace(tuned, k=best.k, weight=best.weight, temperature=best.temperature), swept
 
 
 def _scores(

@@ -32,7 +32,7 @@ Temperature = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write over a model or a comparison that is in --out.")]
 Own = Annotated[str | None, typer.Option(help="file.py:function, where a member of your own built the model.")]
 Knn = Annotated[bool, typer.Option("--knn", help="Look up the datastore that `kinformer knn-lm` tuned it on.")]
-Datastore = Annotated[Path | None, typer.Option(help="Where that datastore is now; looks it up as --knn does.")]
+Datastore = Annotated[Path | None, typer.Option(help="Where that datastore, or spalm's own, is now; as --knn.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU where there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, for programs.")]
 

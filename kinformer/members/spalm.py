@@ -38,7 +38,7 @@ def spalm(
     build`), then train this on the same text: a row finds nothing of itself. Keys stay those of the trained model,
     values are this one's embeddings. The paper's keys are last hidden states (`--tap 4` of five layers); any will do.
     Without a datastore it is the `transformer_xl` that it is compared with. Its folder keeps the datastore's path and
-    what made its keys, not the datastore: that must lie there when it is loaded.
+    what made its keys, not the datastore: that must lie there when it is loaded, or `--datastore` say where.
 
     datastore: the folder of the datastore.
     frozen: the folder of the model that made its keys; where the datastore says, unless given.
@@ -69,7 +69,8 @@ def _keys(place: Path, frozen: str | None) -> _Keys:
     """A datastore, what made its keys, and where in it they are; DatastoreError, in one line, where one is missing."""
     if not place.is_dir():
         raise DatastoreError(
-            f"there is no datastore in {place.absolute()}, where this member looks for it; put it, or a link, there"
+            f"there is no datastore in {place.absolute()}, where this member looks for it; put it there, or give "
+            "--datastore its place"
         )
     store = Datastore.open(place)
     home = Path(frozen or store.manifest.home)

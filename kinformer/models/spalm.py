@@ -1,7 +1,7 @@
 """SPALM: a language model that learns when to trust the tokens that followed what was most alike in a datastore."""
 
 import hashlib
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,9 @@ from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.read import precise
 from kinformer.core.state import shared
 from kinformer.models.lm import LM
-from kinformer.models.support.pieces import Pieces
+from kinformer.models.support.pieces import LEAST, Pieces
+
+BEYOND = torch.iinfo(torch.long).max  # all entries
 
 
 class Both(NamedTuple):
@@ -36,10 +38,11 @@ class SPALM(LM):
     number for all tokens, where a model is trained anyway: it learns token by token when to look things up, and needs 4
     neighbours where that takes hundreds. Keys stay as they are; values are embeddings, and are learned.
 
-    In training a token finds nothing of its own document: entries of the datastore where the tokens that its row has of
-    it stand, all of them as they came and at least 8, are left out, wherever that is. Where they stand a table says,
-    made once and of 20 bytes for each entry, so that no step reads them all. What was found is held constant. Where
-    nothing is found z = h. The mean of g is told beside the loss, as "gate".
+    In training a token finds nothing of what its row has of its own document: entries of the datastore where those
+    tokens stand, all of them as they came, are left out, wherever that is; the rest of the document is found. Less than
+    9 tokens stand in too many places to be known by themselves, and find nothing at all. Where tokens stand a table
+    says, made once and of 20 bytes for each entry, so that no step reads them all. What was found is held constant.
+    Where nothing is found z = h. The mean of g is told beside the loss, as "gate".
 
     frozen: the trained model whose inner states are the keys; it stays as it is, and is no part of the weights.
     store: what is searched.
@@ -81,6 +84,7 @@ class SPALM(LM):
                 "does too, like transformer_xl"
             )
         self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
+        self.pieces: Pieces | None = None
         self.gate = nn.Linear(d, 1, bias=False)
         self.digest = hashlib.sha256(made_by.encode()).digest()
         self.register_buffer("made_by", torch.tensor(list(self.digest), dtype=torch.uint8))
@@ -94,10 +98,12 @@ class SPALM(LM):
         """The frozen model whose states are the keys."""
         return self.held[0]
 
-    @cached_property
-    def pieces(self) -> Pieces:
-        """Where a row's own tokens stand in the store: of use in training alone, and made once it begins."""
-        return Pieces(self.store.values())
+    def train(self, mode: bool = True) -> "SPALM":
+        """Training begins, and with it the table is made of where in the store a row's own tokens stand; or it ends."""
+        if mode and self.pieces is None:
+            self.pieces = Pieces(self.store.values())
+        super().train(mode)
+        return self
 
     @property
     def longest(self) -> int | None:
@@ -139,10 +145,10 @@ class SPALM(LM):
         self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], own: Int[Tensor, "B T R 2"] | None
     ) -> Neighbours:
         """The `k` nearest entries of each token that is real, without those in runs of its own."""
-        lost = 0 if own is None or not own.numel() else int((own[..., 1] - own[..., 0]).sum(-1).amax())
-        found = self.store.of_tokens(keys, real, self.k + lost)
-        if own is None or not lost:
-            return found
+        if own is None or not own.numel():
+            return self.store.of_tokens(keys, real, self.k)
+        lost = (own[..., 1] - own[..., 0]).where(own[..., 1] < BEYOND, 0).sum(-1)  # of all entries there is no rest
+        found = self.store.of_tokens(keys, real, self.k + int(lost.amax()))
         first, end = (own[..., n].to(keys.device).contiguous() for n in (0, 1))
         at = torch.searchsorted(first, found.places, right=True) - 1  # the last run that begins there or before
         mine = (at >= 0) & (found.places < end.gather(-1, at.clamp_min(0)))
@@ -167,7 +173,11 @@ class SPALM(LM):
         return ((1 - gate) * m + gate * own).to(h.dtype), gate[..., 0]
 
     def reading(self, batch: TokenBatch, state: Numbered | None, ctx: Context) -> Out:
-        own = own_runs(self.pieces, batch).to(ctx.pos.device) if self.training else None
+        own = None
+        if self.training:
+            self.train()  # for one who never said so
+            assert self.pieces is not None
+            own = own_runs(self.pieces, batch).to(ctx.pos.device)
         out = self.hidden(batch.tokens[:, :-1], state, ctx, own)
         return out._replace(y=self.scores(out, False))
 
@@ -184,7 +194,8 @@ def own_runs(pieces: Pieces, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
     """Where in a store the document of each token that is read stands: the first and the end of runs of its entries.
 
     A run is all that a row has of a document: as many entries as it has tokens but the first, whose values are those
-    tokens. Runs are in order and share nothing; empty ones, beyond all entries, fill up.
+    tokens. Of fewer tokens than can be told from others it is all entries. Runs are in order and share nothing; empty
+    ones, beyond all entries, fill up.
     """
     tokens, found = batch.tokens.cpu(), list[tuple[int, Tensor, Tensor]]()
     for n, row in enumerate(tokens):
@@ -192,9 +203,11 @@ def own_runs(pieces: Pieces, batch: TokenBatch) -> Int[Tensor, "B T R 2"]:
         documents = documents.masked_fill(row < 0, -1)
         for one in documents.unique().tolist():
             if one >= 0:
-                found.append((n, documents == one, pieces.runs(row[documents == one][1:])))
+                came = row[documents == one][1:]
+                runs = torch.tensor([[0, BEYOND]]) if 0 < len(came) < LEAST else pieces.runs(came)
+                found.append((n, documents == one, runs))
     most = max((len(runs) for _, _, runs in found), default=0)
-    own = torch.full((len(tokens), tokens.shape[1] - 1, most, 2), torch.iinfo(torch.long).max)
+    own = torch.full((len(tokens), tokens.shape[1] - 1, most, 2), BEYOND)
     for n, here, runs in found:
         own[n, here[:-1], : len(runs)] = runs
     return own

@@ -185,13 +185,14 @@ def spread(tensor: Tensor) -> bool:
     return hasattr(tensor, "full_tensor")
 
 
-def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
+def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Mapping[str, str] | None = None) -> Any:
     """The model that `save` wrote into a folder, in eval mode, with the dtype it was saved in.
 
     `member` is the function that built it, and must be given where it is a user's own (a warning says so where its file
-    has changed since). Raises FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of
-    the folder, and CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are
-    missing, unexpected or of another shape; MemberNeeded where a member is needed and not given.
+    has changed since). `moved` are keywords that name what lies elsewhere now, like spalm's datastore. Raises
+    FileNotFoundError for a missing folder or file, NotADirectoryError for a file in place of the folder, and
+    CheckpointError, in one line, for a file that is truncated or foreign, and for tensors that are missing, unexpected
+    or of another shape; MemberNeeded where a member is needed and not given.
     """
     folder = Path(folder)
     config, (tensors, said) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
@@ -201,6 +202,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
             f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
         )
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
+    keywords |= moved or {}
     try:
         check_keywords(function, keywords)
     except TypeError as error:
@@ -221,6 +223,11 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None) -> Any:
 def built_by(folder: str | Path) -> str:
     """The name of the member that built the model in a folder; raises what `load` does where there is none."""
     return str(_read_config(Path(folder) / CONFIG)["member"])
+
+
+def keywords_of(folder: str | Path) -> dict[str, Any]:
+    """The keywords that the model in a folder was built with; raises what `load` does where there is none."""
+    return dict(_read_config(Path(folder) / CONFIG)["keywords"])
 
 
 def is_metric(told: object) -> bool:

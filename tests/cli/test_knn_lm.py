@@ -53,6 +53,22 @@ def test_it_tunes_on_valid_and_evaluate_finds_the_same_again(made: Made, capsys:
     assert not math.isclose(test["knn"]["bits per byte"], test["alone"]["bits per byte"])
 
 
+def test_it_says_what_it_costs_and_looks_up_by_the_index_that_is_wanted(
+    made: Made, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("faiss")
+    found = {}
+    for words in ([], ["--index", "exact"], ["--index", "hnsw:links=4,effort=8"]):
+        assert run(made.tune("--json", *words)) == 0
+        said = capsys.readouterr()
+        told = json.loads(said.out)
+        assert "among 299 keys" in said.err and f"bytes) by {told['search']}" in said.err
+        found[told["search"]] = told
+    assert list(found) == ["exact", "hnsw:links=4,effort=8"]
+    assert found["exact"]["recall"] == 1.0 and 0.2 < found["hnsw:links=4,effort=8"]["recall"] <= 1
+    fails(capsys, made.tune("--index", "nosuch"), "there is no search 'nosuch'")
+
+
 def test_it_writes_with_what_was_tuned(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
     tuned = Tuned.load(Path(made.out))
     Tuned(**{**vars(tuned), "weight": 0.999, "k": 1, "temperature": 1.0}).save(Path(made.out))

@@ -52,8 +52,12 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
 ) -> None:
     store, moved = made / "store", made / "moved"
     ask = ["generate", str(made / "spalm"), "--prompt", "a", "--tokens", "1"]
+    data = ["--data", f"text={made / 'text'}", "--bytes", "20"]
     shutil.move(store, moved)
     fails(capsys, ask, f"there is no datastore in {store}")
+    assert run([*ask, "--datastore", str(moved)]) == 0
+    assert run(["evaluate", str(made / "spalm"), *data, "--datastore", str(moved)]) == 0
+    fails(capsys, [*ask, "--datastore", str(made)], "there is no datastore in")
     other = folder(made / "other", "transformer_xl", seed=1)
     Datastore.build(store, load(other), torch.tensor(list(TEXT), dtype=torch.uint8), home=other)
     fails(capsys, ask, "trained with keys of another model")

@@ -105,7 +105,19 @@ def test_rows_are_found_by_document_and_without_padding() -> None:
     assert found[0].tolist() == [[[3, 11]]] * 9 + [[[20, 29]]] * 9
     assert found[1].tolist() == [none] * 8 + [[[8, 18]]] * 10
     few = TokenBatch(rows[:, 8:13], None, documents[:, 8:13])
-    assert own_runs(Pieces(store.values()), few).shape == (2, 4, 0, 2), "a short piece stands anywhere"
+    every = [[0, torch.iinfo(torch.long).max]]
+    assert own_runs(Pieces(store.values()), few).tolist() == [[none] + [every] * 3, [every] * 4], "too short to be told"
+
+
+@pytest.mark.parametrize("size", [2, 5, 8, 9, 12])
+def test_documents_of_any_length_find_nothing_of_themselves(size: int) -> None:
+    """Each token's own entry is 0 away, and its value is the answer."""
+    frozen, whole = base(), text(3 * size)
+    model = spalm(frozen, of_text(frozen, whole[:size]), k=3).train()
+    batch, real = TokenBatch(whole[None, :size]), torch.ones(1, size - 1, dtype=torch.bool)
+    keys = states(frozen, whole[: size - 1])[None]
+    assert float(model.found(keys, real, None).distances[0, :, 0].abs().amax()) < 1e-12
+    assert (model.found(keys, real, own_runs(model.pieces, batch)).tokens < 0).all()
 
 
 def test_a_row_that_repeats_itself_asks_for_no_more_than_it_covers(monkeypatch: pytest.MonkeyPatch) -> None:

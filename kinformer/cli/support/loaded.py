@@ -10,19 +10,23 @@ from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.training import device_named
 from kinformer.cli.support.wanted import member_named
 from kinformer.discover import parse_keywords
-from kinformer.train.checkpoint import MemberNeeded, load
+from kinformer.train.checkpoint import MemberNeeded, keywords_of, load
 
 
-def loaded(folder: Path, member: str | None, on: str | None = None, keywords: Iterable[str] = ()) -> Any:
+def loaded(
+    folder: Path, member: str | None, on: str | None = None, keywords: Iterable[str] = (), datastore: Path | None = None
+) -> Any:
     """The model, where it can be loaded; what `load` warns of goes to stderr, a line each.
 
-    `keywords` like "memory=512" build its member anew, and the weights are put into that.
+    `keywords` like "memory=512" build its member anew, and the weights are put into that. `datastore` is where that of
+    a member lies now that was trained beside one, like spalm.
     """
     there = device_named(on)
     with from_user(ValueError, OSError), noted():
         function = member_named(member) if member else None
+        own = datastore is not None and keywords_of(folder).get("datastore") is not None
         try:
-            model = load(folder, member=function)
+            model = load(folder, member=function, moved={"datastore": str(datastore)} if own else None)
         except MemberNeeded as error:
             raise UserError(
                 f"the model in {folder} was built by {error.name!r} of {error.file}: "
@@ -56,10 +60,17 @@ def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
 def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bool = False) -> Any:
     """The model beside the datastore that it was tuned on, where one of the two is asked for.
 
+    `datastore` is where that is now; of a model that has one of its own, like spalm, it is that one's place.
     UserError where it was tuned over a cache, and goes on from a text that was `kept` without one.
     """
     if not knn and datastore is None:
         return model
+    from kinformer.models.spalm import SPALM
+
+    if isinstance(model, SPALM):
+        if not knn:
+            return model
+        datastore = None
     from kinformer.decoding.beside import nearest
     from kinformer.models.continuous_cache import ContinuousCache
     from kinformer.models.lm import LM

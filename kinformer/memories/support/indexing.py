@@ -8,7 +8,7 @@ from pathlib import Path
 from kinformer.core.search import Index, Search, spread
 from kinformer.memories.support.shards import DatastoreError, Shards
 from kinformer.search.exact import Exact
-from kinformer.search.support.faiss import Approximate, Faiss
+from kinformer.search.support.faiss import Approximate, Faiss, package
 from kinformer.search.support.named import name_of, search_named
 from kinformer.train.files import write_together
 
@@ -31,13 +31,19 @@ class Kept:
 
 def keep(folder: Path, keys: Shards, search: Search) -> Kept:
     """Make an index and put it beside the keys. ValueError for a search that keeps none, OSError for a full disk."""
-    if not isinstance(search, Faiss):
-        raise ValueError(f"{name_of(search)!r} needs no index: leave it out, and every key is looked at")
-    index = search.index(keys)
+    index = kept_by(search).index(keys)
     data = index.written()
     kept = Kept(name_of(search), keys.count, hashlib.sha256(data).hexdigest(), recall(index, keys))
     write_together({folder / INDEX: data, folder / ABOUT: f"{json.dumps(asdict(kept), indent=2)}\n".encode()})
     return kept
+
+
+def kept_by(search: Search) -> Faiss:
+    """The search, where it keeps an index and its package is there; ValueError otherwise."""
+    if not isinstance(search, Faiss):
+        raise ValueError(f"{name_of(search)!r} needs no index: leave it out, and every key is looked at")
+    package(search.name)
+    return search
 
 
 def recall(index: Index, keys: Shards) -> float:
