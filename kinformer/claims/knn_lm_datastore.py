@@ -115,21 +115,43 @@ def claim(
             found[name].append(beside(model, parts, size, judged))
     few, many, here = min(KS), max(KS), found[HERE]
     share = {name: [one.valid.best.weight for one in of] for name, of in found.items()}
-    more = [away - near for away, near in zip(share[AWAY], share[HERE], strict=True)]
     alone, fewer, smaller = ([x.test.own for x in here], [x.tuned(few) for x in here], [x.tuned(many) for x in less])
     measures = (
         Measure("bits per byte with neighbours less without", _less(here, many, alone), "most", 0),
         Measure(f"with {size:,} entries less with {small:,}", _less(here, many, smaller), "most", 0),
         Measure(f"with {many} neighbours less with {few}", _less(here, many, fewer), "most", 0),
-        Measure("best lambda out of domain less that in domain", more, "least", 0),
+        Measure(
+            "bits at the ends of the sweep of lambda less at the best", [_bend(one.valid) for one in here], "least", 0
+        ),
+        Measure(
+            f"best lambda with {size:,} entries less with {small:,}",
+            [near - one.valid.best.weight for near, one in zip(share[HERE], less, strict=True)],
+            "least",
+            0,
+        ),
+        *(
+            Measure(
+                f"best lambda out of domain, {name}, less that in domain",
+                [away - near for away, near in zip(share[name], share[HERE], strict=True)],
+                "least",
+                0,
+            )
+            for name in list(texts)[1:]
+        ),
     )
     told = {
         f"bits per byte of test, {name}": f"{mean(x.test.own for x in of):.3f} alone, "
         f"{mean(x.tuned(many) for x in of):.3f} beside a datastore of it, best lambda {mean(share[name]):.2f}"
         for name, of in found.items()
     }
-    told["other domains"] = f"{MORE}=FILE{os.pathsep}FILE names texts, such as novels and WikiText-2, to measure too"
+    told["ran on"] = f"{', '.join(texts)}; {MORE}=FILE{os.pathsep}FILE names more texts, such as novels and WikiText-2"
     return Claim(SAYS, SOURCE, measures, told, {f"valid, {many} neighbours, {size:,} entries": partial(_draw, found)})
+
+
+def _bend(one: Swept) -> float:
+    """How much worse than the best share both the smallest and the largest are, all else as of the best."""
+    line = {choice.weight: bits for choice, bits in one.choices.items() if choice[:2] == one.best[:2]}
+    return min(line[min(line)], line[max(line)]) - line[one.best.weight]
 
 
 def _less(found: list[Found], k: int, other: list[float]) -> list[float]:

@@ -17,7 +17,7 @@ from kinformer.decoding.saved import fingerprint
 from kinformer.memories.support import indexing
 from kinformer.memories.support.building import SHARD, Dtype, build, planned
 from kinformer.memories.support.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
-from kinformer.memories.support.shards import DatastoreError, Shards, mapped
+from kinformer.memories.support.shards import DatastoreError, Shards, digest, mapped
 from kinformer.models.support.taps import LAST_FFN_INPUT, Tap
 from kinformer.search.exact import Exact
 
@@ -213,6 +213,8 @@ class Source:
         source = cls(part, there["tokens"], begins) if ordered else None
         if source is None or source.keys != part.keys:
             raise DatastoreError(f"{path} is not the text of {part.keys:,} keys; build the datastore again")
+        if digest(there["tokens"], begins) != part.text:
+            raise DatastoreError(f"{path} is damaged: it holds another text than was put there; build it again")
         return source
 
     def at(self, keys: numpy.ndarray) -> tuple[numpy.ndarray, numpy.ndarray]:

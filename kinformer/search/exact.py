@@ -16,8 +16,10 @@ from kinformer.search.support.kept import Nearest
 
 QUERIES = 512  # that are looked at together
 SAMPLE = 1 << 12  # vectors by which it is guessed how near the nearest are
+CENTRE = 1 << 8  # vectors whose mean is taken off all of them
 SOME = 16  # queries for which that is worth the reading
-SLACK = 32  # candidates beyond k, so that rounding seldom leaves a doubt
+SLACK, SHARE = 32, 8  # candidates beyond k, and a share of k, so that rounding seldom leaves a doubt
+MORE = 8  # so many times as many are looked for where it does
 NUMBERS = 1 << 20  # of a product that are held at a time: what a processor's cache has room for
 PAIRS = 1 << 9  # of a query and a vector whose distance is computed anew at a time
 LONG = 2.0**60  # of a vector: sums of squares of what is longer may be more than float32 holds
@@ -32,7 +34,8 @@ class Exact(Search):
 
     Choose it where a store is small enough to be read for each batch of queries, and wherever recall matters: it is the
     measure of every other search. |q - k|^2 = |q|^2 - 2 q.k + |k|^2 by matrix products in float32 names candidates,
-    whose distances are computed again as sums of squared differences in float64. Where a bound on the rounding of the
+    whose distances are computed again as sums of squared differences in float64; the mean of some vectors is taken off
+    all of them before, as states of a model lie close together and far from 0. Where a bound on the rounding of the
     product leaves it in doubt whether others are as near (many equal vectors), all that may be are computed so. Beside
     the vectors 4 bytes of each are held. Vectors with NaN or infinity are never found. A search takes about twice as
     long as a bare product of all queries and vectors (`bench/search.py`); where k is a hundredth of the store, four to
@@ -68,6 +71,7 @@ class Blocks(Index):
 
     def __init__(self, vectors: Vectors):
         self.vectors = vectors
+        self.centre = _centre(vectors)
         self.lengths = torch.empty(vectors.count)
         self.known = 0
 
@@ -79,27 +83,30 @@ class Blocks(Index):
         return Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
     def blocks(self, size: int) -> Iterator[_Block]:
-        """All vectors in float32, with half of their squared lengths; those with NaN or infinity are infinitely far."""
+        """All vectors in float32, off their centre, with half of their squared lengths; inf for NaN and infinity."""
         room = torch.empty(0, self.vectors.width)  # asking the system for it each time takes longer than to fill it
         for first, vectors in self.vectors.blocks(size):
             end = first + len(vectors)
-            if vectors.dtype != torch.float32:
-                room = room if len(vectors) <= len(room) else torch.empty(vectors.shape)
-                vectors = room[: len(vectors)].copy_(vectors)
+            room = room if len(vectors) <= len(room) else torch.empty(vectors.shape)
+            vectors = room[: len(vectors)].copy_(vectors).sub_(self.centre)
             if end > self.known:
-                self.lengths[first:end], self.known = _half_squares(vectors, first), end
+                self.lengths[first:end], self.known = _half_squares(vectors, torch.arange(first, end)), end
             lengths = self.lengths[first:end]
             if bool(lengths.isinf().any()):  # 0 times infinity would be no number
                 vectors = vectors.masked_fill(lengths[:, None].isinf(), 0.0)
             yield _Block(first, vectors, lengths)
 
-    def _some(self, queries: Float[Tensor, "N D"], k: int) -> Found:
-        wide = min(k + SLACK, self.vectors.count)
-        half, places = self._candidates(queries, self._guess(queries, wide), wide)
+    def _some(self, queries: Float[Tensor, "N D"], k: int, more: int = 1) -> Found:
+        wide = min(k + more * (SLACK + k // SHARE), self.vectors.count)
+        away = queries - self.centre
+        half, places = self._candidates(away, self._guess(away, wide), wide)
         found = nearest_of(self.vectors, queries, places, k)
         if wide == self.vectors.count or not len(queries):
             return found
-        self._settle(queries, found, half[:, -1])
+        rows, limits = self._doubts(away, found, half[:, -1])
+        if len(rows):
+            best = self._some(queries[rows], k, MORE) if more == 1 else self._all_as_near(queries[rows], limits, k)
+            found.distances[rows], found.places[rows] = best
         return found
 
     def _candidates(
@@ -127,41 +134,43 @@ class Blocks(Index):
         rank = math.ceil(share + 3 * share**0.5 + 3)  # so that hardly ever too few are nearer
         if len(queries) < SOME or rank > len(at) // 2:
             return _anything(len(queries))
-        some = self.vectors.at(at).float()
-        half = _half_squares(some, 0)
+        some = self.vectors.at(at).float() - self.centre
+        half = _half_squares(some, at)
         halves = _Block(0, some.masked_fill(half[:, None].isinf(), 0.0), half).halves(queries)
         return torch.from_numpy(numpy.partition(halves.numpy(), rank - 1, axis=1)[:, rank - 1].copy())
 
-    def _settle(self, queries: Float[Tensor, "N D"], found: Found, furthest: Float[Tensor, " N"]) -> None:
-        """Where something that was left out may be as near as the last that was found, look at all that may be."""
-        own, error = queries.double().square().sum(1), self._error(queries)
+    def _doubts(
+        self, away: Float[Tensor, "N D"], found: Found, furthest: Float[Tensor, " N"]
+    ) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
+        """Rows where something that was left out may be as near as the last that was found, and how near it may be."""
+        own, error = away.double().square().sum(1), self._error(away)
         last = found.distances[:, -1]
         rows = (~(last < 2 * furthest.double() + own - 2 * error)).nonzero()[:, 0]
-        if len(rows):
-            limits = ((last - own) / 2 + error)[rows]
-            best = self._all_as_near(queries[rows], limits, found.places.shape[1])
-            for row, one in zip(rows.tolist(), best, strict=True):
-                found.distances[row], found.places[row] = one
+        return rows, ((last - own) / 2 + error)[rows]
 
     def _error(self, queries: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
-        """No half distance of a query is further than this from what it would be without rounding."""
+        """No half distance of a query is further than this from what it would be without rounding.
+
+        Of n products that are added in any order no more than n u of what their sizes come to is lost, u being half of
+        eps; taking off the centre, the length and the difference lose some more. |q||k| + |k|^2 / 2 is at most half of
+        (|q| + |k|)^2.
+        """
         longest = self.lengths.where(self.lengths.isfinite(), 0).amax().double().mul(2).sqrt()
-        size = (self.vectors.width + 8) * torch.finfo(queries.dtype).eps
+        size = (self.vectors.width + 16) * torch.finfo(queries.dtype).eps / 4
         return size * (queries.double().square().sum(1).sqrt() + longest) ** 2
 
-    def _all_as_near(
-        self, queries: Float[Tensor, "N D"], limits: Float[Tensor, " N"], k: int
-    ) -> list[tuple[Tensor, Tensor]]:
+    def _all_as_near(self, queries: Float[Tensor, "N D"], limits: Float[Tensor, " N"], k: int) -> Found:
         """The k nearest of all vectors that may be as near as a query's limit, by distances in float64."""
+        away = queries - self.centre
         best = [(limits.new_full((k,), torch.inf), torch.full((k,), -1)) for _ in limits]
         for block in self.blocks(BLOCK):
-            near = (block.halves(queries) <= limits[:, None]) & block.lengths.isfinite()
+            near = (block.halves(away) <= limits[:, None]) & block.lengths.isfinite()
             for row in near.any(1).nonzero()[:, 0].tolist():
-                few = near[row].nonzero()[:, 0]
-                far = torch.cat([best[row][0], distances(queries[row], block.vectors[few])])
+                few = near[row].nonzero()[:, 0] + block.first
+                far = torch.cat([best[row][0], distances(queries[row], self.vectors.at(few))])
                 order = far.argsort(stable=True)[:k]  # the first of equal ones stand first
-                best[row] = far[order], torch.cat([best[row][1], few + block.first])[order]
-        return best
+                best[row] = far[order], torch.cat([best[row][1], few])[order]
+        return Found(*(torch.stack(parts) for parts in zip(*best, strict=True)))
 
 
 def _anything(count: int) -> Float[Tensor, " n"]:
@@ -169,13 +178,20 @@ def _anything(count: int) -> Float[Tensor, " n"]:
     return torch.full((count,), torch.inf)
 
 
-def _half_squares(vectors: Float[Tensor, "S D"], first: int) -> Float[Tensor, " S"]:
+def _centre(vectors: Vectors) -> Float[Tensor, " D"]:
+    """About where the vectors lie: the mean of some, of those that are numbers."""
+    some = vectors.at(spread(vectors.count, CENTRE)).float() if vectors.count else torch.zeros(0, vectors.width)
+    some = some[(some.abs() < LONG).all(1)]  # NaN is not
+    return some.double().mean(0).float() if len(some) else torch.zeros(vectors.width)
+
+
+def _half_squares(vectors: Float[Tensor, "S D"], places: Int[Tensor, " S"]) -> Float[Tensor, " S"]:
     """Half of squared lengths, inf for vectors with NaN or infinity; ValueError for vectors that are too long."""
     half = torch.linalg.vector_norm(vectors, dim=1).square_().div_(2).nan_to_num_(torch.inf, torch.inf)
     if bool((half >= LONG**2 / 2).any()):
         long = (half >= LONG**2 / 2) & vectors.isfinite().all(1)
         if bool(long.any()):
-            place = first + int(long.nonzero()[0, 0])
+            place = int(places[long][0])
             raise ValueError(f"vector {place} is longer than 2^60, and float32 holds no sum of such squares; {SCALE}")
     return half
 

@@ -401,10 +401,10 @@ def parts(first: int) -> Part:
 
 
 def swept_or_not(model: None, parts: tuple[Part, ...], size: int, judged: int) -> knn_lm_datastore.Found:
-    """Lower with more entries and more neighbours; the best share is larger away."""
-    away = bool(parts[0].tokens[0])
+    """Lower with more entries and more neighbours; the best share is larger away, and with more entries."""
+    best = 0.5 if bool(parts[0].tokens[0]) else 0.25 if size < knn_lm_datastore.BYTES else 0.3
     bits = {
-        Choice(k, 1.0, weight): 3 - k / 1e3 - size / 1e5 - 1 * (weight == (0.5 if away else 0.25))
+        Choice(k, 1.0, weight): 3 - k / 1e3 - size / 1e5 - 1 * (weight == best)
         for k in knn_lm_datastore.KS
         for weight in WEIGHTS
     }

@@ -112,6 +112,10 @@ def test_an_index_says_what_it_finds_and_goes_with_an_append(
     path.write_bytes(path.read_bytes()[:-1])
     fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "index.faiss is truncated or damaged; make it")
     words = ["build", there / "gpt", "--data", f"text={there}/text", "--out", store, "--length", 32, "--append"]
+    for name, told in (("nosuch", "there is no search 'nosuch'"), ("exact", "'exact' needs no index")):
+        never = [*words[: words.index("--out")], "--out", str(store / "never"), "--index", name]
+        fails(capsys, ["datastore", *map(str, never)], told)
+    assert not (store / "never").exists()
     assert said(capsys, *words, "--split", "valid")["index"] is None
     assert said(capsys, *words, "--split", "test", "--index", "flat")["index"]["recall"] == 1
 

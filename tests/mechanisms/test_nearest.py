@@ -210,6 +210,21 @@ def test_what_an_index_misses_is_not_read_twice_and_what_it_finds_is_scored_exac
     assert all(torch.isfinite(x).all() for x in gradients(TopK(Causal(), 4, search=how), given))
 
 
+@pytest.mark.parametrize("length", [6, 40])
+@pytest.mark.parametrize("how", [HNSW(2, 1), IVF(3, 1)], ids=str)
+def test_padding_in_front_changes_nothing_of_what_is_found(how: Search, length: int, steps: None) -> None:
+    given = [torch.randn(1, 2, length, 8) for _ in range(3)]
+
+    def read(padding: int) -> torch.Tensor:
+        ctx = Context(torch.cat([torch.full((padding,), -1), torch.arange(length)])[None])
+        q, k, v = (torch.cat([torch.randn(1, 2, padding, 8), x], 2) for x in given)
+        out = TopK(Causal(), 4, search=how)(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head), None, ctx)
+        return out.y.y[:, :, padding:]
+
+    for padding in (1, 7, 12):
+        torch.testing.assert_close(read(padding), read(0))
+
+
 @pytest.mark.parametrize("make", [lambda how: Retrieval(2, 6, 20, search=how), lambda how: TopK(Causal(), search=how)])
 def test_an_index_that_cannot_be_is_refused_when_the_layer_is_built(make: Callable[[Search], Any]) -> None:
     with pytest.raises(ValueError, match="codes=16 does not divide vectors of width 9"):

@@ -9,8 +9,10 @@ from tests.data.test_cache import python
 LARGE = """
 import resource, sys
 from pathlib import Path
+import numpy
 import torch
 from kinformer.memories.datastore import Datastore
+from kinformer.memories.support.shards import digest
 from kinformer.memories.support.manifest import Manifest, Part, keys_file, text_file
 from kinformer.train.checkpoint import formatted
 folder, keys, spare = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
@@ -26,7 +28,8 @@ for first in range(0, keys, 1 << 18):
     shards.append(len(some))
 tokens = torch.arange(keys + 1, dtype=torch.int32) % 1000
 (folder / text_file(0)).write_bytes(formatted({"tokens": tokens, "begins": torch.zeros(1, dtype=torch.long)}, {}))
-part = Part("numbers", keys + 1, 1, 128, 64, "", tuple(shards))
+text = digest(tokens.numpy(), numpy.zeros(1))
+part = Part("numbers", keys + 1, 1, 128, 64, text, tuple(shards))
 Manifest("", "", "", "float16", 128, parts=(part,)).save(folder / "store.json")
 del some, tokens
 torch.randn(600, 600) @ torch.randn(600, 600)  # what a product takes once

@@ -189,6 +189,30 @@ def test_keys_stay_and_embeddings_learn() -> None:
     assert model.float().frozen.embedding.weight.dtype == torch.float32
 
 
+@pytest.mark.parametrize("distance", [False, True])
+def test_gradients_are_those_of_the_equation(distance: bool) -> None:
+    """Through h as it asks, as it is kept and as it is gated; through y as it answers and as it is given."""
+    frozen, row = base(), text(7).flip(0)
+    store = of_text(frozen, text())
+    model = spalm(frozen, store, distance=distance).eval()
+    ours = torch.autograd.grad(model(row[None]).total, list(model.parameters()))
+    h, keys = LM.hidden(model, row[None]).y[0], states(frozen, row)
+    z = []
+    for t in range(len(row)):
+        away = (store.keys - keys[t]).square().sum(1)
+        near = away.argsort(stable=True)[:4]
+        y = torch.stack([model.head.weight[token] for token in store.tokens[near]])
+        scores = torch.stack([(one * h[t]).sum() for one in y])
+        weights = (scores - (model.log_rate.exp() * away[near] if model.log_rate is not None else 0)).exp()
+        m = sum(a * one for a, one in zip(weights / weights.sum(), y, strict=True))
+        g = 1 / (1 + (-(model.gate.weight[0] * h[t]).sum()).exp())
+        z.append((1 - g) * m + g * h[t])
+    scores = torch.stack(z[:-1]) @ model.head.weight.T
+    loss = (scores.logsumexp(1) - scores.gather(1, row[1:, None])[:, 0]).mean()
+    for one, wanted in zip(ours, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+        torch.testing.assert_close(one, wanted)
+
+
 def test_it_decodes_under_beam_search_as_it_reads() -> None:
     frozen = base()
     model = spalm(frozen, of_text(frozen, text())).eval()

@@ -68,6 +68,15 @@ def test_what_rounding_would_confuse_is_told_apart() -> None:
     same(Exact().index(Held(vectors)).search(queries, 5), vectors, queries, 5)
 
 
+def test_vectors_close_together_and_far_from_zero_are_seldom_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As states of a model lie: by products alone all rows would be in doubt."""
+    monkeypatch.setattr(exact, "QUERIES", 64)
+    chance = torch.Generator().manual_seed(8)
+    vectors, queries = (torch.randn(n, 8, generator=chance) + 300 for n in (400, 40))
+    monkeypatch.setattr(exact.Blocks, "_all_as_near", None)
+    same(Exact().index(Held(vectors)).search(queries, 9), vectors, queries, 9)
+
+
 def test_vectors_that_come_ever_nearer_are_found() -> None:
     vectors = torch.arange(60.0, 0, -1)[:, None].repeat(1, 2)
     same(Exact().index(Held(vectors)).search(torch.zeros(1, 2), 4), vectors, torch.zeros(1, 2), 4)

@@ -41,6 +41,8 @@ def indexed(request: Request, most: int, search: Search, segment: int | None = N
         row = _row(request, b, g, shared)
         sizes = _sizes(request.queries.pos[b, 0], segment)
         some, every = _cover(request, row, sizes)
+        if int((request.queries.pos[b, 0] >= 0).sum()) < FEW:
+            every = torch.zeros_like(every)  # nothing is searched
         keys, begin = _Inside(search, row), 0
         for size, part, whole in zip(sizes, some & ~every, every, strict=True):
             at = slice(begin, begin + size)
@@ -75,8 +77,9 @@ def _row(request: Request, b: int, g: int, shared: int) -> _Row:
 
 
 def _sizes(pos: Int[Tensor, " T"], segment: int | None) -> list[int]:
-    """How many queries each block has: at most STEP, of one segment."""
-    counts = [len(pos)] if segment is None else (pos // segment).unique_consecutive(return_counts=True)[1].tolist()
+    """How many queries each block has: at most STEP, of one segment, cut by position: padding moves no cut."""
+    of = pos // STEP if segment is None else pos // segment * segment + pos % segment // STEP
+    counts = of.unique_consecutive(return_counts=True)[1].tolist()
     return [min(STEP, count - begin) for count in counts for begin in range(0, count, STEP)]
 
 

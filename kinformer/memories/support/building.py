@@ -1,7 +1,6 @@
 """Building: a text is read, and a shard of its keys after the other put on the disk, whole or not at all."""
 
 import fcntl
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.saved import fingerprint
 from kinformer.memories.support.indexing import forget
 from kinformer.memories.support.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file
-from kinformer.memories.support.shards import DatastoreError, mapped
+from kinformer.memories.support.shards import DatastoreError, digest, mapped
 from kinformer.memories.support.windows import Window, read, shards
 from kinformer.models.support.taps import Tap
 from kinformer.train.checkpoint import formatted
@@ -63,7 +62,9 @@ def planned(
         raise ValueError(f"stride={stride} leaves out tokens between windows of {length}; give 1 to {length}")
     counts = tuple(sum(window.keys for window in some) for some in found)
     begins = text.firsts.long()
-    part = Part(data, len(text.tokens), len(begins), length, stride, _digest(text), counts)
+    part = Part(
+        data, len(text.tokens), len(begins), length, stride, digest(text.tokens.numpy(), text.firsts.numpy()), counts
+    )
     return Plan(
         tap, text, Manifest(fingerprint(tap.model), tokenizer, tap.name, dtype, tap.width, home, (part,)), found
     )
@@ -174,14 +175,6 @@ def _put(path: Path, tensors: dict[str, Tensor]) -> None:
     data = formatted(tensors, {})
     if not path.is_file() or path.read_bytes() != data:
         write(path, data)
-
-
-def _digest(text: Text) -> str:
-    """The SHA-256 of tokens and of where documents begin."""
-    found = hashlib.sha256(text.firsts.long().numpy().tobytes())
-    for some in text.tokens.split(SHARD):
-        found.update(some.to(torch.int32).numpy().tobytes())
-    return found.hexdigest()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Shards: the files of a datastore, each safetensors, whose numbers are read where they lie on the disk."""
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ DTYPES: dict[str, tuple[str, Any]] = {
     "int64": ("I64", numpy.int64),
 }
 LONGEST = 1 << 20  # bytes of a header
+TOKENS = 1 << 20  # of a text that are looked at together
 
 
 class DatastoreError(ValueError):
@@ -52,6 +54,14 @@ class Shards(Vectors):
         found = torch.empty(len(places), self.width, dtype=torch.from_numpy(self.maps[0][:0].copy()).dtype)
         found[order] = torch.from_numpy(numpy.concatenate(parts))
         return found
+
+
+def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:
+    """The SHA-256 of a text: of where its documents begin, and of its tokens."""
+    found = hashlib.sha256(begins.astype(numpy.int64).tobytes())
+    for at in range(0, len(tokens), TOKENS):
+        found.update(tokens[at : at + TOKENS].astype(numpy.int32).tobytes())
+    return found.hexdigest()
 
 
 def mapped(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, numpy.ndarray]:
