@@ -122,12 +122,12 @@ class PublishedRouting(Routed):
 
         def best() -> Bool[Tensor, "B H T C"]:
             liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
-            rank = liked.argsort(dim=2, descending=True, stable=True).argsort(dim=2)  # [B H S C]
-            return (rank.take_along_dim(own, 2) < self.window) & there
+            best = torch.zeros_like(liked, dtype=torch.bool).scatter_(2, first(liked, self.window), True)
+            return best.take_along_dim(own, 2) & there
 
         taken = choice(best)
-        first = (~taken).byte().argsort(dim=2, stable=True)[:, :, : self.window]  # those taken, then others [B H w C]
-        column, real = (x.permute(0, 3, 1, 2) for x in (first, taken.take_along_dim(first, 2)))  # [B C H w]
+        at = first(taken.long(), self.window)  # those taken, then others [B H w C]
+        column, real = (x.permute(0, 3, 1, 2) for x in (at, taken.take_along_dim(at, 2)))  # [B C H w]
         return Taken(column, folded(queries.pos, column, real))
 
     def _asked(self, keys: Keys) -> "Taken":
@@ -135,7 +135,12 @@ class PublishedRouting(Routed):
 
         def nearest() -> Int[Tensor, "B H w C"]:
             similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
-            return similar.argsort(dim=2, descending=True, stable=True)[:, :, : self.window]
+            if similar.shape[2] <= self.window:
+                return first(torch.zeros_like(similar, dtype=torch.long), self.window)
+            least = similar.topk(self.window, 2, sorted=False).values.amin(2, keepdim=True)
+            above, equal = similar > least, similar == least
+            left = self.window - above.sum(2, keepdim=True)
+            return first((above | equal & (equal.cumsum(2) <= left)).long(), self.window)
 
         with torch.no_grad():
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
@@ -151,6 +156,13 @@ class PublishedRouting(Routed):
         return Read(y, torch.where(there, score, -torch.inf))
 
 
+def first(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:
+    """The places of the `count` largest along a row, of equal ones the first, as a stable sort would have them."""
+    length = x.shape[2]
+    later = torch.arange(length, device=x.device)[:, None]
+    return (x.clamp_min(-UNIT - 1) * length - later).topk(min(count, length), 2).indices
+
+
 class Taken(NamedTuple):
     """Which `w` tokens of each row and head each of the clusters took: their columns, and positions, -1 for none."""
 
@@ -164,9 +176,11 @@ class Taken(NamedTuple):
         there = counted[..., None].to(y.dtype)
         values = torch.cat([y * there, there], -1)  # [B*C H w V+1]
         values = values.unflatten(0, self.column.shape[:2]).transpose(1, 2).flatten(2, 3)  # [B H C*w V+1]
-        column = self.column.transpose(1, 2).flatten(2)[..., None]
-        total = values.new_zeros(*values.shape[:2], length, values.shape[-1])
-        total = total.scatter_add(2, column.expand_as(values), values)
+        column = self.column.transpose(1, 2).flatten(2)  # [B H C*w]
+        rows = torch.arange(values.shape[0] * values.shape[1], device=values.device).unflatten(0, values.shape[:2])
+        total = values.new_zeros(rows.numel() * length, values.shape[-1])
+        total = total.index_add(0, (column + length * rows[..., None]).flatten(), values.flatten(0, 2))
+        total = total.unflatten(0, (*rows.shape, length))
         count = total[..., -1:]
         return total[..., :-1] / torch.where(count > 0, count + eps, 1.0)
 
