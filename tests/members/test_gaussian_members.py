@@ -112,6 +112,8 @@ def test_what_is_read_across_is_learned_by_all_by_one_head_or_by_none() -> None:
     assert len(coded) == 2 and all(type(layer.projection) is Values for layer in coded)
     (layer, *_) = attentions(hard_coded_gaussian(**TINY, across="hard_coded", ratio=1.5), cross=True)
     assert layer.mechanism.bias.ratio == 1.5
+    within = attentions(hard_coded_gaussian(**TINY, across="hard_coded", ratio=1.5), cross=False)
+    assert within and all(one.mechanism.bias.ratio == 1.0 for one in within)  # a row is as long as itself
     model = hard_coded_gaussian(**TINY, across="last")
     (block, top) = model.decoder.layers
     assert [type(one).__name__ for one in block.layers] == ["Attention", "MLP"]

@@ -15,16 +15,18 @@ SMALL = {"d": 16, "depth": 3, "heads": 2, "length": 16, "vocab": 11}
 
 
 def test_keywords_reach_every_block_but_the_lowest() -> None:
-    model = predictive_attention(**SMALL, alpha=0.2, beta=0.7, size=5)
+    model = predictive_attention(**SMALL, alpha=0.2, beta=0.7, size=5, slope=0.3)
     lowest, *others = [block.layers[0].mechanism for block in model.body.layers]
     assert isinstance(model, MLM) and isinstance(lowest, Explicit) and len(others) == 2
     for one in others:
         assert isinstance(one, EvolvingAttention) and (one.alpha, one.beta) == (0.2, 0.7)
+        assert one.convolution.slope == 0.3
         assert one.convolution.conv.weight.shape == (2, 2, 5, 5) and one.convolution.of_keys == range(-2, 3)
     model = predictive_attention(**SMALL, scores="predictive", alpha=0.2, form="decoder")
     _, *others = [block.layers[0].mechanism for block in model.body.layers]
     assert isinstance(model, LM) and all(isinstance(one, PredictiveAttention) and one.alpha == 0.2 for one in others)
     assert all(one.convolution.of_keys == one.convolution.of_queries == range(-2, 1) for one in others)
+    assert all(one.convolution.slope == 0.01 for one in others)  # the authors' rectifier unless told
 
 
 @pytest.mark.parametrize(
