@@ -42,15 +42,19 @@ def measured(seed: int, steps: int) -> dict[str, float]:
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """Rooms of 3 x 3 cells, five steps in each; two thousand random episodes for each seed. Minutes for each.
 
-    After 500 steps it does worse than chance: few of the steps are of a success, and what was rare is learned late.
+    After 500 steps it does worse than chance: few of the steps are of a success, and what was rare is learned late. The
+    best tenth, with which the paper finds it about equal, is told beside. That it takes the whole episode is a measure
+    of its own, and two seeds do not resolve it.
     """
     found = [measured(seed, steps) for seed in seeds]
     first, short = list(LEARNERS)[:2]
     over = [one[first] / max(one["chance"], one["cloning of all"], 1 / PLAYED) for one in found]
-    measures = (Measure("success over that of chance, or of cloning where that is more", over, "least", 2.0),)
+    longer = [one[first] - one[short] for one in found]
+    measures = (
+        Measure("success over that of chance, or of cloning all where that is more", over, "least", 2.0),
+        Measure("success that reading the whole episode adds to two steps", longer, "least", 0.0),
+    )
     told = {f"success, {name}": f"{mean(one[name] for one in found):.3f}" for name in found[0]}
-    apart = mean(one[first] - one[short] for one in found)
-    told["success that reading the whole episode adds to two steps"] = f"{apart:+.3f}"
     return Claim(SAYS, SOURCE, measures, told, {"share of episodes that succeed": partial(_draw, found)})
 
 

@@ -93,7 +93,11 @@ def measured(seed: int, steps: int) -> dict[str, Any]:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """A graph for each seed; every node but the goal is a start. Walks that do not arrive are left out."""
+    """A graph for each seed; every node but the goal is a start. Walks that do not arrive are left out.
+
+    The best return seen from a start is asked for, so what came beside what was asked is told by the share of shortest
+    paths; `decision_transformer_asked` has the correlation over returns of all sizes.
+    """
     found = [measured(seed, steps) for seed in seeds]
     names = ("Decision Transformer", "behaviour cloning", "walks that arrive")
     share = {name: [float((one[name] == 0).mean()) for one in found] for name in names}

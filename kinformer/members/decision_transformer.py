@@ -23,7 +23,7 @@ def decision_transformer(
     quality: it learns from all of them, and the return that is asked for says which to follow. It puts no episodes
     together to one that is better than each, as learned values can, and what lies beyond the data it does not know.
 
-    context: steps that it reads, the paper's K: 20 on MuJoCo, 5 on Hopper's like, 30 and 50 on Atari.
+    context: steps that it reads, the paper's K: 20 on MuJoCo, 5 on Reacher, 30 on Atari and 50 on its Pong.
     activation: relu in the code for MuJoCo, gelu in that for Atari.
     bounded: numbers of actions through tanh; kinds have none.
     beside: the weight of predicting states and returns too, which the paper did not find to help.

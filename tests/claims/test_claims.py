@@ -302,6 +302,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
         monkeypatch.setattr(one, "PLAYED", 1)
         monkeypatch.setattr(one, "returned", lambda model, spec, count, asked, seed: asked or 9.0)
     shares = {"chance": 0.1, **dict.fromkeys(decision_transformer_key_to_door.LEARNERS, 0.3), "cloning of all": 0.1}
+    shares["asked for 1, two steps read"] = 0.2
     monkeypatch.setattr(decision_transformer_key_to_door, "measured", lambda *_: shares)
     monkeypatch.setattr(decision_transformer_paths, "WALKS", 60)
     fewest = decision_transformer_paths.distances

@@ -191,6 +191,8 @@ def test_wrong_episodes_are_one_line(tmp_path: Path) -> None:
         ({"episode_starts": starts, "obs": numpy.array(list("abcd"))}, "numbers for each step are wanted"),
         ({"episode_starts": starts, "actions": numpy.full(4, -1)}, "one kind from 0 up"),
         ({"episode_starts": starts}, "has 1 episodes; give two"),
+        ({"episode_starts": starts, "rewards": numpy.full(4, 3e38)}, "whose sum is beyond what float32 holds"),
+        ({name: numpy.zeros((0, 2)) for name in (*good, "episode_starts")}, "holds no steps"),
         ({"episode_starts": starts, "reward": 1}, None),
     ):
         numpy.savez(tmp_path / "x.npz", **{**good, **changes})

@@ -31,3 +31,29 @@ def test_padding_is_read_step_by_step_to_the_same() -> None:
     alone = layer(x[:, 2:], layer.start(1, 4), Context(pos[:, 2:], run=True))
     torch.testing.assert_close(out.y[:, 2:], alone.y)
     torch.testing.assert_close(out.state.c, alone.state.c)
+
+
+def test_padding_behind_rows_is_read_in_one_call_to_the_same() -> None:
+    torch.manual_seed(0)
+    layer, x = LSTM(4, 2).double(), torch.randn(3, 5, 4, dtype=torch.float64, requires_grad=True)
+    pos = torch.tensor([[0, 1, 2, -1, -1], [0, 1, 2, 3, 4], [0, -1, -1, -1, -1]])
+    before = layer.start(3, 5)._replace(h=torch.randn(3, 2, 4).double(), c=torch.randn(3, 2, 4).double())
+    out = layer(x, before, Context(pos, run=True))
+    for row, size in enumerate((3, 5, 1)):
+        its = type(before)(*(leaf[row : row + 1] for leaf in before))
+        alone = layer(x[row : row + 1, :size], its, Context(pos[row : row + 1, :size], run=True))
+        torch.testing.assert_close(out.y[row : row + 1, :size], alone.y)
+        torch.testing.assert_close(out.state.h[row], alone.state.h[0])
+        torch.testing.assert_close(out.state.c[row], alone.state.c[0])
+        (got,) = torch.autograd.grad(out.y[row, :size].sum(), x, retain_graph=True)
+        (want,) = torch.autograd.grad(alone.y.sum(), x)
+        torch.testing.assert_close(got, want)
+
+
+def test_a_forget_gate_starts_as_told() -> None:
+    torch.manual_seed(0)
+    plain = LSTM(3)
+    torch.manual_seed(0)
+    keeps = LSTM(3, forget=2.5)
+    change = keeps.cells[0].bias_ih - plain.cells[0].bias_ih
+    torch.testing.assert_close(change, torch.tensor([0.0] * 3 + [2.5] * 3 + [0.0] * 6))

@@ -49,19 +49,26 @@ def ours_of(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> Trajectory:
         if f"W_{name}" in tensors:
             linear(ours, name)
     put(made.of_times, tensors["E_t"])
-    put(made.norm, tensors["ln_e_gamma"], tensors["ln_e_beta"])
-    put(made.body.norm, tensors["ln_f_gamma"], tensors["ln_f_beta"])
+    made.norm, made.body.norm = normed(made.norm, tensors, "ln_e"), normed(made.body.norm, tensors, "ln_f")
     for n, block in enumerate(made.body.layers):
         its = {name.removeprefix(f"layers.{n}."): x for name, x in tensors.items() if name.startswith(f"layers.{n}.")}
         attention, mlp = block.layers
-        for norm, name in zip(block.norms, ("ln1", "ln2"), strict=True):
-            put(norm, its[f"{name}_gamma"], its[f"{name}_beta"])
+        for place, name in enumerate(("ln1", "ln2")):
+            block.norms[place] = normed(block.norms[place], its, name)
         thirds = zip("qkv", its["W_qkv"].chunk(3, -1), bias_of(its, "qkv").chunk(3, -1), strict=True)
         for name, weight, bias in thirds:
             put_qkv(attention.projection, name, weight.T, bias)
         for part, name in ((attention.aggregation.linear, "o"), (mlp.up, "1"), (mlp.down, "2")):
             put(part, its[f"W_{name}"].T, bias_of(its, name))
     return made
+
+
+def normed(norm: torch.nn.Module, tensors: dict[str, Tensor], name: str) -> torch.nn.Module:
+    """The norm with a golden's weights, and none where it has none."""
+    if f"{name}_gamma" not in tensors:
+        return torch.nn.Identity()
+    put(norm, tensors[f"{name}_gamma"], tensors[f"{name}_beta"])
+    return norm
 
 
 def bias_of(tensors: dict[str, Tensor], name: str) -> Tensor:

@@ -14,8 +14,7 @@ from kinformer.train.loop import train
 from kinformer.train.settings import Settings
 
 ROWS, LENGTH = 64, 64  # environments side by side, and steps of a rollout, which is two episodes of a T-maze of 30
-PIECES = 4
-AT_ONCE = {"discount": 0.9, "trace": 0.8}  # where rewards follow at once, as in a maze: less noise on earlier steps
+PIECES, ENTROPY = 4, 0.02  # with 0.01 a junction's turn is settled by chance before what was shown is remembered
 SOLVED = 0.95
 
 

@@ -69,7 +69,9 @@ def _of_npz(path: Path) -> Iterator[Episode]:
         raise ValueError(f"{path} has the arrays {there}; {', '.join(missing)} too are wanted, flat over all steps")
     states, actions, rewards, starts = (held[name] for name in WANTED)
     sizes = {name: len(held[name]) if held[name].ndim else 0 for name in WANTED}
-    if len(set(sizes.values())) > 1 or not len(rewards):
+    if not any(sizes.values()):
+        raise ValueError(f"{path} holds no steps; give episodes of at least one")
+    if len(set(sizes.values())) > 1:
         raise ValueError(f"{path} has steps of different numbers: {sizes}; one of each for a step are wanted")
     if starts.dtype != numpy.bool_ or starts.ndim != 1 or not starts[0]:
         raise ValueError(f"{path}: episode_starts must be True at the first step of each episode, the first of all too")
@@ -121,4 +123,6 @@ def _episode(where: str, states: ndarray, actions: ndarray, rewards: ndarray) ->
         if not numpy.isfinite(one).all():
             step = int(numpy.argwhere(~numpy.isfinite(one))[0][0])
             raise ValueError(f"{where} has {name} that are not finite at step {step:,}; take the episode out")
+    if numpy.abs(numpy.cumsum(worth, dtype=numpy.float64)).max() > numpy.finfo(numpy.float32).max:
+        raise ValueError(f"{where} has rewards whose sum is beyond what float32 holds; divide them all by a number")
     return Episode(flat, done[:, 0] if kinds else done, worth[:, 0])
