@@ -45,15 +45,20 @@ class Shards(Vectors):
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         if bool(((places < 0) | (places >= self.count)).any()):
             raise ValueError(f"places {int(places.min())} to {int(places.max())} came; give 0 to {self.count - 1}")
-        order = places.argsort(stable=True)
-        wanted = places[order].numpy()
+        if bool((places.diff() < 0).any()):
+            order = places.argsort(stable=True)
+            found = self.at(places[order])
+            return torch.empty_like(found).index_copy_(0, order, found)
+        wanted = places.numpy()
         ends = numpy.searchsorted(wanted, self.ends)
         parts = [
-            one[wanted[a:b] - first] for first, one, (a, b) in zip(self.ends, self.maps, pairwise(ends), strict=False)
+            one[wanted[a:b] - first]
+            for first, one, (a, b) in zip(self.ends, self.maps, pairwise(ends), strict=False)
+            if a < b
         ]
-        found = torch.empty(len(places), self.width, dtype=torch.from_numpy(self.maps[0][:0].copy()).dtype)
-        found[order] = torch.from_numpy(numpy.concatenate(parts))
-        return found
+        if not parts:
+            parts = [numpy.array(self.maps[0][:0])]
+        return torch.from_numpy(parts[0] if len(parts) == 1 else numpy.concatenate(parts))
 
 
 def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:
