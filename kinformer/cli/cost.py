@@ -31,12 +31,14 @@ def cost(
     one = wanted(member, keywords or ())
 
     from kinformer.cli.support.afford import memory, refuse_too_large, size
+    from kinformer.cli.support.progress import progress
+    from kinformer.train.cost import STAGES
     from kinformer.train.cost import cost as cost_of
 
     refuse_too_large(one, batch, length)
-    with from_user(ValueError, LookupError):
+    with from_user(ValueError, LookupError), progress("counting", STAGES, "things") as hear:
         try:
-            found = cost_of(one.build(0), batch, length)
+            found = cost_of(one.build(0), batch, length, hear)
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"{one.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
     if as_json:

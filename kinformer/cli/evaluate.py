@@ -1,6 +1,7 @@
 """`kinformer evaluate DIR --data SPEC`: what a trained model is worth on data."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -96,7 +97,10 @@ def _judged(model: Any, data: Any, split: str, limit: int | None, reading: dict[
     """The metric of a model on a split with all that is told of it."""
     began = monotonic()
     score, width = scored(model, data, split, limit, reading)
-    perplexity = {"perplexity": 2 ** (score.value * width)} if score.metric.unit == "bits" else {}
+    if not math.isfinite(score.value):
+        raise ValueError(f"{score.metric.name} is {score.value} on {data.name}: the weights are spoiled, or too large")
+    told = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
+    perplexity = {"perplexity": 2 ** (score.value * width)} if told else {}
     numbers = {"value": score.value, "count": score.count, "bytes_per_token": width, **perplexity}
     seconds = round(monotonic() - began, 3)
     # lanes of some bytes are of the first, and levels of those from all over the split

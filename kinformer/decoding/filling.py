@@ -13,12 +13,18 @@ ROUNDS = 64  # in which a text is filled in, at most
 
 
 def chances(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, "N V"]:
-    """The probabilities of what stands at each hidden place, all of them hidden; `model.mask` marks them."""
+    """The probabilities of what stands at each hidden place, all of them hidden; `model.mask` marks them.
+
+    ValueError where they are no numbers.
+    """
     hidden = tokens == model.mask
     beyond(model, len(tokens))
     with evaluating(model):
         y = in_windows(model.logits, tokens[None], model.window).y[0]
-    return y[hidden].to(torch.promote_types(y.dtype, torch.float32)).softmax(-1)
+    found = y[hidden].to(torch.promote_types(y.dtype, torch.float32)).softmax(-1)
+    if bool(found.isnan().any()):
+        raise ValueError("what the model says of a blank is no number; its weights are spoiled, or too large")
+    return found
 
 
 def filled(model: Any, tokens: Int[Tensor, " T"]) -> Int[Tensor, " T"]:

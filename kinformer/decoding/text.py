@@ -25,13 +25,18 @@ class Text(NamedTuple):
 
 
 def read(model: Any, text: Text) -> tuple[Float[Tensor, "B V"], Text]:
-    """The logits after the last token of each row, and the text with everything read."""
+    """The logits after the last token of each row, and the text with everything read.
+
+    ValueError where they are no numbers, of which a choice would still make a token.
+    """
     rows, length = text.rows, text.rows.shape[1]
     first, ctx = 0 if text.state is None else length - text.unread, None
     if text.full:
         ctx = Context(torch.arange(first, length, device=rows.device).expand(len(rows), -1), run=True, full=True)
     out = model.logits(rows[:, first:], text.state, ctx, last=True, **text.given)
     logits = out.y[:, -1].to(torch.promote_types(out.y.dtype, torch.float32))
+    if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # a row that has ended is padding
+        raise ValueError("what the model says of the next token is no number; its weights are spoiled, or too large")
     return logits, text._replace(state=out.state, unread=0, given=text.given if out.state is None else {})
 
 

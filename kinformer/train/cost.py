@@ -33,6 +33,7 @@ from kinformer.train.tally import Tally, products_of
 QUERIES = 64  # of a read that the reference reads, to see what a query multiplies
 SAMPLED = 1024  # queries of which live pairs are counted; of rows up to this length every one
 TOKENS = 4096  # of a batch that is run as it is; at least two rows are
+STAGES = 4  # its state, what it multiplies, a batch in memory, and a smaller one
 STEPS = 3  # of training: the optimiser's means are there from the second on, and so is a memory
 KEPT = 1.25  # bytes that the C library holds for each that is alive at the peak (glibc; tests/train/test_cost.py)
 
@@ -69,7 +70,7 @@ class Cost:
         return 3 * self.flops
 
 
-def cost(model: Model, batch: int, length: int) -> Cost:
+def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = lambda done: None) -> Cost:
     """What training and decoding a model take, found by running it on a few random rows.
 
     A batch of up to 4,096 tokens is run as it is; of a larger one the memory is that of two smaller ones, drawn out in
@@ -78,6 +79,7 @@ def cost(model: Model, batch: int, length: int) -> Cost:
 
     model: as a member makes it, on the CPU. It is trained for a few steps: do not use it afterwards.
     batch, length: rows of a batch, and tokens of a row.
+    hear: told how many of its `STAGES` are done.
 
     Errors: ValueError for rows that the model does not take, and for numbers below 1.
     """
@@ -89,10 +91,13 @@ def cost(model: Model, batch: int, length: int) -> Cost:
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = _state_bytes(model, length)
+    hear(1)
     flops = batch * _flops(model, length)
+    hear(2)
     most = max(2, TOKENS // length)
     readers: dict[str, Counter[str]] = {}
     kept, high, steady = _memory(model, min(batch, most), length, readers)
+    hear(3)
     if batch > most:
         less, low, _ = _memory(model, most // 2, length, {})
         further = (batch - most) / (most - most // 2)

@@ -71,10 +71,18 @@ class History:
     def add(self, line: dict[str, Any]) -> None:
         """What a line of the file tells: of a step, or of a measurement."""
         if "step" in line:
-            self.step, self.tokens, self.seconds = line["step"], line["tokens"], line["seconds"]
+            self.step, self.tokens, self.seconds = (_number(line[name]) for name in ("step", "tokens", "seconds"))
         elif "valid" in line:
-            others = line.get("others", {})
-            self.points.append(Point(line["after"], line["minutes"], line["train"], line["valid"], others))
+            others = {name: _number(value) for name, value in line.get("others", {}).items()}
+            after, minutes, train, valid = (_number(line[name]) for name in ("after", "minutes", "train", "valid"))
+            self.points.append(Point(after, minutes, train, valid, others))
+
+
+def _number(value: Any) -> Any:
+    """What a line says, which must be a number: TypeError for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{value!r:.40} is no number")
+    return value
 
 
 class Metrics:

@@ -163,12 +163,16 @@ class Training:
         self.show.status(Status(done.step, spent, done.seconds, done.tokens, self.smooth or 0.0, valid, name, counted))
 
     def measure(self) -> None:
-        """The metric on valid; the best model so far is kept beside the last one."""
+        """The metric on valid; the best model so far is kept beside the last one, TrainingStopped where it is none."""
         try:
             score, done = self.score(), self.history
         except ValueError:  # an environment fails in its own time
             self._kept()
             raise
+        if not math.isfinite(score.value):
+            kept = f"what was kept before is{self._place}" if self.run and self.run.step else "nothing was kept before"
+            why = f"{score.metric.name} on valid became {score.value} at step {done.step:,}"
+            raise TrainingStopped(f"{why}: {kept}; try a lr below {self.learner.recipe.lr:g}")
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.others)
         done.points.append(point)
         if self.run is not None and done.best is point:

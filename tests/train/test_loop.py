@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.core.loss import Loss
 from kinformer.data.lanes import Lanes
@@ -21,6 +21,7 @@ from kinformer.train.history import History
 from kinformer.train.interrupt import Stopped
 from kinformer.train.loop import TrainingStopped, train
 from kinformer.train.progress import Show, Status
+from kinformer.train.run import Run
 from kinformer.train.settings import Settings
 from tests.train import tiny
 
@@ -144,6 +145,19 @@ def test_a_loss_or_gradient_that_is_not_finite_stops_before_a_weight_moves(
     assert "\n" not in str(caught.value) and "lr below 0.03" in str(caught.value)
     kept = load(tmp_path, member=tiny.bigram)
     assert int(kept.seen) == 3 and all(bool(p.isfinite().all()) for p in kept.parameters())
+
+
+def test_a_measurement_that_is_not_finite_is_no_end(tmp_path: Path) -> None:
+    model = tiny.bigram()
+
+    def spoil(line: dict[str, Any]) -> None:
+        for weight in model.parameters():
+            nn.init.constant_(weight, math.nan)
+
+    told = r"on valid became nan at step 1: nothing was kept before; try a lr below 0.03"
+    with pytest.raises(TrainingStopped, match=told):
+        train(model, tiny.text(), Steps(1), replace(SMALL, measures=1), folder=tmp_path, hear=spoil)
+    assert Run(tmp_path).step is None and not (tmp_path / "best").exists()
 
 
 def test_after_a_measurement_the_best_so_far_is_kept_beside_the_last_good_weights(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from kinformer.train.budget import Steps
 from kinformer.train.checkpoint import CheckpointError, load, save
 from kinformer.train.files import remove
 from kinformer.train.fit import fit
-from kinformer.train.history import Metrics
+from kinformer.train.history import History, Metrics
 from kinformer.train.loop import train
 from kinformer.train.run import Run
 from tests.train import tiny
@@ -145,6 +145,15 @@ def test_a_save_says_of_metrics_what_the_disk_has(tmp_path: Path, monkeypatch: p
     weights, lines = str(tmp_path / "model.safetensors"), str(tmp_path / "metrics.jsonl")
     told = [path for path in seen if path in (weights, lines)]
     assert told == [lines, weights] * 2
+
+
+@pytest.mark.parametrize("line", [{"step": "2", "tokens": 1, "seconds": 1.0}, {"valid": [], "after": 1}])
+def test_a_history_of_no_numbers_is_refused(tmp_path: Path, line: dict[str, Any]) -> None:
+    metrics = Metrics(tmp_path, tiny.bigram().metric)
+    metrics.write(line | {"minutes": 1.0, "train": 1.0})
+    metrics.close()
+    with pytest.raises(ValueError, match="does not tell of a training: .* is no number"):
+        History.read(tmp_path)
 
 
 def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:

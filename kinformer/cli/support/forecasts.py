@@ -67,4 +67,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
 
 def _said(model: Forecaster, batch: Windows) -> Float[Tensor, "W N C"]:
     with evaluating(model), torch.inference_mode():
-        return model.forecast(on(device_of(model), batch)).cpu()
+        said = model.forecast(on(device_of(model), batch)).cpu()
+    if not bool(said.isfinite().all()):
+        raise ValueError("the model forecasts no numbers: its weights are spoiled, or too large")
+    return said

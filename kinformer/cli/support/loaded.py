@@ -32,10 +32,21 @@ def loaded(
                 f"the model in {folder} was built by {error.name!r} of {error.file}: "
                 f"give --member {error.file}:{error.name}, with the path of the file"
             ) from error
+    _refuse_spoiled(folder, model)
     function = function or member_named(model.member.name)
     with from_user(TypeError):
         changed = parse_keywords(function, tuple(keywords))
     return (_rebuilt(model, function, changed) if changed else model).to(there)
+
+
+def _refuse_spoiled(folder: Path, model: Any) -> None:
+    """UserError for weights that are not finite: whatever is asked of them, the answer would be none."""
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise UserError(
+                f"the weights in {folder} are spoiled: {name} has numbers that are not finite; give other weights, "
+                "or train anew"
+            )
 
 
 def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any]) -> Any:
