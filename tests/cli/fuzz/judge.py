@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from kinformer.data.support.episodes import episodes
+from kinformer.memories.datastore import Datastore
 from kinformer.train.checkpoint import MemberNeeded, load
 from tests.cli.fuzz.world import Seen, value
 
@@ -47,7 +49,10 @@ def not_done(words: list[str], seen: Seen) -> Iterator[str]:
             yield f"no JSON: {error}"
             return
     if command in MADE:
-        yield from MADE[command](words, seen)
+        try:
+            yield from MADE[command](words, seen)
+        except Exception as error:
+            yield f"exit 0, and what it made cannot be read: {error!r}"
 
 
 def refuse(name: str) -> float:
@@ -118,7 +123,48 @@ def drawn(words: list[str], seen: Seen) -> Iterator[str]:
         yield "drew nothing"
 
 
+def forecasted(words: list[str], seen: Seen) -> Iterator[str]:
+    out = Path(value(words, "--out"))
+    if not out.is_file():
+        yield "forecast nothing"
+    elif out.suffix == ".csv" and re.search(r"\b(nan|inf)\b", out.read_text()):
+        yield "forecast no numbers"
+
+
+def calibrated(words: list[str], seen: Seen) -> Iterator[str]:
+    if not any((Path(word) / "exits.json").is_file() for word in words):
+        yield "calibrated, and noted nothing"
+
+
+def played(words: list[str], seen: Seen) -> Iterator[str]:
+    if "returned" not in seen.out:
+        yield "played nothing"
+    if (out := value(words, "--out")) and not (Path(out) / "returns.json").is_file():
+        yield "played, and kept no returns"
+    if (save := value(words, "--save")) and len(episodes(Path(save))) < 1:
+        yield "played, and kept no episodes"
+
+
+def stored(words: list[str], seen: Seen) -> Iterator[str]:
+    if "build" in words:
+        Datastore.open(Path(value(words, "--out")))
+    elif "search" in words and "--json" in words and not json.loads(seen.out)["neighbours"]:
+        yield "found nothing"
+
+
+def tuned(words: list[str], seen: Seen) -> Iterator[str]:
+    if not any((Path(word) / "knn-lm.json").is_file() for word in words):
+        yield "tuned, and noted nothing"
+    if "--json" not in words and re.search(r"\bnan\b", seen.out):
+        yield "tuned to no number"
+
+
 MADE = {
+    "forecast": forecasted,
+    "calibrate": calibrated,
+    "play": played,
+    "datastore": stored,
+    "knn-lm": tuned,
     "train": trained,
     "compare": compared,
     "evaluate": measured,

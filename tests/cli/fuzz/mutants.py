@@ -1,13 +1,15 @@
 """Files of a model, a training, a state and a cache, spoilt by a seed, and a command that reads them."""
 
 import json
+import re
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.cli.fuzz.world import BRIEF, SIZE, TRAINED, remove
+from tests.cli.fuzz.world import OTHERS, TRAINED, remove
 
 ODD: tuple[Any, ...] = (
     None, True, 0, -1, 1, 2, 7, 10**6, 10**30, 1e308, float("nan"), float("inf"), 0.5, "", "x", "é", "1", "bytes",
@@ -26,7 +28,8 @@ class Mutants:
         """What was done to which file, and the words of a command."""
         remove(self.place)
         self.place.mkdir()
-        sort = self.chance.choices(["model", "training", "state", "cache"], (5, 5, 2, 1))[0]
+        sorts = {"model": 5, "training": 5, "state": 2, "cache": 1, "other": 2, "early": 2, "beside": 3, "numbers": 2}
+        sort = self.chance.choices(list(sorts), list(sorts.values()))[0]
         spoil: Callable[[], tuple[list[Path], list[str]]] = getattr(self, f"_{sort}")
         files, words = spoil()
         done = []
@@ -48,9 +51,8 @@ class Mutants:
         return files, self.chance.choice(self._askers(name, at))
 
     def _askers(self, name: str, at: Path) -> list[list[str]]:
-        member, data = TRAINED[name]
-        data = data.format(self.there)
-        start = ["train", member, *SIZE, "--data", data, "--out", "out", *BRIEF, "--from", str(at)]
+        one = TRAINED[name]
+        data, start = one.data.format(self.there), one.words(self.there, "--out", "out", "--from", str(at))
         asked = [
             ["evaluate", str(at), "--data", data, "--bytes", "100"],
             ["evaluate", str(at), "--data", data, "--json"],
@@ -64,11 +66,11 @@ class Mutants:
 
     def _training(self) -> tuple[list[Path], list[str]]:
         name = self.chance.choice([*TRAINED])
-        at, (member, data) = self._copy(name), TRAINED[name]
+        at = self._copy(name)
         files = [path for path in at.rglob("*") if path.is_file()]
         files += [path for path in files if "trainer" in path.parts or path.name == "metrics.jsonl"] * 3
         files.append(at / "trainer")
-        words = ["train", member, *SIZE, "--data", data.format(self.there), "--out", str(at), *BRIEF, "--resume"]
+        words = TRAINED[name].words(self.there, "--out", str(at), "--resume")
         words[words.index("--steps") + 1] = self.chance.choice(("1", "2", "2"))
         return sorted(files), words
 
@@ -81,9 +83,58 @@ class Mutants:
 
     def _cache(self) -> tuple[list[Path], list[str]]:
         files = [path for path in self.cache.rglob("*")]
-        member, data = TRAINED["words"]
-        words = ["train", member, *SIZE, "--data", data.format(self.there), "--out", "out", *BRIEF]
-        return sorted(files), words
+        return sorted(files), TRAINED["words"].words(self.there, "--out", "out")
+
+    def _other(self) -> tuple[list[Path], list[str]]:
+        """A model of what is no text."""
+        name = self.chance.choice([*OTHERS])
+        at, data = self._copy(name), OTHERS[name].data.format(self.there)
+        ask = {
+            "informer": ["forecast", str(at), "--data", data, "--out", self.chance.choice(("o.csv", "o.png"))],
+            "acts": ["play", str(at), "--env", "CartPole-v1", "--episodes", "1"],
+            "plays": ["play", str(at), "--env", "t_maze,corridor=2", "--episodes", "1"],
+            "draws": ["generate", str(at), "--out", "o.png", "--pictures", "1"],
+        }.get(name, ["evaluate", str(at), "--data", data, "--json"])
+        start = OTHERS[name].words(self.there, "--out", "out", "--from", str(at))
+        again = ["evaluate", str(at), "--data", data, "--bytes", "100"]
+        return [at / "config.json", at / "model.safetensors"], self.chance.choice([ask, ask, start, again])
+
+    def _early(self) -> tuple[list[Path], list[str]]:
+        """What calibration has noted."""
+        at = self._copy("calm")
+        words = ["generate", str(at), "--prompt", "The cat", "--tokens", "2"]
+        return [at / "exits.json"], words + self.chance.choice(([], ["--json"], ["--layers", "o.png"]))
+
+    def _beside(self) -> tuple[list[Path], list[str]]:
+        """A datastore, and what was noted of it beside a model."""
+        at, store = self._copy("tuned"), self._copy("store")
+        files = [path for path in store.iterdir() if path.is_file()]
+        if self.chance.random() < 0.3:
+            done = ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--knn"]
+            return [at / "knn-lm.json"], done
+        data = ["--data", f"text={self.there}/text", "--bytes", "20"]
+        return sorted(files), self.chance.choice([
+            ["datastore", "info", str(store), "--json"],
+            ["datastore", "search", str(store), "--prompt", "The cat", "--k", "2"],
+            ["datastore", "search", str(store), "--prompt", "The cat", "--exact", "--json"],
+            ["generate", str(at), "--prompt", "The cat", "--tokens", "2", "--datastore", str(store)],
+            ["evaluate", str(at), *data, "--datastore", str(store)],
+            ["knn-lm", str(self.there / "gpt"), *data, "--datastore", str(store), "--k", "2"],
+        ])  # fmt: skip
+
+    def _numbers(self) -> tuple[list[Path], list[str]]:
+        """Data of numbers."""
+        name, model = self.chance.choice((
+            ("series.csv", "informer"), ("episodes.npz", "acts"), ("pictures.npz", "draws"), ("subjects", "tasks"),
+        ))  # fmt: skip
+        at = self.place / name
+        (shutil.copytree if name == "subjects" else shutil.copy)(self.there / name, at)
+        files, one = sorted(at.iterdir()) if at.is_dir() else [at], OTHERS[model]
+        data = one.data.format(self.place)
+        learn = one._replace(data=data).words(self.there, "--out", "out")
+        ask = ["evaluate", str(self.there / model), "--data", data, "--bytes", "100"]
+        ahead = ["forecast", str(self.there / model), "--data", data, "--out", "o.csv"]
+        return files, self.chance.choice([learn, learn, ask, ahead if name == "series.csv" else ask])
 
     # How a file is spoilt ---------------------------------------------------------------------------------------------
 
@@ -96,7 +147,9 @@ class Mutants:
             if how != "gone":
                 file.mkdir() if how == "empty" else file.write_bytes(b"x")
             return how
-        how = self.chance.choice(("cut", "grow", "flip", "flip", "bytes", "other", "tree", "tree", "tree", "place"))
+        how = self.chance.choice(
+            ("cut", "grow", "flip", "flip", "bytes", "alike", "tree", "tree", "tree", "place", "nan")
+        )
         return getattr(self, f"_{how}")(file)
 
     def _cut(self, file: Path) -> str:
@@ -138,7 +191,26 @@ class Mutants:
         file.write_bytes(data)
         return f"{data[:9]!r} alone"
 
-    def _other(self, file: Path) -> str:
+    def _nan(self, file: Path) -> str:
+        """Numbers of weights that are none, or large beyond all use; elsewhere a word of a text."""
+        data = file.read_bytes()
+        if file.suffix not in (".safetensors", ".state") or len(data) < 8:
+            places = [found.span() for found in re.finditer(rb"[0-9.]+", data[:100_000])] or [(0, 0)]
+            first, last = self.chance.choice(places)
+            file.write_bytes(data[:first] + self.chance.choice((b"nan", b"inf", b"1e300", b"", b"x")) + data[last:])
+            return "another number"
+        first = 8 + int.from_bytes(data[:8], "little")
+        count = max((len(data) - first) // 4, 0)
+        number = self.chance.choice((float("nan"), float("inf"), 1e30, -1e38))
+        one = 4 * self.chance.randrange(count) if count else 0
+        spoilt = self.chance.choice(
+            (slice(first, first + 4 * count), slice(first + one, first + one + 4 * min(count, 1)))
+        )
+        size = (spoilt.stop - spoilt.start) // 4
+        file.write_bytes(data[: spoilt.start] + struct.pack("<f", number) * size + data[spoilt.stop :])
+        return f"{size:,} numbers {number}"
+
+    def _alike(self, file: Path) -> str:
         alike = [path for path in self.there.rglob(f"*{file.suffix}") if path.is_file()]
         other = self.chance.choice(sorted(alike) or [self.there / "text"])
         shutil.copy(other, file)

@@ -1,6 +1,7 @@
 """Command lines and spoilt files, drawn by a seed: no traceback, no harm, no exit 0 on what was not done."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from tests.cli.fuzz.judge import faults
 from tests.cli.fuzz.lines import Lines
 from tests.cli.fuzz.mutants import Mutants
 from tests.cli.fuzz.real import spoken
-from tests.cli.fuzz.world import Seen, Watched, make, see
+from tests.cli.fuzz.world import BESIDE, Seen, Watched, make, see
 
 FEW, MANY, REAL = 100, 5_000, 50
 BATCH = 100  # seeds of a test
@@ -34,17 +35,31 @@ class World:
     def __init__(self, home: Path) -> None:
         self.there, self.work, self.place = home / "there", home / "work", home / "place"
         make(self.there)
+        self.pristine = Path(shutil.copytree(self.there, home / "pristine"))
         self.work.mkdir()
         self.watched, self.written = Watched(self.there), Watched(self.work)
 
     def faults(self, words: list[str], seen: Seen) -> list[str]:
         """What is wrong with what a command did, to things that were there too; what it wrote is taken away."""
-        found = [*faults(words, seen), *(f"harmed {name}" for name in self.watched.harmed())]
+        harmed = self.watched.harmed()
+        may = [name for name in harmed if seen.code == 0 and changes(words, self.there / name)]
+        found = [*faults(words, seen), *(f"harmed {name}" for name in harmed if name not in may)]
         if seen.code == 2:
             found += [f"was refused, and left {name}" for name in self.watched.added() + self.written.added()]
         self.watched.tidy()
+        self.watched.allowed(may, self.pristine)
         self.written.tidy()
         return found
+
+
+def changes(words: list[str], file: Path) -> bool:
+    """Is it what a command is for to change this file?"""
+    named = [path for word in words if (path := Path(word)) in (file, *file.parents) and path.is_absolute()]
+    if {"knn-lm", "calibrate"} & set(words):
+        return bool(named) and file.name in BESIDE
+    if "datastore" in words:
+        return bool(named) and bool({"index", "--append", "--resume", "--index"} & set(words))
+    return bool(named) and "--overwrite" in words
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy
 import torch
 
 from kinformer.cli.__main__ import run
@@ -33,14 +33,37 @@ EXAMPLES = (Band(2, 0),)
 '''
 SIZE = ("d=8", "depth=1", "heads=2")
 BRIEF = ("--steps", "1", "--batch", "2", "--length", "8")
+
+
+class Trained(NamedTuple):
+    """A training: its member, of which sizes, and its data, {} being where that lies."""
+
+    member: str
+    data: str
+    sizes: tuple[str, ...] = SIZE
+
+    def words(self, there: Path, *more: str) -> list[str]:
+        """The command."""
+        return ["train", self.member, *self.sizes, "--data", self.data.format(there), *more, *BRIEF]
+
+
 TRAINED = {
-    "gpt": ("gpt", "text={}/text"),
-    "lanes": ("transformer_xl", "text={}/text"),
-    "state": ("linear_transformer", "text={}/text"),
-    "bert": ("bert", "text={}/text"),
-    "pairs": ("transformer", "pairs={}/pairs.tsv"),
-    "words": ("gpt", "text={}/text,tokenizer=bpe:300"),
+    "gpt": Trained("gpt", "text={}/text"),
+    "lanes": Trained("transformer_xl", "text={}/text"),
+    "state": Trained("linear_transformer", "text={}/text"),
+    "bert": Trained("bert", "text={}/text"),
+    "pairs": Trained("transformer", "pairs={}/pairs.tsv"),
+    "words": Trained("gpt", "text={}/text,tokenizer=bpe:300"),
 }
+OTHERS = {  # what is no text, and what commands of its own are for
+    "calm": Trained("calm", "text={}/text", ("d=8", "depth=2", "heads=2", "threshold=1.0", "temperature=none")),
+    "informer": Trained("informer", "series={}/series.csv", (*SIZE, "context=8", "label=4", "horizon=3")),
+    "acts": Trained("decision_transformer", "offline={}/episodes.npz", (*SIZE, "context=3")),
+    "plays": Trained("gpt", "env=t_maze,corridor=2", (*SIZE, "length=64")),
+    "tasks": Trained("camtl", "multitask={}/subjects", (*SIZE, "blocks=2")),
+    "draws": Trained("image_transformer", "images={}/pictures.npz", (*SIZE, "block=8", "memory=4")),
+}
+BESIDE = ("knn-lm.json", "knn-lm.png", "exits.json", "exits.png")  # what knn-lm and calibrate put beside a model
 
 
 class Seen(NamedTuple):
@@ -63,12 +86,43 @@ def make(there: Path) -> None:
     (there / "texts").mkdir()
     for n in range(3):
         (there / "texts" / f"{n}.txt").write_bytes(TEXT)
-    for name, (member, data) in TRAINED.items():
-        words = ["train", member, *SIZE, "--data", data.format(there), "--out", str(there / name), *BRIEF]
-        assert see(words).code == 0, see(words)
+    _make_numbers(there)
+    for name, one in {**TRAINED, **OTHERS}.items():
+        done(*one.words(there, "--out", str(there / name)))
     for name in ("gpt", "words"):
-        found = see(["read", str(there / name), str(there / "short"), "--save", str(there / f"{name}.state")])
-        assert found.code == 0, found
+        done("read", str(there / name), str(there / "short"), "--save", str(there / f"{name}.state"))
+    shutil.copytree(there / "gpt", there / "tuned")
+    data = ["--data", f"text={there}/text"]
+    done("datastore", "build", str(there / "gpt"), *data, "--out", str(there / "store"), "--split", "valid")
+    done("knn-lm", str(there / "tuned"), "--datastore", str(there / "store"), *data, "--bytes", "20", "--k", "2")
+    proven = ["--delta", "0.9", "--epsilon", "0.5", "--tokens", "2", "--thresholds", "2", "--length", "4"]
+    done("calibrate", str(there / "calm"), *data, *proven)
+
+
+def _make_numbers(there: Path) -> None:
+    """Series, episodes, pictures, and texts of two tasks."""
+    chance = numpy.random.default_rng(0)
+    lines = [f"2020-03-{1 + n // 24:02} {n % 24:02}:00,{chance.normal():.3f},{n}" for n in range(120)]
+    (there / "series.csv").write_text("\n".join(["at,a,b", *lines, ""]))
+    steps, size = 5, 8
+    numpy.savez(
+        there / "episodes.npz",
+        obs=chance.normal(size=(steps * size, 4)).astype("float32"),
+        actions=chance.integers(0, 3, steps * size),
+        rewards=chance.normal(size=steps * size).astype("float32"),
+        episode_starts=numpy.arange(steps * size) % steps == 0,
+    )
+    pixels, labels = chance.integers(0, 256, (24, 4, 4)).astype("uint8"), chance.integers(0, 2, 24)
+    numpy.savez(there / "pictures.npz", x_train=pixels, y_train=labels, x_test=pixels[:4], y_test=labels[:4])
+    (there / "subjects").mkdir()
+    for name in ("mood", "kind"):
+        (there / "subjects" / f"{name}.tsv").write_bytes(LABELLED)
+
+
+def done(*words: str) -> None:
+    """Run a command that must do what it says."""
+    found = see(list(words))
+    assert found.code == 0, (words, found)
 
 
 def see(words: list[str]) -> Seen:
@@ -116,6 +170,16 @@ class Watched:
         for name in self.added():
             remove(self.folder / name)
 
+    def allowed(self, names: list[str], pristine: Path) -> None:
+        """Bring back what a command may change, from where all is as it was."""
+        for name in names:
+            remove(self.folder / name)
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            if (pristine / name).is_dir():
+                (self.folder / name).mkdir(exist_ok=True)
+            else:
+                shutil.copy2(pristine / name, self.folder / name)
+
 
 def remove(path: Path) -> None:
     """Take away a file or a folder."""
@@ -133,7 +197,3 @@ def value(words: list[str], name: str, otherwise: str = "") -> str:
         if word.startswith(f"{name}="):
             return word.partition("=")[2]
     return otherwise
-
-
-Faults = list[str]
-Check = Callable[[list[str], Seen], Faults]
