@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Annotated, Any, Generic, Union, get_args, get_origin
 
+import typer
 from beartype import BeartypeConf, beartype
 from beartype.vale import IsInstance
 
@@ -26,6 +27,8 @@ def check(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def plain(hint: Any) -> Any:
     """An annotation with every generic NamedTuple in it replaced by an instance check of its class."""
+    if hint is typer.Context:  # a command that wants it is handed its parent
+        return typer.Context.__base__
     origin = get_origin(hint) or hint
     if inspect.isclass(origin) and issubclass(origin, tuple) and issubclass(origin, Generic):
         return Annotated[tuple, IsInstance[origin]]
