@@ -21,6 +21,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from kinformer.core.absent import absent
 from kinformer.core.example import Example
 from kinformer.keywords import check_keywords, name_of, nearest, parse_keywords, signature
 
@@ -219,7 +220,7 @@ def own_module(path: str) -> types.ModuleType:
     """
     file, package = Path(path).expanduser().resolve(), Path(__file__).resolve().parent
     if not file.is_file():
-        raise LookupError(f"there is no file {path}")
+        raise LookupError(absent(path))
     if file.suffix == ".py" and file.is_relative_to(package):
         full = ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
         return _import(path, functools.partial(importlib.import_module, full))

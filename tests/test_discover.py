@@ -264,7 +264,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
     ]:
         with pytest.raises(LookupError, match=said):
             find_member(f"{file}:{name}")
-    with pytest.raises(LookupError, match="there is no file .*none.py"):
+    with pytest.raises(LookupError, match="there is no file or folder .*none.py"):
         find_member(f"{tmp_path}/none.py:mine")
     file.write_text("1 / 0")
     with pytest.raises(ImportError, match="own file.py failed to import: ZeroDivisionError"):

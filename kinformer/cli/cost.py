@@ -36,7 +36,7 @@ def cost(
     from kinformer.train.cost import cost as cost_of
 
     refuse_too_large(one, batch, length)
-    with from_user(ValueError, LookupError), progress("counting", STAGES, "things") as hear:
+    with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
         try:
             found = cost_of(one.build(0), batch, length, hear)
         except (MemoryError, RuntimeError) as error:

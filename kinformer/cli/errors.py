@@ -5,7 +5,10 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from time import sleep
+
+from kinformer.core.absent import absent
 
 SECONDS = 5.0
 WRONG, FAILED, INTERRUPTED = 2, 1, 130  # a signal's own code is 128 and its number
@@ -26,6 +29,14 @@ def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
         yield
     except kinds as error:
         raise UserError(str(error), code) from error
+
+
+def refuse_no_folder(out: Path, option: str = "--out") -> None:
+    """UserError for a file to write whose folder is not there, or that is a folder."""
+    if out.is_dir():
+        raise UserError(f"cannot write to {out}: it is a folder; {option} names a file")
+    if not out.absolute().parent.is_dir():
+        raise UserError(absent(out.parent, f"{option} names a file in a folder that is there"))
 
 
 @contextmanager

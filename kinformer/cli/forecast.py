@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.errors import UserError, from_user, noted, refuse_no_folder
 from kinformer.cli.options import Data, Device, Own
 
 MOST = 12
@@ -33,6 +33,7 @@ def forecast(
     """
     if out.suffix not in (".csv", ".png"):
         raise UserError(f"--out {out} is neither; give FILE.csv for the rows that come, FILE.png for a picture")
+    refuse_no_folder(out)
     if out.suffix == ".csv" and out.exists():
         raise UserError(f"{out} is there already; give another name, or take it away")
     from kinformer.cli.support import forecasts

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted
+from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature
+from kinformer.core.absent import absent
 
 if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
@@ -88,7 +89,8 @@ def generate(
             raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
         _refuse_given("a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None)
         _refuse_given("a model that writes text", knn=knn or None, datastore=datastore)
-        return gallery.write(model, out, SOME if pictures is None else pictures, enlarge, temperature, seed, label)
+        count = SOME if pictures is None else pictures
+        return gallery.write(model, out, count, enlarge, temperature, seed, label, as_json)
     _refuse_given("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
@@ -127,8 +129,8 @@ def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
         raise UserError(f"every token of a {model.member.name} takes all layers; leave out --layers")
     if layers is not None and (beam > 1 or layers.suffix != ".png"):
         raise UserError("--layers draws what each token took into a FILE.png, and a search (--beam) tells of none")
-    if layers is not None and not layers.absolute().parent.is_dir():
-        raise UserError(f"there is no folder {layers.parent}; --layers names a file in one that is there")
+    if layers is not None:
+        refuse_no_folder(layers, "--layers")
 
 
 def _said_layers(model: Any, written: "list[Written]", picture: Path | None) -> None:
@@ -201,6 +203,8 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         return None
     try:
         lines = file.read_bytes().removesuffix(b"\n").split(b"\n")
+    except FileNotFoundError as error:
+        raise UserError(absent(file, f"--{name}s names a file of one {name} a line")) from error
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}; --{name}s names a file of one {name} a line") from error
     lines = [line.removesuffix(b"\r") for line in lines]

@@ -48,7 +48,7 @@ def read(
     from kinformer.train.progress import clock
 
     with from_user(OSError):
-        size = found(str(file), f"there is no file {file} to read").stat().st_size
+        size = found(str(file), "give a file to read").stat().st_size
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file with a text")
     _refuse_place(save, overwrite)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError
+from kinformer.cli.errors import UserError, refuse_no_folder
 
 if TYPE_CHECKING:
     from kinformer.cli.pictures.support.panel import Picture
@@ -95,8 +95,7 @@ def _check(out: Path) -> None:
     """Refuse a file that could not be written before anything is made."""
     if out.suffix.lower() not in KINDS:
         raise UserError(f"--out {out} is no picture; give a file that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}")
-    if out.is_dir() or not out.absolute().parent.is_dir():
-        raise UserError(f"cannot write to {out}: {'it is a folder' if out.is_dir() else 'its folder is not there'}")
+    refuse_no_folder(out)
 
 
 def _save(title: str, drawn: list["Picture"], out: Path) -> None:

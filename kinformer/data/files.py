@@ -3,14 +3,16 @@
 import hashlib
 from pathlib import Path
 
+from kinformer.core.absent import absent
+
 VALID, TEST = 0.05, 0.05  # shares that are watched, and reported once at the very end
 
 
-def found(where: str, missing: str) -> Path:
-    """The path of what is there. FileNotFoundError(missing) for what is not, and for a device, which may never end."""
+def found(where: str, advice: str) -> Path:
+    """The path of what is there. FileNotFoundError, with advice, for what is not, and for a device without an end."""
     path = Path(where).expanduser()
     if not path.exists() or path.is_char_device() or path.is_block_device():
-        raise FileNotFoundError(missing)
+        raise FileNotFoundError(absent(where, advice))
     return path
 
 

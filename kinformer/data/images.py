@@ -85,7 +85,7 @@ def read(where: str) -> Images:
 
     Errors: FileNotFoundError for what is not there, ValueError, in one line, for what is cut off or of another form.
     """
-    path = found(where, f"there is no file or folder {where}; write images=FOLDER or images=FILE.npz")
+    path = found(where, "write images=FOLDER or images=FILE.npz")
     train, test = _idx(path) if path.is_dir() else _arrays(path)
     held = max(1, round(len(train[0]) * HELD_OUT))
     lots = (train[0][:-held], train[1][:-held]), (train[0][-held:], train[1][-held:])

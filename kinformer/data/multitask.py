@@ -148,7 +148,7 @@ def read(
 
 def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:
     """The rows of all files, their labels behind the names of their tasks."""
-    folder = found(where, f"there is no folder {where}; write multitask=FOLDER, with a file for each task")
+    folder = found(where, "write multitask=FOLDER, with a file for each task")
     if not folder.is_dir():
         raise ValueError(f"multitask={where} is a file; give a folder with a file for each task, or labelled={where}")
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))

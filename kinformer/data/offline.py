@@ -178,7 +178,7 @@ def read(where: str, *, reward: str = "step") -> Offline:
     ValueError, in one line, for arrays of another form, for what is not finite, and for fewer than two episodes.
     """
     one_of("reward", reward, Reward)
-    path = found(where, f"there is no {where}; write {FORM}, of an .npz, a folder of them or one of Minari's")
+    path = found(where, f"write {FORM}, of an .npz, a folder of them or one of Minari's")
     there = {_told(one): one for one in episodes(path)}  # the same one twice may not be on both sides
     if len(there) < 2:
         raise ValueError(f"{where} has {len(there)} episodes; give two, one to learn from and one to measure, and more")

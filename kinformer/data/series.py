@@ -168,7 +168,7 @@ def read(where: str, rows: str = "") -> Series:
     Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off, and
     where a number is missing or not finite.
     """
-    path = found(where, f"there is no file {where}; write series=FILE.csv")
+    path = found(where, "write series=FILE.csv")
     try:
         # spreadsheets write a mark before the first name
         table = [row for row in csv.reader(line.decode().removeprefix("\ufeff") for line in lines(path)) if row]

@@ -181,7 +181,7 @@ def _made(name: str, answer: str, sizes: dict[str, str]) -> Sets:
 
 
 def _held(where: str, answer: str) -> Sets:
-    path = found(where, f"there is no file {where}; write sets=FILE.npz")
+    path = found(where, "write sets=FILE.npz")
     elements, marks, answers = _arrays(path)
     if answer == "count" and (answers != answers.round()).any() | (answers < 0).any():
         raise ValueError(f"{where} has answers that are no counts; leave out answer=count")

@@ -17,6 +17,7 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer import __version__
+from kinformer.core.absent import absent
 from kinformer.core.layer import State
 from kinformer.core.state import Exact
 from kinformer.decoding.evaluating import evaluating
@@ -56,7 +57,7 @@ def load_reading(path: Path, model: Any) -> Reading:
     Raises FileNotFoundError for no file, and StateError for one that is truncated or foreign, and another model's.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {path}; `kinformer read` writes one")
+        raise FileNotFoundError(absent(path, "`kinformer read` writes one"))
     data = path.read_bytes()
     try:
         tensors = parse_tensors(data)

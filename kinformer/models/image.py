@@ -192,7 +192,8 @@ class Image(Predictor):
         label: the class of each picture, where classes are known.
         hear: told the number of each step.
 
-        Errors: ValueError for a source without an encoder or a label without classes, and for none with one.
+        Errors: ValueError for a source without an encoder or a label without classes, and for none with one, and where
+            what the model says is no number.
         """
         at_least("rows", rows, 1), within("temperature", temperature, 0, math.inf, open_end=True)
         dice = [torch.Generator().manual_seed(seed + row) for row in range(rows)]
@@ -219,6 +220,8 @@ class Image(Predictor):
             last = drawn[:, step : step + 1]
             x = self.values.embed(last, step - 1) * bool(step) + told  # before the first step there is nothing
             out = self._read(x, state, ctx)
+            if bool(out.y.isnan().any()):
+                raise ValueError("what the model says of a pixel is no number; its weights are spoiled, or too large")
             uniform = torch.stack([torch.rand(self.values.draws, generator=one) for one in dice]).to(device)
             drawn[:, step + 1] = self.values.draw(out.y[:, 0], uniform, temperature)
             state, ctx = out.state, self._context(rows, step + 1, step + 2, device)

@@ -19,6 +19,7 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer import __version__
+from kinformer.core.absent import absent
 from kinformer.core.model import Metric
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.discover import Origin, Record, members
@@ -251,7 +252,7 @@ def _read(path: Path) -> bytes:
     if path.parent.is_file():
         raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent}")
+        raise FileNotFoundError(absent(path.parent))
     if not path.is_file():
         raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}")
     return path.read_bytes()

@@ -190,4 +190,4 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
         "windows of 96 bytes of valid, side by side, are wanted",
     )
     fails(capsys, ["calibrate", out, "--data", "sets=maximum"], "reads text")
-    fails(capsys, ["calibrate", str(tmp_path / "none"), *TASK], "there is no folder")
+    fails(capsys, ["calibrate", str(tmp_path / "none"), *TASK], "there is no file or folder")

@@ -435,7 +435,7 @@ def test_a_file_that_cannot_be_judged_is_refused_in_one_line(said: dict, name: s
 
 
 def test_where_there_is_no_file_or_no_such_part(said: dict) -> None:
-    assert said["nowhere"][0] == 2 and "there is no file " in said["nowhere"][2]
+    assert said["nowhere"][0] == 2 and "there is no file or folder " in said["nowhere"][2]
     assert said["helped"][0] == 2 and "it lies beside the file, so run with PYTHONPATH=" in said["helped"][2]
     assert said["folder"][0] == 2 and "is no Python file; give one, like mine.py" in said["folder"][2]
     assert said["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in said["nobody"][2]

@@ -74,7 +74,7 @@ def test_a_file_without_a_function_names_its_members(capsys: pytest.CaptureFixtu
     said = f"is a file; name a member in it too, like {file}:bigram (it has bigram, lane, classifier)"
     fails(capsys, [words[0], file, *words[1:]], said)
     fails(capsys, [words[0], str(ROOT / "tests/toys/pattern.py"), *words[1:]], "pattern.py has no member; put @member")
-    fails(capsys, [words[0], "none.py", *words[1:]], "there is no file none.py")
+    fails(capsys, [words[0], "none.py", *words[1:]], "there is no file or folder none.py")
 
 
 # train, generate ----------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_a_wrong_start_is_said_before_what_would_be_overwritten(
 ) -> None:
     given = ["train", "gpt", "d=16", "depth=1", "--data", text, "--out", str(tmp_path / "run"), "--steps", "1"]
     assert run(given) == 0
-    fails(capsys, [*given, "--from", str(tmp_path / "none")], f"there is no folder {tmp_path / 'none'}")
+    fails(capsys, [*given, "--from", str(tmp_path / "none")], f"there is no file or folder {tmp_path / 'none'}")
     fails(capsys, [*given, "--from", str(tmp_path / "run")], "which would be overwritten")
 
 
@@ -254,7 +254,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
             ["transformer", "depth=1", "d=16", "--steps", "1"],
             "a Seq2Seq reads pairs, and a text came; give pairs=FILE.tsv",
         ),
-        (["none.py:f", "--steps", "1"], "there is no file none.py"),
+        (["none.py:f", "--steps", "1"], "there is no file or folder none.py"),
         # before any of it is read
         (["gpt", "--steps", "1", "--data", "labelled=/none"], "an LM reads text, and labelled text came; give text="),
     ],
@@ -273,7 +273,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["train", "gpt", "--steps", "1"], "Missing option '--data'")
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
-    fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no folder")
+    fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no file or folder")
     (tmp_path / "file").touch()
     fails(capsys, ["generate", f"{tmp_path}/file", "--prompt", "x"], "file is a file, and a checkpoint is a folder")
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]

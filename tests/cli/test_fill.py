@@ -37,4 +37,4 @@ def test_what_cannot_be_filled_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(capsys, ["fill", out], "Missing option '--text'")
     fails(capsys, ["fill", out, "--text", "_", "--best", "0"], "--best")
     fails(capsys, ["fill", other, "--text", "_"], "this model fills in no blanks; use one of a member like bert")
-    fails(capsys, ["fill", str(tmp_path / "none"), "--text", "_"], "there is no folder")
+    fails(capsys, ["fill", str(tmp_path / "none"), "--text", "_"], "there is no file or folder")

@@ -61,5 +61,5 @@ def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pyt
     fails(
         capsys, ["forecast", made, "--data", wide, "--out", str(tmp_path / "b.csv")], "channels=3, and this model has 2"
     )
-    fails(capsys, [*ask, str(tmp_path / "none" / "b.csv")], "No such file or directory")
+    fails(capsys, [*ask, str(tmp_path / "none" / "b.csv")], "there is no file or folder")
     fails(capsys, ["forecast", made, "--data", "text=stdlib", "--out", str(tmp_path / "b.csv")], "reads series")

@@ -75,7 +75,10 @@ def test_a_member_that_knows_classes_draws_one_of_them(
     )
     assert run(["train", "image_transformer", *SMALL, "output=logistics", "classes=10", *told, "--overwrite"]) == 0
     assert run(["generate", out, "--label", "9", "--pictures", "1", "--out", str(png)]) == 0
-    assert run(["generate", out, "--pictures", "2", "--out", str(png)]) == 0
+    capsys.readouterr()
+    assert run(["generate", out, "--pictures", "2", "--out", str(png), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"out": str(png), "pictures": 2, "shape": [3, 4, 4]}
+    fails(capsys, ["generate", out, "--out", str(tmp_path / "no" / "a.png")], "there is no file or folder")
     fails(capsys, ["generate", out, "--label", "10", "--out", str(png)], "knows the classes 0 to 9; give one of these")
 
 

@@ -65,11 +65,11 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
     state = tmp_path / "state"
     to = ["--save", str(state)]
     wrong: list[tuple[list[str], str]] = [
-        ([str(tmp_path / "none"), str(text), *to], "there is no folder"),
-        ([out, str(tmp_path / "none"), *to], "there is no file"),
+        ([str(tmp_path / "none"), str(text), *to], "there is no file or folder"),
+        ([out, str(tmp_path / "none"), *to], "there is no file or folder"),
         ([out, str(tmp_path), *to], "is a folder; give a file with a text"),
         ([out, str(tmp_path / "empty"), *to], "is empty; give a file with a text"),
-        ([out, "/dev/zero", *to], "there is no file /dev/zero"),
+        ([out, "/dev/zero", *to], "there is no file or folder /dev/zero"),
         ([out, str(text)], "Missing option '--save'"),
         ([out, str(text), "--save", str(tmp_path)], "is a folder; --save names a file"),
         ([out, str(text), "--save", str(tmp_path / "no" / "state")], "cannot write to"),

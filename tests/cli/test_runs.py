@@ -66,7 +66,7 @@ def test_weights_of_another_run_are_begun_with(
     first, anew = (losses(tmp_path / name) for name in ("run", "more"))
     assert len(anew) == 1 and anew[0] < sum(first[-10:]) / 10 + 0.5 < first[0]  # it goes on from where that was
     assert load(tmp_path / "more").member.keywords["length"] == 16
-    fails(capsys, command("--from", f"{tmp_path}/none", out="x"), "there is no folder")
+    fails(capsys, command("--from", f"{tmp_path}/none", out="x"), "there is no file or folder")
     wide = [word.replace("d=16", "d=32") for word in command("--from", f"{tmp_path}/run", out="x")]
     fails(capsys, wide, "the weights are of a model with d=16, and one with d=32 came; give the same")
     assert not (tmp_path / "x").exists()

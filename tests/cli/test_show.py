@@ -177,7 +177,7 @@ def test_own_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "d: int = 8" in shown(capsys, str(MEMBERS))
     assert "has no 'Alternat'; the nearest is 'Alternate'; it has Alternate" in refused(capsys, f"{TOY}:Alternat")
     assert "has no 'Nothing'" in refused(capsys, f"{TOY}:Nothing() & Causal()")
-    assert "there is no file none.py" in refused(capsys, "none.py:f")
+    assert "there is no file or folder none.py" in refused(capsys, "none.py:f")
     (tmp_path / "empty.py").touch()
     assert "defines no class or function" in refused(capsys, f"{tmp_path}/empty.py")
 
@@ -493,6 +493,6 @@ def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"the pictures are in {out}" in shown(capsys, "lsh", "--length", "6", "--out", str(out))
     assert out.read_bytes().startswith(b"\x89PNG") and out.stat().st_size > 5000
     assert "is no picture; give a file that ends in .png, .svg or .pdf" in refused(capsys, "band", "--out", "band.txt")
-    assert "its folder is not there" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
+    assert "there is no file or folder" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
     none = tmp_path / "none.png"
     assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(none)) and not none.exists()

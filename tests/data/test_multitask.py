@@ -71,7 +71,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (tmp_path / "twice" / name).write_text("a\tb\n")
     (tmp_path / "file").write_text("a\tb\n")
     for where, words, more in (
-        (tmp_path / "absent", "there is no folder .*write multitask=FOLDER", {}),
+        (tmp_path / "absent", "there is no file or folder .*write multitask=FOLDER", {}),
         (tmp_path / "file", "is a file; give a folder with a file for each task, or labelled=", {}),
         (one, "has 1 files; give a folder with a file for each task, at least two", {}),
         (same, "task 'poor' of .* has one label alone to learn from", {}),

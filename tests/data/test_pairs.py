@@ -75,9 +75,9 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_no_file_is_said_too(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no file .*none.tsv; write pairs=FILE.tsv"):
+    with pytest.raises(FileNotFoundError, match="there is no file or folder .*none.tsv; write pairs=FILE.tsv"):
         read(str(tmp_path / "none.tsv"))
-    with pytest.raises(FileNotFoundError, match="there is no file /dev/zero; write pairs=FILE.tsv"):
+    with pytest.raises(FileNotFoundError, match="there is no file or folder /dev/zero; write pairs=FILE.tsv"):
         read("/dev/zero")
     with pytest.raises(OSError, match="Is a directory; write pairs=FILE.tsv"):
         read(str(tmp_path))

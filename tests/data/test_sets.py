@@ -182,7 +182,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=says):
             read_spec(spec)
-    with pytest.raises(FileNotFoundError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
         read_spec("sets=none.npz")
     text = tmp_path / "some.txt"
     text.write_text("some words, " * 400)

@@ -95,7 +95,7 @@ WRONG = {
     "recall,pair=3": "the task 'Recall' has no keyword 'pair'; the nearest is 'pairs'",
     "recall,pairs=x": "the keyword 'pairs' of 'Recall' is int, and 'x' came",
     "recall,pairs=60": "pairs=60: give a whole number from 1 to 52",
-    "mine.py:Twice": "there is no file mine.py",
+    "mine.py:Twice": "there is no file or folder mine.py",
 }
 
 

@@ -137,7 +137,7 @@ def test_a_file_that_is_cut_changed_or_foreign_is_refused(kept: tuple[Writer, Pa
     save_file({"x": torch.zeros(2)}, path)
     refused(path, model, "is no state file: kinformer did not write it")
     path.unlink()
-    refused(path, model, "there is no file")
+    refused(path, model, "there is no file or folder")
 
 
 def test_a_file_is_replaced_in_one_step(kept: tuple[Writer, Path], monkeypatch: pytest.MonkeyPatch) -> None:

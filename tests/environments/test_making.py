@@ -19,7 +19,7 @@ WRONG = {
     "CartPole-v1,foo": "'foo' is no keyword of CartPole-v1",
     "qqq": "ours are key_to_door, masked_cartpole, repeat_previous, t_maze",
     "a b": "there is no environment 'a b'",
-    "none.py:Maze": "there is no file none.py",
+    "none.py:Maze": "there is no file or folder none.py",
     "": "there is no environment ''",
 }
 

@@ -140,7 +140,7 @@ def test_wrong_keywords_name_the_nearest(saved: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="there is no file or folder"):
         load(tmp_path / "none")
 
 

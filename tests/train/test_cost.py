@@ -1,10 +1,12 @@
 """cost: its counts against PyTorch's counter, pairs counted one by one, bytes counted by hand, and a fresh process."""
 
+import inspect
 import json
 import os
 import subprocess
 import sys
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +14,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kinformer.core.expression import parse
+from kinformer.core.scores import allowed
 from kinformer.discover import members
 from kinformer.execute import EXECUTORS, attend, reference
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.train.cost import cost, counting
 from kinformer.train.tally import Tally
 
@@ -180,6 +185,52 @@ def test_memory_is_what_a_fresh_process_takes(name: str, batch: int, length: int
 def test_dense_members_at_more_sizes(name: str, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     found = cost(members()[name](**SMALL), 1, length)
     assert found.flops == pytest.approx(counted(members()[name](**SMALL), length, monkeypatch), rel=0.05)
+
+
+def small(name: str) -> Any:
+    """A member at a small size, as far as it has such keywords."""
+    if name == "agent":
+        return members()[name](stack="gpt(d=32, depth=2, heads=2, length=256)")
+    takes = inspect.signature(members()[name]).parameters
+    return members()[name](**{key: value for key, value in SMALL.items() if key in takes})
+
+
+def counted_live(model: Any, length: int) -> int:
+    """What PyTorch counts where the reference reads, less the pairs that a pattern shuts out, told one by one."""
+    spared, before = [0.0], dict(EXECUTORS)
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+
+        def read(request: Any) -> Any:
+            began = counter.get_total_flops()
+            found = reference.read(request)
+            if type(request.pattern) not in (Full, Causal):
+                live = allowed(request)
+                share = float(live.sum()) / max(live.numel(), 1)
+                spared[0] += (counter.get_total_flops() - began) * (1 - share)
+            return found
+
+        EXECUTORS.clear()
+        EXECUTORS["reference"] = SimpleNamespace(cost=reference.cost, read=read)  # type: ignore[assignment]
+        try:
+            batch = model.train().sample(1, length, 0)
+            state = model.start(len(batch), length) if model.lanes else None
+            for _ in range(3 if model.lanes else 1):
+                began, spared[0] = counter.get_total_flops(), 0.0
+                state = model(batch, state, 0.5).state
+        finally:
+            EXECUTORS.update(before)
+    return round(counter.get_total_flops() - began - spared[0])
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("length", (32, 96, 200))
+@pytest.mark.parametrize("name", sorted(members()))
+def test_every_member_multiplies_what_is_counted(name: str, length: int) -> None:
+    """Within 5%: of all pairs where a member is dense, of live ones where it is sparse."""
+    torch.manual_seed(0)
+    found = cost(small(name), 1, length).flops
+    torch.manual_seed(0)
+    assert found == pytest.approx(counted_live(small(name), length), rel=0.05)
 
 
 def test_costs_are_plain_numbers_and_a_row_of_one_token_is_refused() -> None:

@@ -99,7 +99,7 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
         assert run(command(tmp_path, *more)) == 2 and wrong in capsys.readouterr().err
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert run(command(tmp_path, *then, "--overwrite", "--from", str(tmp_path / "none"))) == 2
-    assert capsys.readouterr().err == f"kinformer: there is no folder {tmp_path / 'none'}\n"
+    assert capsys.readouterr().err == f"kinformer: there is no file or folder {tmp_path / 'none'}\n"
     assert files == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     anew = (*then, "--overwrite", "--from", str(out / "phase-1" / "best"))  # which is read before it is cleared
     assert run(command(tmp_path, *anew)) == 0 and capsys.readouterr().out.count("(phase ") == 3

@@ -1,5 +1,6 @@
 """Pictures that a trained model draws, side by side in one PNG."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from matplotlib import image
 from torch import Tensor
 from torch.nn import functional as F
 
-from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.errors import UserError, from_user, refuse_no_folder
 from kinformer.cli.support.progress import progress
 from kinformer.data.images import read
 from kinformer.train.evaluate import device_of
@@ -26,6 +27,7 @@ def write(
     temperature: float | None,
     seed: int,
     label: int | None = None,
+    as_json: bool = False,
 ) -> None:
     """Draw pictures and write them; UserError where something is missing or makes no sense.
 
@@ -35,6 +37,7 @@ def write(
         raise UserError("this model generates pictures; give --out FILE.png")
     if out.suffix != ".png":
         raise UserError(f"--out {out} is no PNG; give a name that ends in .png")
+    refuse_no_folder(out)
     if (enlarge is None) is not (model.encoder is None):
         wanted = "enlarges pictures; give --enlarge WHERE" if enlarge is None else "enlarges none; leave out --enlarge"
         raise UserError(f"this model {wanted}")
@@ -57,6 +60,9 @@ def write(
             wide = F.interpolate(small.float(), drawn.shape[2:]).to(torch.uint8)
             drawn = torch.stack([wide, drawn, true], 1).flatten(0, 1)
         save(drawn.cpu(), out, columns=3 if true is not None else math.ceil(math.sqrt(count)))
+    if as_json:
+        print(json.dumps({"out": str(out), "pictures": count, "shape": list(model.shape)}))
+        return
     print(f"{count} pictures of {' x '.join(map(str, model.shape[1:]))}, in {out}")
 
 

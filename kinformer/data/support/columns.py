@@ -30,21 +30,19 @@ def two_columns(kind: str, where: str, names: tuple[str, str], fields: tuple[str
 
 def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]) -> Iterator[Two]:
     if where.startswith("hf:") or named(Path(where)):
-        advice = f"; write {kind}=FILE.jsonl"
+        advice = f"write {kind}=FILE.jsonl"
         records = (
-            hugging_face(where.removeprefix("hf:"))
-            if where.startswith("hf:")
-            else json_lines(found(where, f"there is no file {where}{advice}"))
+            hugging_face(where.removeprefix("hf:")) if where.startswith("hf:") else json_lines(found(where, advice))
         )
         for record in records:
             texts = (record.word(fields[0]), record.word(fields[1]))
             _refuse_empty(texts, names, record.place)
             yield Two(record.place, texts, record.split)
         return
-    advice = f"; write {kind}=FILE.tsv"
-    path = found(where, f"there is no file {where}{advice}")
+    advice = f"write {kind}=FILE.tsv"
+    path = found(where, advice)
     if path.is_dir():
-        raise OSError(f"cannot read {path}: Is a directory{advice}")
+        raise OSError(f"cannot read {path}: Is a directory; {advice}")
     for number, line in enumerate(lines(path), 1):
         place, parts = f"line {number:,} of {kind}={where}", line.split(b"\t")
         if len(parts) != 2:

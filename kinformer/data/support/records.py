@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kinformer.core.absent import absent
 from kinformer.data.support.unpacked import lines
 from kinformer.keywords import nearest
 
@@ -97,7 +98,7 @@ def _loaded(datasets: Any, name: str) -> dict[str, Any]:
     if path.is_dir():
         return datasets.load_dataset(str(path), streaming=True)
     if path.suffix in BUILDERS or name.startswith(("/", ".", "~")):
-        raise ValueError(f"there is no file or folder {name}")
+        raise ValueError(absent(name))
     owner, _, config = name.rpartition("/")
     try:
         return datasets.load_dataset(name, streaming=True)

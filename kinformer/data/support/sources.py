@@ -100,7 +100,7 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
         if not files:
             raise FileNotFoundError(f"no file matches {where}; {FORMS}, or a glob in quotes")
     else:
-        path = found(where, f"there is no file or folder {where}; {FORMS}")
+        path = found(where, FORMS)
         if path.is_fifo():
             return Source(name, held=contents(path))
         files = list(_folder(path)) if path.is_dir() else [(path.name, path)]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinformer.core.absent import absent
 from kinformer.memories.support.shards import DatastoreError
 from kinformer.train.files import write
 
@@ -62,6 +63,8 @@ class Manifest:
         """What a file says; DatastoreError for a file that says no such thing."""
         try:
             told = json.loads(path.read_bytes())
+        except FileNotFoundError as error:
+            raise DatastoreError(absent(path, "`kinformer datastore build` makes a datastore")) from error
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
         except (ValueError, RecursionError) as error:
