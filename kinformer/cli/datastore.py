@@ -149,6 +149,8 @@ def search(
         states = Tap(read, there.tap)(torch.tensor([tokens], device=device_of(read))).states
         found = there.search(states[0, -1:], k)
     rows = _rows(there, spelled, *(x[0].tolist() for x in found))
+    if not rows:
+        raise UserError(f"no key of {store} is near anything: they are spoiled; build it again")
     if as_json:
         print(json.dumps({"prompt": prompt, "neighbours": rows}, indent=2))
         return

@@ -165,7 +165,11 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     fails(capsys, ["calibrate", drawn, *TASK], "tokens of this depth_adaptive leave by no threshold that")
     fails(capsys, ["generate", other, "--prompt", "a", "--layers", "x.png"], "takes all layers; leave out --layers")
     fails(capsys, ["generate", out, "--prompt", "a", "--layers", "x.txt"], "FILE.png")
-    fails(capsys, ["generate", out, "--prompt", "a", "--layers", str(tmp_path / "no" / "x.png")], "no folder")
+    fails(
+        capsys,
+        ["generate", out, "--prompt", "a", "--layers", str(tmp_path / "no" / "x.png")],
+        "there is no file or folder",
+    )
     ask = ["calibrate", out, *TASK]
     fails(
         capsys, [*ask, "--samples", "149"], "149 texts prove nothing at delta 0.1 and epsilon 0.05; give --samples 150"

@@ -28,6 +28,7 @@ SIZES = ((4, 128), (8, 256), (2, 1024))
 OWN = {  # what is small enough by itself to be run at these sizes
     "transformer": {"d": 64, "depth": 2, "heads": 2},
     "shaw": {"d": 64, "depth": 2, "heads": 2},
+    "al_rfou": {"length": 1024},
 }
 
 

@@ -91,7 +91,8 @@ def compared(words: list[str], seen: Seen) -> Iterator[str]:
 
 def measured(words: list[str], seen: Seen) -> Iterator[str]:
     if "--json" in words:
-        numbers = [json.loads(seen.out)["value"]]
+        told = json.loads(seen.out)
+        numbers = [one["value"] for one in told.get("splits", {"": told}).values()]
     else:
         numbers = [float(one) for one in re.findall(r": (-?[\d.]+|-?nan|-?inf) ", seen.out)[:1]]
     if not numbers or not all(map(math.isfinite, numbers)):
