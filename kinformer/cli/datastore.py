@@ -72,7 +72,10 @@ def build(
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
         raise UserError(f"{error}{go_on}", FAILED) from error
     if index is not None:
-        _indexed(store, out, index)
+        try:
+            _indexed(store, out, index)
+        except UserError as error:
+            raise UserError(f"{out} is built, and has no index: {error}", FAILED) from error
     seconds = monotonic() - began
     if as_json:
         print(json.dumps({**_about(store, out), "seconds": round(seconds, 3)}, indent=2))

@@ -96,6 +96,18 @@ def test_what_is_wrong_is_said_in_one_line(there: Path, tmp_path: Path, capsys: 
     fails(capsys, ["datastore", "info", str(tmp_path / "cut")], "is truncated: it has")
 
 
+def test_keys_that_are_no_numbers_are_near_nothing(
+    there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "ds"
+    shutil.copytree(there / "ds", store)
+    path = store / "000.00000.keys.safetensors"
+    data = path.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    path.write_bytes(data[:begin] + b"\x00\x7c" * ((len(data) - begin) // 2))  # infinities
+    fails(capsys, ["datastore", "search", str(store), "--prompt", "x"], "is near anything: they are spoiled")
+
+
 def test_an_index_says_what_it_finds_and_goes_with_an_append(
     there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
