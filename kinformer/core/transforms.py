@@ -1,9 +1,48 @@
-"""transforms: is a computation under a transform, for which a Function with a backward of its own has no rules?"""
+"""transforms: what a Function with a backward of its own has no rules for: transforms, and second derivatives."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd import forward_ad
 
 
 def transformed() -> bool:
     """Under vmap, jvp or another transform of functions, or where derivatives go forward."""
     return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A backward that cannot be differentiated itself, and says so to whoever tries.
+
+    PyTorch's `once_differentiable` says it where `backward()` is called; `torch.autograd.grad` of named inputs finds no
+    path to its error and leaves its part out of the sum without a word.
+    """
+
+    @wraps(backward)
+    def told(ctx: Any, *gradients: Tensor | None) -> Any:
+        with torch.no_grad():
+            found = backward(ctx, *gradients)
+        if not torch.is_grad_enabled():
+            return found
+        on = [x for x in (*ctx.saved_tensors, *gradients) if x is not None and x.requires_grad]
+        return tuple(None if x is None else _Twice.apply(x, *on) for x in found)
+
+    return told
+
+
+class _Twice(torch.autograd.Function):
+    """A gradient, on the way to all that it was computed from."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *on: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> None:
+        raise RuntimeError(
+            "a fast form cannot differentiate twice: take no gradient of its gradient, or compute it by "
+            "impl='reference' and a plain feature map"
+        )

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from kinformer.core.block import Join, ResidualBlock
@@ -19,6 +18,7 @@ from kinformer.core.collected import Collected
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.state import fork, leaves, map_state
+from kinformer.core.transforms import first_order
 from kinformer.depth.stack import Stack
 from kinformer.norms.layer import LayerNorm
 
@@ -104,7 +104,7 @@ class Undone(torch.autograd.Function):
         return found
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(node: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         y, *given = node.saved_tensors
         return None, *node.run.backward(y, given, filled(node.run.hollow, gradients))

@@ -3,7 +3,7 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.transforms import transformed
@@ -42,7 +42,6 @@ class Features(torch.autograd.Function):
         return phi
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         (phi,) = ctx.saved_tensors  # type: ignore[attr-defined]
         return phi.clamp_max(1).mul_(gradient), None  # x + 1 above 0 learns as x does, what exp gives is below 1

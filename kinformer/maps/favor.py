@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from kinformer.core.checks import a_flag, one_of, within
 from kinformer.core.example import Example
@@ -95,7 +95,6 @@ class Raised(torch.autograd.Function):
         return phi
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         phi, floor = ctx.saved_tensors  # type: ignore[attr-defined]
         by_u = (phi - floor[..., None]).mul_(gradient)

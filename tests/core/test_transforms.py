@@ -1,60 +1,52 @@
-"""Transforms of functions and forward derivatives go where no written backward and no recomputation is in their way."""
+"""Second derivatives through Functions with a backward of their own: right, or refused by whatever call."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from kinformer.core.heads import Keys, Queries
-from kinformer.core.layer import Context
-from kinformer.core.mechanism import Mechanism
+from kinformer.attention import attend
 from kinformer.maps.elu import ELU
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.linear import LinearAttention
-from kinformer.mechanisms.retrieval import Retrieval
-from kinformer.mechanisms.routing import Routing
+from kinformer.maps.favor import raised
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 
 pytestmark = pytest.mark.usefixtures("float64")
 
-T = 40
-MAKE: dict[str, Callable[[], Mechanism]] = {
-    "linear": lambda: LinearAttention(ELU(), piece=4),
-    "explicit": lambda: Explicit(Causal()),
-    "retrieval": lambda: Retrieval(2, 8, 16, 3),
-    "routing": lambda: Routing(2, 4, 3),
-}
+
+@pytest.mark.parametrize("impl", ["pieces", "masked"])
+def test_a_fast_read_differentiates_once_and_says_so(impl: str) -> None:
+    q, k, v = (torch.randn(1, 1, 9, 4, requires_grad=True) for _ in range(3))
+    y = attend(q, k, v, pattern=Causal() & Band(3), impl=impl).y
+    (first,) = torch.autograd.grad(y.square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        torch.autograd.grad(first.square().sum(), q)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        first.square().sum().backward()
 
 
-@pytest.fixture(params=MAKE)
-def reading(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[Tensor], Tensor]:
-    """What a mechanism reads of q, as it does where rows are long."""
-    for name in ("linear.NUMBERS", "linear.WHOLE", "explicit.PAIRS", "support.nearest.PAIRS"):
-        monkeypatch.setattr(f"kinformer.mechanisms.{name}", 1)
-    monkeypatch.setattr("kinformer.mechanisms.support.sorted_groups.FEW", 0)
-    monkeypatch.setattr("kinformer.mechanisms.support.sorted_groups.TOKEN", -1000)
-    mechanism, k, v = MAKE[request.param](), torch.randn(1, 2, T, 4), torch.randn(1, 2, T, 4)
-
-    def read(q: Tensor) -> Tensor:
-        ctx = Context.of(q[0, 0][None])
-        return mechanism(Queries(q, ctx.by_head), Keys(k, v, ctx.by_head, own=True), None, ctx).y.y
-
-    return read
+def plain_elu(x: Tensor) -> Tensor:
+    above = x.relu()
+    return (x - above - x.detach().amax(-1).clamp_max(0)[..., None]).exp() + above
 
 
-def test_derivatives_of_a_function_are_those_of_a_backward(reading: Callable[[Tensor], Tensor]) -> None:
-    q = torch.randn(1, 2, T, 4, requires_grad=True)
-    (wanted,) = torch.autograd.grad(reading(q).sin().sum(), q)
-    torch.testing.assert_close(torch.func.grad(lambda x: reading(x).sin().sum())(q.detach()), wanted)
+def plain_favor(x: Tensor) -> Tensor:
+    shift, floor = x[..., 0], x[..., 1]
+    return (x + shift[..., None]).exp() + floor[..., None]
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # PyTorch's own call
-def test_derivatives_go_forward(reading: Callable[[Tensor], Tensor]) -> None:
-    q, way = torch.randn(1, 2, T, 4, requires_grad=True), torch.randn(1, 2, T, 4)
-    (gradient,) = torch.autograd.grad(reading(q).sin().sum(), q)
-    with forward_ad.dual_level():
-        y = reading(forward_ad.make_dual(q.detach(), way)).sin().sum()
-        found = forward_ad.unpack_dual(y).tangent
-    torch.testing.assert_close(found, (gradient * way).sum())
+@pytest.mark.parametrize(
+    ("fast", "plain"),
+    [(lambda x: ELU()(x, True)[0], plain_elu), (lambda x: raised(x, x[..., 0], x[..., 1]), plain_favor)],
+    ids=["elu", "favor"],
+)
+def test_features_differentiate_twice(fast: Callable[[Tensor], Tensor], plain: Callable[[Tensor], Tensor]) -> None:
+    x, direction = torch.randn(1, 2, 3, 4, requires_grad=True), torch.randn(1, 2, 3, 4)
+    found, want = (second(form, x, direction) for form in (fast, plain))
+    torch.testing.assert_close(found, want)
+
+
+def second(features: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
+    (first,) = torch.autograd.grad(features(x).pow(3).sum(), x, create_graph=True)
+    return torch.autograd.grad(first, x, direction)[0]

@@ -8,13 +8,13 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 from torch.nn import Parameter
 
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import mask
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import first_order, transformed
 from kinformer.scores.product import Product
 
 forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -131,7 +131,7 @@ class Fused(torch.autograd.Function):
         return y, lse
 
     @staticmethod
-    @once_differentiable
+    @first_order
     @_exact
     def backward(ctx: FunctionCtx, gy: Tensor | None, gl: Tensor | None) -> tuple[Tensor | None, ...]:
         q, k, v, y, lse, *more = ctx.saved_tensors  # type: ignore[attr-defined]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import first_order, transformed
 
 
 class Weights(NamedTuple):
@@ -60,7 +60,7 @@ class Summed(torch.autograd.Function):
         return _add(read, inside.flatten(3, 4), v), last
 
     @staticmethod
-    @once_differentiable
+    @first_order
     def backward(ctx: FunctionCtx, gy: Tensor | None, gs: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # type: ignore[attr-defined]
         with torch.autocast(saved[0].device.type, enabled=False):  # where a backward is called under it

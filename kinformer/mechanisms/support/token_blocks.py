@@ -58,8 +58,10 @@ class TokenBlocks(NamedTuple):
     def spread(self, x: Float[Tensor, "B G N l n"], nothing: float = 0.0) -> Float[Tensor, "B G S n"]:
         """The way back: what the places of tokens have, and `nothing` at padding."""
         size = self.column.shape[2]
-        padding = self.pos < 0
-        place = (self.pos - size * self.first[:, None]).masked_fill(padding, 0)
+        place = self.pos - size * self.first[:, None]
+        # a place behind the blocks is of a gap that a run has not; another row's tokens lie there
+        padding = (self.pos < 0) | (place >= x.shape[2] * size)
+        place = place.masked_fill(padding, 0)
         return _rows(x.flatten(2, 3), place).masked_fill(padding[:, None, :, None], nothing)
 
 
