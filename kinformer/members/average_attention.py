@@ -27,7 +27,9 @@ def average_attention(
 
     Choose it where a step of decoding must take as long and as little memory after ten thousand tokens as after ten,
     and `linear_transformer` where it must also remember what stood where: a mean forgets order but for what positions
-    and lower blocks put into it. Its paper translates, with attention in the encoder and across.
+    and lower blocks put into it. Time grows as L d^2, a row being one running sum, where attention's part of `gpt`
+    grows as L^2 d; `kinformer claim average_attention_steps` counts a step of decoding. Its paper translates, with
+    attention in the encoder and across.
 
     d: the width of the model.
     depth: blocks, of the encoder too.

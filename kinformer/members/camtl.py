@@ -32,7 +32,8 @@ def camtl(
     multitask=FOLDER`, a file of labelled texts for each task: rows are drawn by how many a task has (`power`), or, as
     in the paper, are those that the model is least sure of (`sampling=uncertainty`), for a forward more of as many
     batches as there are tasks. Upper layers add blocks to the scores that the task's embedding changes; all of them
-    share the embeddings. Of the paper's parts it has this attention, this sampling and a matrix for each task; all else
+    share the embeddings. Time grows as L^2 d, as `bert`'s does, and a layer that knows the task makes L / blocks
+    numbers a token more. Of the paper's parts it has this attention, this sampling and a matrix for each task; all else
     is as in `bert`.
 
     d: the width of the model, and of task embeddings.

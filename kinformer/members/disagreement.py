@@ -1,8 +1,10 @@
 """Disagreement: a decoder whose heads are kept apart while it trains."""
 
+import math
+
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import at_least, head_width, within
 from kinformer.core.expression import parse
 from kinformer.core.regulariser import Regulariser
 from kinformer.depth.stack import Stack
@@ -29,8 +31,8 @@ def disagreement(
     loss = -log p + subspace D_sub + position D_pos + output D_out, each the mean over tokens, summed over layers
 
     Choose it over `gpt` where heads come out alike. It writes as `gpt` does: the terms cost training alone, `output`
-    and `subspace` a vector a token, `position` all weights once more. The paper puts them into a translating
-    Transformer; the blocks here are those of `gpt`.
+    and `subspace` heads^2 head_dim a token, `position` heads^2 a pair and all weights once more, L^2 d. The paper puts
+    them into a translating Transformer; the blocks here are those of `gpt`.
 
     d: the width of the model.
     depth: blocks.
@@ -43,6 +45,8 @@ def disagreement(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
+    for name, weight in (("subspace", subspace), ("position", position), ("output", output)):
+        within(name, weight, 0, math.inf)
     width = head_width(d, heads, head_dim)
     wanted = (subspace, SubspaceDisagreement), (position, PositionDisagreement), (output, OutputDisagreement)
     kinds: list[type[Regulariser]] = [kind for weight, kind in wanted if weight]

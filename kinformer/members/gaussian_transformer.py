@@ -26,7 +26,8 @@ def gaussian_transformer(
 
     Choose it over `bert` for short texts and little data, where what is near matters most; over `bloom`, whose slopes
     are given, to let each layer find how far it looks. The paper's model reads pairs of sentences to tell what follows
-    from what; here its encoder fills in hidden tokens, and the same blocks write.
+    from what; here its encoder fills in hidden tokens, and the same blocks write. Every pair is scored: time grows as
+    L^2 d, as `bert`'s does.
 
     d: the width of the model.
     depth: blocks, of each side.

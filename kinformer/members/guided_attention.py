@@ -1,12 +1,13 @@
 """Guided attention: an encoder whose heads begin near patterns that trained ones are known to have."""
 
+import math
 from typing import Literal
 
 from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, head_width, within
+from kinformer.core.checks import at_least, head_width, unread, within
 from kinformer.core.example import Example
 from kinformer.core.loss import Fading
 from kinformer.depth.stack import Stack
@@ -40,7 +41,8 @@ def guided_attention(
 
     loss = -log p + alpha(progress) sum over layers and guided heads of |A - P|^2, the mean over tokens
 
-    Choose it over `bert` where training is slow to find what heads are for. The blocks are those of `bert`.
+    Choose it over `bert` where training is slow to find what heads are for. The blocks are those of `bert`; in training
+    all weights are made once more, L^2 d, a block of queries at a time.
 
     d: the width of the model.
     depth: blocks, post-norm.
@@ -57,6 +59,10 @@ def guided_attention(
     dropout: the share of numbers dropped in training.
     """
     width, some = head_width(d, heads, head_dim), round(within("share", share, 0, 1) * heads)
+
+    within("alpha", alpha, 0, math.inf)
+    if not guides or not some:
+        unread("no guided head", alpha=(alpha, 1.0), hold=(hold, 0.5), over=(over, "sum"))
 
     def labels(tokens: Tensor) -> Tensor:
         return (tokens == delimiter).long() + 2 * (tokens == period)

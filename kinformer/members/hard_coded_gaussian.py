@@ -41,6 +41,7 @@ def hard_coded_gaussian(
 
     In self-attention nothing but values is learned: no queries, no keys. Choose it to see how little of attention a
     task needs: in the paper translation lost little by it, and much where attention to the source was hard-coded too.
+    Every pair is weighed, but none compared: time grows as L^2 d, or with a `pattern` such as Band(8) as L d.
     `synthesizer` learns its fixed weights; `gaussian_transformer` adds a Gaussian to what tokens say.
 
     d: the width of the model.

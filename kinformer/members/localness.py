@@ -30,7 +30,8 @@ def localness(
     """Localness (Yang et al., 2018, arXiv:1810.10182): in lower layers a learned Gaussian window about a learned place.
 
     Choose it over `bert` or `transformer` where phrases matter; over `gaussian_transformer`, whose window lies on the
-    token itself, where what belongs to it may stand elsewhere. Every pair is still scored: no cost is saved.
+    token itself, where what belongs to it may stand elsewhere. Every pair is still scored, L^2 d, and its window added,
+    so it costs more than `bert`, not less.
 
     d: the width of the model.
     depth: blocks, of each side.
@@ -53,6 +54,9 @@ def localness(
         unread(f"window={window!r}", width=(width, WIDTH))
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     lowest = min(3, depth) if local is None else from_to("local", local, 0, depth)
+
+    if not lowest:
+        unread("local=0", window=(window, "query"))
 
     def bias() -> Localness:
         if window == "fixed":

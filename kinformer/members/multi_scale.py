@@ -28,7 +28,8 @@ def multi_scale(
 
     where z^l of the widest is 0, and of each narrower one alpha / l more than of the next wider; in the last layer all
     are 0. So low layers look near, high ones everywhere. Choose it over `bert` for small data, where a prior for what
-    is near saves learning it; over `longformer` where heads should differ. Cost follows the widest windows.
+    is near saves learning it; over `longformer` where heads should differ. Time grows as L times the widths, where
+    windows are narrow beside the row.
 
     d: the width of the model.
     depth: blocks.

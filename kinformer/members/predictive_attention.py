@@ -37,7 +37,7 @@ def predictive_attention(
     Choose it over `realformer` where patterns of attention have a form among neighbouring pairs: a block convolves the
     scores of the block beneath, all heads together. The lowest block, which has none beneath, is a plain one, as in the
     authors' code. Every block has the same pattern; matrices of scores are held, so memory grows with the square of a
-    row. `gpt` and `bert` otherwise: pre-norm blocks and learned positions.
+    row, and time as L^2 (d + heads^2 size^2). `gpt` and `bert` otherwise: pre-norm blocks and learned positions.
 
     d: the width of the model.
     depth: blocks.
@@ -57,6 +57,8 @@ def predictive_attention(
     dropout: the share of numbers dropped in training.
     """
     causal, evolving = one_of("form", form, Form) == "decoder", one_of("scores", scores, Scores) == "evolving"
+    if not causal and at_least("size", size, 1) % 2 == 0:
+        raise ValueError(f"size={size} has no middle; give an odd one, or form=decoder")
     if not evolving:
         unread("scores=predictive", beta=(beta, 0.5))
     pattern: Pattern = Causal() if causal else Full()

@@ -31,8 +31,8 @@ def routing_by_agreement(
     """Heads joined by routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019), as a decoder.
 
     Choose it over `gpt` where heads say overlapping things: what a head says counts the more, the more heads agree. It
-    costs some products a token and none by length. The papers put it into a translating Transformer; the blocks here
-    are those of `gpt`.
+    costs heads x d products a token and iteration and none by length, beside an output matrix as large as any. The
+    papers put it into a translating Transformer; the blocks here are those of `gpt`.
 
     d: the width of the model.
     depth: blocks.

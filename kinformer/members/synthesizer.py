@@ -42,7 +42,8 @@ def synthesizer(
 
     Choose it to see what a task needs of attention: where a random table does, positions say what belongs together. A
     synthesizer by itself looks nothing up by content; the mixture with the product, the default, did best in the paper.
-    `gpt` and `bert` otherwise: pre-norm blocks and learned positions.
+    `gpt` and `bert` otherwise: pre-norm blocks and learned positions. Scores of all pairs are held, so time and memory
+    grow with the square of the row, as a product's time does.
 
     d: the width of the model.
     depth: blocks; each has tables of its own.

@@ -30,7 +30,8 @@ def talking_heads(
     """Talking-heads attention (Shazeer et al., 2020, arXiv:2003.02436), as a decoder.
 
     Choose it over `gpt` to use many narrow heads, at a price: it holds every head's matrix of scores, so memory grows
-    with the square of a row. The paper puts it into T5, an encoder with a decoder; the blocks here are those of `gpt`.
+    with the square of a row, and time as L^2 (d + h (h_k + h_v)). The paper puts it into T5, an encoder with a decoder;
+    the blocks here are those of `gpt`.
 
     d: the width of the model.
     depth: blocks.

@@ -111,3 +111,15 @@ def test_what_it_refuses(kind: type[Blocks]) -> None:
     for wrong in ({"blocks": 0}, {"blocks": 8}, {"tasks": 0}, {"length": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}="):
             kind(**{"tasks": 3, "d": 5, "length": 7, "blocks": 2, **wrong})
+
+
+@KINDS
+def test_blocks_begin_as_beta_alone_and_a_change_of_them_is_changed_by_about_one(kind: type[Blocks]) -> None:
+    """gamma of the pairs, 1 + gamma of the columns, begin near 1: what is learned in A goes into M as it is."""
+    torch.manual_seed(0)
+    bias = kind(3, 16, 12, 3)
+    rows = torch.zeros(1, 1, 12, dtype=torch.long), torch.arange(12)[None, None]
+    with torch.no_grad():
+        before = bias.rows(*rows)
+        bias.blocks += 1
+        assert (bias.rows(*rows) - before).mean().item() == pytest.approx(1, abs=0.1)

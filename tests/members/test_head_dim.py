@@ -45,11 +45,16 @@ def test_what_is_joined_is_as_wide_as_the_model_again(name: str, more: dict[str,
 @pytest.mark.parametrize(
     ("name", "more", "text"),
     [
+        ("predictive_attention", {"size": 2}, "size=2 has no middle; give an odd one, or form=decoder"),
+        ("disagreement", {"position": -1.0}, "^position=-1.0: give"),
+        ("guided_attention", {"alpha": -1.0}, "^alpha=-1.0: give"),
+        ("guided_attention", {"share": 0.0, "alpha": 3.0}, "alpha=3.0 is not read with no guided head"),
+        ("localness", {"local": 0, "window": "layer"}, "window='layer' is not read with local=0"),
         ("poolingformer", {"shared": True}, "shared=True has the matrices of d=16 read the 2 x 12 numbers"),
         ("set_transformer", {"form": "published"}, "head_dim=12 is not read with form=published"),
         ("average_attention", {"form": "decoder"}, "head_dim=12 is not read with form='decoder'"),
     ],
 )
-def test_where_it_has_no_meaning_it_is_refused(name: str, more: dict[str, Any], text: str) -> None:
+def test_what_has_no_meaning_is_refused_by_its_name(name: str, more: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         find_member(name)(**SIZES, **more)

@@ -195,3 +195,10 @@ def test_a_row_costs_no_more_than_it_has_columns() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.numel()), t)[1], lambda t: t):
         layer(x)
     assert max(size for size in seen if size != score.weight.numel()) < 4096
+
+
+def test_low_rank_scores_begin_with_a_variance_of_one() -> None:
+    torch.manual_seed(0)
+    for rank in (2, 8):
+        score = FactorisedRandom(8, 64, rank)
+        assert (score.rows @ score.columns.mT).var().item() == pytest.approx(1, abs=0.25)
