@@ -91,11 +91,12 @@ class _How(NamedTuple):
 
 def _refuse_other(model: Any) -> None:
     """UserError for a model beside which nothing can stand."""
+    from kinformer.core.model import called
     from kinformer.models.lm import LM
     from kinformer.models.nearest import refuse_exits
 
     if not isinstance(model, LM):
-        raise UserError(f"a {type(model).__name__} predicts no next token of a text; give a language model, like gpt")
+        raise UserError(f"this {called(model)} predicts no next token of a text; give a language model, like gpt")
     with from_user(ValueError):
         refuse_exits(model)
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, cast
 
-from kinformer.core.model import Metric, Model
+from kinformer.core.model import Metric, Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.carried import Carried
 from kinformer.data.lanes import Lanes
@@ -110,7 +110,7 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
     """What the model learns from, step by step; ValueError where the data is not what it reads, or does not fit it."""
     if isinstance(data, Batches):
         return data
-    name = type(model).__name__
+    name = called(model)
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
     refuse_other_labels(model, data)
@@ -127,9 +127,8 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
 def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     """ValueError where the model does not read data of this kind."""
     if model.reads not in data.serves:
-        name = type(model).__name__
-        article = "an" if name in ("LM", "MLM") or name[0] in "AEIO" else "a"
-        raise ValueError(f"{article} {name} reads {model.reads}, and {data.what} came; give {form_of(model.reads)}")
+        its = f"this {called(model)} reads {model.reads}"
+        raise ValueError(f"{its}, and {data.what} came; give {form_of(model.reads)}")
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
@@ -139,7 +138,7 @@ def refuse_other_tokens(model: Model, data: Data) -> None:
         if mine != its:
             told = ["bytes" if one is None else "a tokenizer's" for one in (mine, its)]
             raise ValueError(
-                f"this {type(model).__name__} was trained on tokens that are {told[0]}, and those of {data.name} are "
+                f"this {called(model)} was trained on tokens that are {told[0]}, and those of {data.name} are "
                 f"{told[1] if told[1] != told[0] else 'those of another tokenizer'}; "
                 f"give tokenizer={'bytes' if mine is None else 'DIR, the folder of the model'}"
             )
@@ -150,7 +149,7 @@ def refuse_other_labels(model: Model, data: Data) -> None:
     if model.labels is not None and data.labels is not None and model.labels != data.labels:
         mine, its = (", ".join(map(repr, labels)) for labels in (model.labels, data.labels))
         raise ValueError(
-            f"this {type(model).__name__} was trained to say {mine:.150}, and {data.name} has {its:.150}; "
+            f"this {called(model)} was trained to say {mine:.150}, and {data.name} has {its:.150}; "
             "give a file with texts of each of its labels and no other"
         )
 
@@ -160,7 +159,7 @@ def refuse_few(model: Model, data: Data) -> None:
     for keyword, count in data.sizes.items():
         if (known := getattr(model, keyword, count)) < count:
             kinds = "256 kinds of bytes" if (keyword, count) == ("vocab", 256) else f"{count:,} {KINDS[keyword]}"
-            its = f"this {type(model).__name__} knows {known}; give it {keyword}={count}"
+            its = f"this {called(model)} knows {known}; give it {keyword}={count}"
             raise ValueError(f"{data.what} has {kinds}, and {its}")
 
 

@@ -14,7 +14,7 @@ import numpy
 import torch
 
 from kinformer.core.checks import one_of, within
-from kinformer.core.model import Model
+from kinformer.core.model import Model, called
 from kinformer.data import labelled
 from kinformer.data.batches import Batches
 from kinformer.data.files import found
@@ -63,7 +63,7 @@ class Multitask(labelled.Labelled):
         """Batches of rows drawn by seed and step, also by the model where it is asked; and of valid its first rows, up
         to `limit` bytes."""
         if (known := getattr(model, "classes", self.classes)) != self.classes:
-            name = f"this {type(model).__name__} knows tasks of {known} classes, and {self.name} has {self.classes}"
+            name = f"this {called(model)} knows tasks of {known} classes, and {self.name} has {self.classes}"
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
         kept, of_class = self.within(length), numpy.arange(len(self.classes)).repeat(self.classes)
         by_task = [[row for row in kept.train if of_class[row[1]] == task] for task in range(len(self.classes))]

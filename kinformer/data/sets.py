@@ -16,7 +16,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from kinformer.core.checks import one_of
-from kinformer.core.model import Model
+from kinformer.core.model import Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.files import TEST, VALID, digest, found
 from kinformer.data.kind import Data
@@ -122,9 +122,7 @@ class Sets(Data):
             ("answer", getattr(getattr(model, "answer", None), "name", self.answer)),
         ):
             if its != (mine := self.keywords[name]):
-                raise ValueError(
-                    f"{self.name} has {name}={mine}, and this {type(model).__name__} {its}; give {name}={mine}"
-                )
+                raise ValueError(f"{self.name} has {name}={mine}, and this {called(model)} {its}; give {name}={mine}")
         valid = self.valid.first(self._count(limit))
         lots = zip(*(x.split(MEASURED) for x in valid), strict=True)
         return Batches(lambda step: self.train.drawn(batch, seed, step), lots)

@@ -8,6 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.layer import State
+from kinformer.core.model import called
 from kinformer.core.state import fork, select
 from kinformer.decoding.evaluating import evaluating
 from kinformer.models.support.sliding import Sliding, beyond
@@ -50,7 +51,7 @@ def read(
     Errors: NoState from a model that keeps none, ValueError where there is no token, and for one that reads pairs.
     """
     if model.reads == "pairs":
-        raise ValueError(f"a {type(model).__name__} reads a source and writes a target; only a language model goes on")
+        raise ValueError(f"this {called(model)} reads a source and writes a target; only a language model goes on")
     device, one = next(model.parameters()).device, reader(model)
     last, tokens = torch.empty(1, 0, dtype=torch.long, device=device), 0
     with evaluating(model):

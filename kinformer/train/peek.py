@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.core.example import Example
 from kinformer.core.mechanism import NoState
-from kinformer.core.model import Model, Predictor
+from kinformer.core.model import Model, Predictor, called
 from kinformer.data.batches import on
 
 LENGTH = 24
@@ -25,7 +25,7 @@ def refuse_ahead(model: Model, length: int) -> None:
     """
     if not model.predicts_next:
         return
-    name = type(model).__name__
+    name = called(model)
     if isinstance(model, Predictor) and leaks(model, min(length, LENGTH)):
         reason = next(_declared(model), None)
         if reason is None:

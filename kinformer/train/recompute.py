@@ -10,6 +10,7 @@ from torch import nn
 
 from kinformer.core.block import ResidualBlock
 from kinformer.core.choice import recomputed
+from kinformer.core.model import called
 from kinformer.depth.luna import LunaBlock
 from kinformer.depth.reversible import Reversible
 
@@ -24,7 +25,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     """
     found = blocks(model)
     if not found and not any(isinstance(part, Reversible) for part in model.modules()):
-        warnings.warn(f"this {type(model).__name__} has no blocks to compute again: it keeps all", stacklevel=3)
+        warnings.warn(f"this {called(model)} has no blocks to compute again: it keeps all", stacklevel=3)
     for block in found:
         block.forward = _again(block.forward)  # names of weights stay as they are
     try:

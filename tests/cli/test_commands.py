@@ -128,7 +128,7 @@ def test_a_changed_file_and_a_missing_state_are_said_in_a_line_each(
         "    return Forgets(d)\n"
     )
     words = ["train", f"{mine}:forgets", "--data", text, "--out", out, "--steps", "1", *QUICK]
-    fails(capsys, words, "this Forgets learns what comes next and cannot go on token by token: it keeps none")
+    fails(capsys, words, "this forgets learns what comes next and cannot go on token by token: it keeps none")
     save(find_member(f"{mine}:forgets")(), out)
     mine.write_text(mine.read_text() + "# changed\n")
     capsys.readouterr()
@@ -147,7 +147,9 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared_wi
     assert " bits per masked byte on the first 240 bytes of valid" in said.out
     assert " bits per masked byte, " in said.err
     fails(
-        capsys, ["generate", out, "--prompt", "the "], "MLM fills in hidden bytes and writes none; use a causal member"
+        capsys,
+        ["generate", out, "--prompt", "the "],
+        "this bert fills in hidden bytes and writes none; use a causal member",
     )
     words = ["compare", "gpt", "bert(depth=1)", "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")]
     fails(capsys, words, "are compared by one measure, and gpt by bits per byte, bert(depth=1) by bits per masked byte")
@@ -158,7 +160,7 @@ def test_what_reads_ahead_is_refused_before_a_step(
 ) -> None:
     small = ["gpt", "d=16", "depth=1", "heads=2"]
     more = ["--data", text, "--out", str(tmp_path / "run"), "--steps", "1", *QUICK]
-    fails(capsys, ["train", *small, "pattern=Band(4)", *more], "this LM reads ahead")
+    fails(capsys, ["train", *small, "pattern=Band(4)", *more], "this gpt reads ahead")
     assert not (tmp_path / "run" / "config.json").exists()
     assert run(["train", *small, "pattern=Causal() & Band(4)", "position=rotary", *more]) == 0
     assert load(tmp_path / "run").member.keywords["pattern"] == "Causal() & Band(4)"
@@ -244,7 +246,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["llama", "d=16", "--steps", "1", "--length", "100000"], "3,600... bytes are there"),
         (
             ["gpt", "length=8", "--steps", "1", "--length", "9"],
-            "gpt(length=8): rows are of 9 tokens, and this LM has 8 learned positions; train it on a length of 8",
+            "gpt(length=8): rows are of 9 tokens, and this gpt has 8 learned positions; train it on a length of 8",
         ),
         (["gpt", "--step", "1"], "No such option: --step"),
         (["gpt", "--steps", "1", "--data", "text=/none"], "there is no file or folder /none"),
@@ -252,11 +254,14 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["gpt", "--steps", "1", "--out", "/proc/none"], "cannot write to /proc/none"),
         (
             ["transformer", "depth=1", "d=16", "--steps", "1"],
-            "a Seq2Seq reads pairs, and a text came; give pairs=FILE.tsv",
+            "this transformer reads pairs, and a text came; give pairs=FILE.tsv",
         ),
         (["none.py:f", "--steps", "1"], "there is no file or folder none.py"),
         # before any of it is read
-        (["gpt", "--steps", "1", "--data", "labelled=/none"], "an LM reads text, and labelled text came; give text="),
+        (
+            ["gpt", "--steps", "1", "--data", "labelled=/none"],
+            "this gpt reads text, and labelled text came; give text=",
+        ),
     ],
 )
 def test_a_wrong_word_of_train_is_said_in_one_line(
@@ -389,7 +394,7 @@ def test_the_compressors_are_the_programs_own(tmp_path: Path) -> None:
         (["gpt(dept=2)"], "the member 'gpt' has no keyword 'dept'; the nearest is 'depth'"),
         (["gpt(depth=2"], "'gpt(depth=2' is no member; write gpt, or 'gpt(depth=2, heads=4)' in quotes"),
         (["gpt", "gpt(d=10, heads=3)"], "d=10 does not split into heads=3"),
-        (["gpt", "gpt(length=64)"], "gpt(length=64): rows are of 128 tokens, and this LM has 64 learned positions"),
+        (["gpt", "gpt(length=64)"], "gpt(length=64): rows are of 128 tokens, and this gpt has 64 learned positions"),
         ([], "Missing argument"),
     ],
 )

@@ -152,7 +152,7 @@ def test_what_is_wrong_is_said_in_one_line(
         ([pairs, "--prompt", "a"], "this model writes from a source; give --source TEXT or --sources FILE"),
         ([pairs, "--source", "a", "--state", state], "leave out --state"),
         ([pairs, "--source", "a", "--prompts", str(file)], "there are 4 prompts and 1 sources"),
-        ([masked, "--prompt", "a"], "MLM fills in hidden bytes and writes none"),
+        ([masked, "--prompt", "a"], "this bert fills in hidden bytes and writes none"),
     ]
     for words, said in wrong:
         fails(capsys, ["generate", *words], said)

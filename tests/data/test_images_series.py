@@ -48,7 +48,7 @@ def test_idx_files_and_arrays_are_the_same_images(tmp_path: Path) -> None:
     assert sum(len(lot[0]) for lot in stream.measured) == 3
     beside = data.levels(image_transformer(d=8, depth=1, heads=1, shape=(1, 4, 3)), "test", 1, 5 * 12)
     assert beside["xz -9e"] == 8 * len(lzma.compress(pixels[:5].tobytes(), preset=9 | lzma.PRESET_EXTREME)) / 60
-    with pytest.raises(ValueError, match="a Classifier reads labelled, and images came; give labelled=FILE.tsv"):
+    with pytest.raises(ValueError, match="this classifier reads labelled, and images came; give labelled=FILE.tsv"):
         fit(tiny.classifier(), f"images={tmp_path}", steps=1)
 
 

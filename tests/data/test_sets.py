@@ -110,7 +110,7 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
     assert run(["evaluate", folder, "--data", "sets=maximum,most=3", "--bytes", "60"]) == 0
     assert "absolute error; 20 judged of test" in capsys.readouterr().out
     assert run(["evaluate", folder, "--data", "sets=unique"]) == 2
-    assert "has inputs=4, and this Sets 1; give inputs=4" in capsys.readouterr().err
+    assert "has inputs=4, and this set_transformer 1; give inputs=4" in capsys.readouterr().err
 
 
 def arrays(path: Path, **changed: Any) -> str:
@@ -187,9 +187,13 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     text = tmp_path / "some.txt"
     text.write_text("some words, " * 400)
     for model, data, says in (
-        (tiny.classifier(), "sets=maximum", "a Classifier reads labelled, and sets came; give labelled=FILE.tsv"),
-        (set_transformer(**TINY), f"text={text}", "a Sets reads sets, and a text came; give sets=maximum"),
-        (set_transformer(**TINY, answer="count"), "sets=maximum", "has answer=number, and this Sets count"),
+        (tiny.classifier(), "sets=maximum", "this classifier reads labelled, and sets came; give labelled=FILE.tsv"),
+        (
+            set_transformer(**TINY),
+            f"text={text}",
+            "this set_transformer reads sets, and a text came; give sets=maximum",
+        ),
+        (set_transformer(**TINY, answer="count"), "sets=maximum", "has answer=number, and this set_transformer count"),
     ):
         with pytest.raises(ValueError, match=says):
             fit(model, data, steps=1)

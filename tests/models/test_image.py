@@ -83,7 +83,7 @@ def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
     (own,) = (part for part in model.body.layers[0].modules() if isinstance(part, Softmax))
     own.pattern = Full()
     assert leaks(model, 24)
-    with pytest.raises(ValueError, match="this Image reads ahead"):
+    with pytest.raises(ValueError, match="reads ahead"):
         refuse_ahead(model, 24)
 
 

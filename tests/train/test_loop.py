@@ -217,7 +217,7 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_rows_longer_than_the_learned_positions_are_refused_before_anything_is_trained() -> None:
     model = gpt(d=16, depth=1, heads=2, length=15)
     with pytest.raises(
-        ValueError, match=r"^rows are of 16 tokens, and this LM has 15 learned positions; train it on a le"
+        ValueError, match=r"^rows are of 16 tokens, and this gpt has 15 learned positions; train it on a le"
     ):
         train(model, tiny.text(), Steps(1), SMALL)
     assert model.trained_length is None

@@ -9,6 +9,7 @@ import torch
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.training import device_named
 from kinformer.cli.support.wanted import member_named
+from kinformer.core.model import called
 from kinformer.discover import parse_keywords
 from kinformer.train.checkpoint import MemberNeeded, keywords_of, load
 
@@ -87,7 +88,7 @@ def beside(model: Any, folder: Path, knn: bool, datastore: Path | None, kept: bo
     from kinformer.models.lm import LM
 
     if not isinstance(model, LM):
-        raise UserError(f"a {type(model).__name__} predicts no next token of a text, and looks nothing up; drop --knn")
+        raise UserError(f"this {called(model)} predicts no next token of a text, and looks nothing up; drop --knn")
     with from_user(ValueError, OSError):
         found = nearest(model, folder, datastore)
     if kept and isinstance(found.model, ContinuousCache):

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.mechanism import NoState
+from kinformer.core.model import called
 from kinformer.data.support.padded import padded
 from kinformer.decoding.draw import Stop
 from kinformer.decoding.layers_used import layers_used
@@ -58,7 +59,7 @@ def decodes(model: Any, length: int) -> bool:
     """
     if not model.predicts_next:
         does = "fills in hidden bytes" if model.reads == "masked" else f"reads {model.reads} data"
-        raise ValueError(f"{type(model).__name__} {does} and writes none; use a causal member, like gpt")
+        raise ValueError(f"this {called(model)} {does} and writes none; use a causal member, like gpt")
     try:
         model.start(1, length if model.window is None else min(length, model.window))
     except NoState:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.layer import Layer, Out, State
+from kinformer.core.model import called
 from kinformer.core.numbering import numbered
 from kinformer.decoding.evaluating import evaluating
 from kinformer.discover import modules
@@ -39,16 +40,14 @@ class Tap:
 
     def __init__(self, model: Any, name: str = LAST_FFN_INPUT):
         if not getattr(model, "predicts_next", False) or model.reads != "text":
-            raise ValueError(
-                f"a {type(model).__name__} predicts no next token of a text; give a language model, like gpt"
-            )
+            raise ValueError(f"this {called(model)} predicts no next token of a text; give a language model, like gpt")
         self.model, self.name = model, name
         with evaluating(model):
             self.place = _last_feed_forward(model) if name == LAST_FFN_INPUT else name
             found = _read(model, _two(model), None, (self.place,)).taps
         if self.place not in found:
             raise ValueError(
-                f"{_named(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or such as 0.1.input"
+                f"{called(model)} has no inner state {name!r}; give {LAST_FFN_INPUT}, or such as 0.1.input"
             )
         self.width: int = found[self.place].shape[-1]
 
@@ -71,14 +70,14 @@ def _last_feed_forward(model: Any) -> str:
     kinds = {module.__name__ for module in modules("feedforward").values()}
     layers = [one for one in model.modules() if isinstance(one, Layer) and type(one).__module__ in kinds]
     if not layers:
-        raise ValueError(f"{_named(model)} has no feed-forward layer; name another inner state, such as 0.input")
+        raise ValueError(f"{called(model)} has no feed-forward layer; name another inner state, such as 0.input")
     got: list[Tensor] = []
     with _heard(layers, got.append):
         taps = _read(model, _two(model), None, tuple(_places(model, len(layers)))).taps
     same = [name for name, state in taps.items() if state is got[-1]]
     same = same or [name for name, state in taps.items() if _among(state, got[-1])]
     if not same:
-        raise ValueError(f"{_named(model)} hands back no input of its feed-forward layers; name another inner state")
+        raise ValueError(f"{called(model)} hands back no input of its feed-forward layers; name another inner state")
     return same[-1]
 
 
@@ -106,8 +105,3 @@ def _places(model: nn.Module, count: int) -> Iterator[str]:
         for i in range(PLACES):
             yield f"{n}.{i}.input"
             yield from (f"{n}.{i}.{j}.input" for j in range(PLACES // 2))
-
-
-def _named(model: Any) -> str:
-    record = getattr(model, "member", None)
-    return type(model).__name__ if record is None else record.name
