@@ -16,7 +16,7 @@ from kinformer.train.fit import fit
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 12, "heads": 4}
 LENGTH, ROWS, STEPS, TEXT = 64, 8, 120, "text=stdlib"
-JUDGED = 1024  # bytes, each of them the last of a window
+JUDGED = 1024  # bytes, of which those are scored that have a whole window before them
 SAYS = "twelve layers end with a lower loss with auxiliary losses (positions, layers, further targets) than without"
 SOURCE = "Al-Rfou et al., 2018, arXiv:1808.04444, abstract and its ablation of the auxiliary losses"
 WITHOUT: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ def bits(without: str, seed: int, steps: int, text: Text) -> float:
         torch.manual_seed(seed)
         model = al_rfou(**SIZES, length=LENGTH, **WITHOUT[without])
         fit(model, text, steps=steps, batch=ROWS, length=LENGTH, seed=seed, valid_bytes=JUDGED)
-    return evaluate(model, text.part("valid"), LENGTH, JUDGED, stride=1).value
+    return evaluate(model, text.part("valid"), LENGTH, JUDGED, stride=1, full=True).value
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:

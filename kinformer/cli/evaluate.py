@@ -37,6 +37,9 @@ def evaluate(
     stride: Annotated[
         int | None, typer.Option(help="Read windows, each so many tokens after the one before.", min=1, max=MOST)
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Of windows: leave out what has less than length - stride before it.")
+    ] = False,
     lanes: Annotated[
         int | None,
         typer.Option(help="Read so many lanes side by side, a state carried; 1 is one piece.", min=1, max=MOST),
@@ -53,7 +56,8 @@ def evaluate(
     """Measure a trained model by its metric, such as bits per byte, bits per masked byte, accuracy.
 
     What learned from windows reads windows of --length tokens, half a window apart or --stride, and is judged on what
-    is new in each: every token once, with at least length - stride tokens before it but in the first window. What
+    is new in each: every token once, with at least length - stride tokens before it but in the first window, whose
+    other tokens --full leaves out (with --stride 1 the last of each window is judged alone, as by Al-Rfou). What
     carries a state reads --lanes side by side, --length tokens at a time, and forgets nothing within one; with --stride
     it reads windows too. Without options it is the number that training measures, of the whole split. With --split all
     each split that is not empty is measured, a line each, or in JSON under "splits".
@@ -74,7 +78,7 @@ def evaluate(
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
-    reading = {"length": length or model.trained_length or LENGTH, "stride": stride, "lanes": lanes}
+    reading = {"length": length or model.trained_length or LENGTH, "stride": stride, "lanes": lanes, "full": full}
     parts = [name for name in SPLITS if len(getattr(found, name, ()))] if split == "all" else [split]
     scores = {}
     for part in parts or SPLITS[-1:]:
@@ -157,8 +161,9 @@ def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[s
         found = _measured(data, split, limit, reading["lanes"] is None)
         with progress("measuring", len(found.tokens) - 1, "tokens") as hear:
             return evaluate(model, found, hear=hear, **reading), found.bytes_per_token
-    if reading["stride"] is not None or reading["lanes"] is not None:
-        raise ValueError(f"windows and lanes are of texts, and {data.name} is none; leave out --stride and --lanes")
+    if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):
+        wrong = "leave out --stride, --full and --lanes"
+        raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")
     batches = cast(Batches, stream(model, there, 1, reading["length"], 0, most)).measured
     with progress("measuring", len(batches), "batches") as hear:
         return evaluate_batches(model, _told(batches, hear)), 1.0

@@ -1,8 +1,9 @@
 """Al-Rfou: a deep decoder of characters that is taught by auxiliary losses."""
 
+import math
 from typing import Any
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, unread, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.discover import member
@@ -27,14 +28,15 @@ def al_rfou(
     as gpt does: heads of lower layers and of further tokens serve training alone. The paper's is `d=512 depth=64
     heads=8 dropout=0.55` with rows of 512 (235 million numbers in training, 219 to write), its small one `depth=12`
     (44). Its optimiser is SGD with a momentum of 0.99, here AdamW with the warm-up that post-norm wants. It reports the
-    bits at the last position of a window alone: `kinformer evaluate DIR --stride 1`.
+    bits at the last position of a window alone: `kinformer evaluate DIR --stride 1 --full`.
 
     d: the width of the model.
     depth: blocks.
     heads: heads of attention.
     head_dim: the width of a head; d / heads unless given.
     hidden: the width of the feed-forward, 4 d unless given.
-    every_position: learn at each position of a row, as everyone does since; False at the last alone.
+    every_position: learn at each position of a row, as everyone does since; False at the last alone, of further
+        tokens at the last that has one.
     every_layer: lower layers predict too, until their part of the training is done.
     shared_head: lower layers predict by the heads of the last; the paper's have heads of their own.
     targets: how many of the next tokens are predicted at each position, by a head each; 2 in the paper.
@@ -47,6 +49,11 @@ def al_rfou(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
+    within("further", further, 0, math.inf)
+    if targets == 1:
+        unread("targets=1", further=(further, 0.5))
+    if not every_layer:
+        unread("every_layer=False", shared_head=(shared_head, False))
     made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
     def block() -> Layer:

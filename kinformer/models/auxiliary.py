@@ -33,7 +33,8 @@ class AuxiliaryLM(LM):
     weight: of every further one.
     lower: lower layers predict.
     shared: they do so by the heads of the last layer, in place of heads of their own.
-    everywhere: predict at every position; False at the last of each row alone, as before the paper.
+    everywhere: predict at every position; False at the last of each row alone, of a further token at the last that has
+        one, as before the paper.
 
     Others: those of `LM`. Errors: ValueError for a body that is no Stack, no targets, and shared heads that no lower
     layer has; the LM's. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Auxiliary losses".

@@ -21,6 +21,7 @@ from kinformer.core.state import shared
 from kinformer.core.vocabulary import spelt
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.sliding import fitted, in_windows
+from kinformer.models.support.steps import steps_taken
 
 Pair = tuple[Int[Tensor, "B S"], Int[Tensor, "B T"] | TokenBatch]
 
@@ -162,8 +163,9 @@ class Seq2Seq(Writer):
         return Judged({**answers, **self.measured(out, wanted)}, out.state)
 
     def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> dict[str, tuple[Tensor, Tensor]]:
-        """The measures of a reading, over all targets."""
-        return {type(self).metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}
+        """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
+        bits = total(surprise(out.y, wanted) / math.log(2), wanted >= 0)
+        return {type(self).metric.name: bits, **steps_taken(out, wanted >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Pair:
         """Random sources and targets of `length` tokens."""

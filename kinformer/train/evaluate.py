@@ -44,6 +44,7 @@ def evaluate(
     *,
     stride: int | None = None,
     lanes: int | None = None,
+    full: bool = False,
     hear: Callable[[int], None] = lambda count: None,
     group: Alone = ALONE,
 ) -> Measured:
@@ -63,6 +64,8 @@ def evaluate(
     stride: read windows, each so many tokens after the one before: every byte but those of the first window has at
         least `length - stride` before it.
     lanes: read so many lanes side by side; 1 reads the text in one piece.
+    full: of windows leave out the bytes of the first that have less than `length - stride` before them; with a stride
+        of 1 the last position of each whole window is scored and no other.
     hear: told now and then how many predictions have been scored.
     group: the processes that share the work, each some of the rows.
 
@@ -76,16 +79,20 @@ def evaluate(
         )
     carries = lanes is not None or (model.lanes and stride is None)
     _refuse_reading(model, part, length, stride, lanes)
+    if full and (carries or not model.predicts_next):
+        raise ValueError("full is of windows that overlap, and this model is read otherwise; leave it out")
     if not carries and beyond(model, min(length, last)):
         length = cast(int, model.window)
         stride = None if stride is None else min(stride, length)
     if carries:
         found = _in_lanes(model, part, length, lanes, group)
     elif model.predicts_next:
-        found = _windows(model, part, length, stride, group)
+        found = _windows(model, part, length, stride, full, group)
     else:
         found = _side_by_side(model, part, length, group)
     score = _scored(model, found, hear, group)
+    if not score.count and full:
+        raise ValueError(f"no piece of the text to evaluate on has a whole window of {length} before a token")
     if not score.count:
         raise ValueError(
             f"of the {len(part.tokens)} {part.unit} to evaluate on none was chosen to be hidden; give more text"
@@ -210,13 +217,16 @@ def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: A
             yield judged
 
 
-def _windows(model: Model, part: Part, length: int, stride: int | None, group: Alone) -> Iterator[Judged]:
+def _windows(model: Model, part: Part, length: int, stride: int | None, full: bool, group: Alone) -> Iterator[Judged]:
     stride = min(stride or max(length // 2, 1), length)
     groups: dict[int, list[tuple[int, int]]] = {}  # windows by how many of their predictions are known already
     for begin, end in _documents(part):
         last, most = end - 1, min(length, end - 1 - begin)
         ends = [begin + most, *range(begin + most + stride, last, stride), *([last] if last > begin + most else [])]
-        groups.setdefault(0, []).append((begin, ends[0] + 1))
+        if not full:
+            groups.setdefault(0, []).append((begin, ends[0] + 1))
+        elif most == length:
+            groups.setdefault(length - stride, []).append((begin, ends[0] + 1))
         for before, at in pairwise(ends):
             groups.setdefault(most - (at - before), []).append((at - most, at + 1))
     for known, windows in groups.items():

@@ -1,14 +1,18 @@
 """al_rfou: the paper's sizes, its keywords, its metric at the last position, and what it writes."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
+from kinformer.data.support.part import Part
 from kinformer.generation import generate
 from kinformer.members.al_rfou import al_rfou
+from kinformer.members.bert import bert
+from kinformer.members.transformer_xl import transformer_xl
 from kinformer.positions.learned import Learned
 from kinformer.train.evaluate import evaluate
 
@@ -53,6 +57,41 @@ def test_with_a_stride_of_1_each_byte_but_those_of_the_first_window_has_a_whole_
         log_p = model.logits(text[None, first : first + 9]).y[0, -1].log_softmax(-1)
         total -= float(log_p[text[first + 9]]) / math.log(2)
     assert found.count == 39 and found.value == pytest.approx(total / 39, rel=1e-12)
+
+
+@torch.no_grad()
+def test_full_windows_alone_are_the_paper_s_metric_of_each_document() -> None:
+    """Of each place with a whole window before it the last prediction of that window; of short documents none."""
+    model, text = al_rfou(**TINY).double().eval(), torch.randint(0, 7, (40,))
+    bits = []
+    for begin, end in ((0, 16), (16, 21), (21, 31), (31, 40)):  # the third has one such place, the fourth none
+        for at in range(begin + 9, end):
+            log_p = model.logits(text[None, at - 9 : at]).y[0, -1].log_softmax(-1)
+            bits.append(-float(log_p[text[at]]) / math.log(2))
+    found = evaluate(model, Part(text, torch.tensor([0, 16, 21, 31])), 9, stride=1, full=True)
+    assert found.count == len(bits) == 8 and found.value == pytest.approx(sum(bits) / 8, rel=1e-12)
+    half = evaluate(model, text, 9, full=True)  # windows half of their length apart: the last four of each
+    assert half.count == 39 - 5
+    for one, given, said in (
+        (model, {"length": 12}, "no piece of the text to evaluate on has a whole window of 12 before a token"),
+        (transformer_xl(d=8, depth=1, heads=2, segment=4, memory=4), {"length": 4}, "full is of windows that overlap"),
+        (bert(d=8, depth=1, heads=2), {"length": 4}, "full is of windows that overlap"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            evaluate(one, text[:11], full=True, **given)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"every_layer": False, "shared_head": True}, "shared_head=True is not read with every_layer=False"),
+        ({"further": -1.0}, "^further=-1.0"),
+        ({"targets": 1, "further": 0.9}, "further=0.9 is not read with targets=1"),
+    ],
+)
+def test_refusals_name_its_own_keywords(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        al_rfou(**TINY, **wrong)
 
 
 def test_it_writes_the_same_with_and_without_a_state() -> None:

@@ -133,3 +133,27 @@ def test_a_price_that_nothing_reports_is_refused() -> None:
     assert model.penalties == {}
     with pytest.raises(ValueError, match="no part of this model reports 'pondering'"):
         LM(11, 16, universal_transformer(d=16, depth=2, heads=2, vocab=11).body, penalties={"pondering": 1.0})
+
+
+@pytest.mark.parametrize("form", ["decoder", "encoder_decoder"])
+@torch.no_grad()
+def test_it_is_judged_by_its_steps_too(form: str) -> None:
+    """Of each token that is to be predicted, of a decoder's alone; a fixed number is not told."""
+    sizes = {"d": 16, "depth": 6, "heads": 2, "vocab": 11, "form": form}
+    rows = torch.randint(0, 11, (3, 9), generator=torch.Generator().manual_seed(0))
+    rows[1, 5:] = -1
+    given = rows if form == "decoder" else (rows[:, :5].clamp_min(0), rows)
+    real = rows[:, 1:] >= 0 if form == "decoder" else torch.cat([torch.ones(3, 1, dtype=torch.bool), rows >= 0], 1)
+    varied = 0
+    for seed in range(8):
+        torch.manual_seed(seed)
+        model, seen = universal_transformer(**sizes, bias=0.0).eval(), []
+        body = model.body if form == "decoder" else model.decoder
+        torch.nn.init.normal_(body.halting.unit.weight, std=0.3)
+        body.register_forward_hook(lambda _, __, out, seen=seen: seen.append(out.aux["steps"]))
+        told = model.judge(given).totals
+        assert (float(told["steps"][0]), int(told["steps"][1])) == (seen[0][real].sum(), real.sum())
+        assert list(told)[0].startswith("bits")
+        varied += len(seen[0][real].unique()) > 1
+    assert varied
+    assert "steps" not in universal_transformer(**sizes, halting="fixed").eval().judge(given).totals

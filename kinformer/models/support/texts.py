@@ -13,6 +13,7 @@ from kinformer.core.loss import surprise
 from kinformer.core.model import Judged, Metric, Writer, accuracy, random_tokens, total
 from kinformer.core.numbering import numbered
 from kinformer.models.support.sliding import fitted, in_windows
+from kinformer.models.support.steps import steps_taken
 
 Tokens = Int[Tensor, "B T"] | TokenBatch
 
@@ -39,8 +40,9 @@ class Texts(Writer):
         return Judged({**answers, **self.measured(out, wanted)}, out.state)
 
     def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
-        """The measures of a reading, over all targets."""
-        return {type(self).metric.name: total(surprise(out.y, wanted) / math.log(2), wanted >= 0)}
+        """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
+        bits = total(surprise(out.y, wanted) / math.log(2), wanted >= 0)
+        return {type(self).metric.name: bits, **steps_taken(out, wanted >= 0)}
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""

@@ -1,0 +1,116 @@
+"""Steps that tokens do not take and keys that heads do not look at: what halting and learned spans save, in time."""
+
+from collections.abc import Callable
+
+import torch
+from interleave import Contender, middle, race, setup, shown
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from kinformer.biases.adaptive_span import AdaptiveSpan
+from kinformer.core.state import fork
+from kinformer.depth.act import Halt, Halting
+from kinformer.members.adaptive_span import adaptive_span
+from kinformer.members.universal_transformer import universal_transformer
+from kinformer.models.lm import LM
+
+D, HEADS, DEPTH, READ, STEPS = 256, 4, 8, 128, 16
+TAKEN = (2, 5)  # steps of every second token, and of the others; which rows these are changes from token to token
+KEYS = 1 / 6  # of a step's multiplications, which are made of every token: later ones read its keys and values
+LONGEST, SEGMENT, SHARES = 1024, 512, (1.0, 0.5, 0.125)  # spans, all of them or a part of the longest
+
+
+class Told(Halting):
+    """Stops after as many steps as it is told, at the price of a unit that says so."""
+
+    def __init__(self, taken: Int[Tensor, "S B 1"]):
+        super().__init__(D)
+        self.taken, self.at = taken, 0
+
+    def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
+        weight, now = super().forward(s, halt, final)
+        alive = halt.alive & (now.steps < self.taken[self.at]) & ~torch.tensor(final)
+        return weight, now._replace(alive=alive)
+
+
+def written(model: LM, batch: int, taken: Int[Tensor, "S B 1"]) -> Contender:
+    """Greedy steps whose tokens halt as they are told, behind a prompt whose tokens take all."""
+    whole = Told(torch.full((1, 1, 1), DEPTH))
+    model.body.halting = whole
+    with torch.no_grad():
+        state = model.logits(torch.randint(256, (batch, READ)), model.start(batch, READ + STEPS), last=True).state
+    told = Told(taken)
+
+    @torch.no_grad()
+    def run(kept: object) -> None:
+        model.body.halting, token = told, torch.zeros(batch, 1, dtype=torch.long)
+        for told.at in range(STEPS):
+            out = model.logits(token, kept, last=True)
+            kept, token = out.state, out.y.argmax(-1)
+            assert torch.equal(out.aux["steps"], taken[told.at].expand(batch, 1).to(out.aux["steps"]))
+
+    def begin() -> Callable[[], None]:
+        own = fork(state)
+        return lambda: run(own)
+
+    return begin
+
+
+def halting(batch: int, rounds: int) -> None:
+    """Time over what the steps that are taken, and the keys of the others, are of all."""
+    model = universal_transformer(d=D, depth=DEPTH, heads=HEADS, halted="copied").eval()
+    order = torch.arange(STEPS)[:, None] if batch == 1 else torch.stack([torch.randperm(batch) for _ in range(STEPS)])
+    some = torch.tensor(TAKEN)[order % 2][..., None]
+    contenders = {"halting": written(model, batch, some), "all": written(model, batch, torch.full_like(some, DEPTH))}
+    seconds, share = race(contenders, rounds), float(some.double().mean()) / DEPTH
+    print(f"| batch {batch} | steps a token | ms a token | of all steps' time | over what is asked for |")
+    print("|---" * 5 + "|")
+    for name, own in seconds.items():
+        steps = share * DEPTH if name == "halting" else DEPTH
+        took = middle(one * 1e3 / STEPS for one in own)
+        part = middle(a / b for a, b in zip(own, seconds["all"], strict=True))
+        asked = (steps + (DEPTH - steps) * KEYS) / DEPTH
+        over = middle(a / b / asked for a, b in zip(own, seconds["all"], strict=True))
+        print(f"| {name} | {steps:.2f} | {shown(took)} | {shown(part)} | {shown(over)} |")
+    print(flush=True)
+
+
+def spans(rounds: int) -> None:
+    """A segment behind a full memory, by how much of the longest span heads have learned to look at."""
+    rows, contenders = torch.randint(256, (1, LONGEST + 2 * SEGMENT)), dict[str, Contender]()
+    for share in SHARES:
+        model = adaptive_span(d=D, depth=4, heads=HEADS, segment=SEGMENT, longest=LONGEST).eval()
+        for part in model.modules():
+            if isinstance(part, AdaptiveSpan):
+                part.span.data.fill_(share)
+                part.look()
+        with torch.no_grad():
+            state = model.logits(rows[:, :-SEGMENT], model.start(1, rows.shape[1])).state
+        contenders[f"{share * LONGEST:.0f}"] = _segment(model, rows[:, -SEGMENT:], state)
+    seconds = race(contenders, rounds)
+    print(f"| span of {LONGEST} | ms a segment of {SEGMENT} | speed over the longest |\n|---|---|---|")
+    longest = next(iter(seconds.values()))
+    for name, own in seconds.items():
+        took = middle(one * 1e3 for one in own)
+        print(f"| {name} | {shown(took)} | {shown(middle(a / b for a, b in zip(longest, own, strict=True)))} |")
+    print(flush=True)
+
+
+def _segment(model: LM, rows: Int[Tensor, "B T"], state: object) -> Contender:
+    def begin() -> Callable[[], None]:
+        own = fork(state)
+
+        @torch.no_grad()
+        def run() -> None:
+            model.logits(rows, own)
+
+        return run
+
+    return begin
+
+
+if __name__ == "__main__":
+    rounds = setup(f"{__doc__} Width {D}; {DEPTH} steps of one block, {READ} tokens read; 4 layers with spans.")
+    for batch in (1, 32):
+        halting(batch, rounds)
+    spans(rounds)
