@@ -25,7 +25,7 @@ SIZES: dict[str, Any] = {"d": 256, "depth": 12, "heads": 4}
 ROUNDS, FASTER = 5, 1.3
 PLAIN = "m=1"
 Made = LM | MLM
-SAYS = "a forward whose blocks share attention weights by twos is 1.3 times as fast as one whose blocks make their own"
+SAYS = "a forward whose blocks share a matrix of weights by twos is 1.3 times as fast as one whose blocks each make it"
 SOURCE = "Ying et al., 2021, arXiv:2102.12702, abstract (1.3 times, in pre-training; a forward here)"
 
 
