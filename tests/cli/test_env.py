@@ -38,7 +38,8 @@ def test_a_member_acts_and_is_measured(tmp_path: Path, capsys: pytest.CaptureFix
     keywords = json.loads((tmp_path / "run" / "config.json").read_text())["keywords"]
     assert keywords["entropy"] == 0.02 and keywords["stack"].startswith("lstm(d=8, depth=1")
     assert keywords["observations"] == [4] and keywords["actions"] == 3
-    assert "return, success" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "return, success" in told and told.strip().endswith(" steps/s")
     assert run(["evaluate", out, "--data", env, "--split", "valid", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["metric"]["name"] == "return" and told["count"] == 32 and 0 <= told["others"]["success"] <= 1
