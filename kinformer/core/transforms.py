@@ -11,7 +11,12 @@ from torch.autograd import forward_ad
 
 def transformed() -> bool:
     """Under vmap, jvp or another transform of functions, or where derivatives go forward."""
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+    return torch._C._are_functorch_transforms_active() or derived_forward()
+
+
+def derived_forward() -> bool:
+    """Do derivatives go forward, by jvp or dual numbers?"""
+    return forward_ad._current_level >= 0
 
 
 def first_order(backward: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from torch.nn import functional as F
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
 from kinformer.core.scores import mask
+from kinformer.core.transforms import derived_forward
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
@@ -17,6 +18,8 @@ def cost(request: Request) -> float | Refusal:
     queries, keys = request.queries, request.keys
     if request.lse:
         return Refusal("PyTorch's function returns no lse")
+    if derived_forward():
+        return Refusal("its fused kernels have no forward-mode derivative")
     if request.bias is not None or type(request.score) is not Product:
         return Refusal("it takes the plain product of query and key alone, without a bias")
     if keys.k.shape[1] != keys.v.shape[1] or not request.pairs or not queries.q.shape[3]:

@@ -44,7 +44,7 @@ class Features(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         (phi,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return phi.clamp_max(1).mul_(gradient), None  # x + 1 above 0 learns as x does, what exp gives is below 1
+        return phi.clamp_max(1) * gradient, None  # x + 1 above 0 learns as x does, what exp gives is below 1
 
 
 EXAMPLES = (lambda: ELU(),)

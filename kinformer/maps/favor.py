@@ -97,7 +97,7 @@ class Raised(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         phi, floor = ctx.saved_tensors  # type: ignore[attr-defined]
-        by_u = (phi - floor[..., None]).mul_(gradient)
+        by_u = (phi - floor[..., None]) * gradient
         by_floor = gradient.sum(-1) if ctx.needs_input_grad[2] else None  # type: ignore[attr-defined]
         return by_u, by_u.sum(-1), by_floor
 

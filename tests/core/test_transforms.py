@@ -6,11 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from kinformer.attention import attend
+from kinformer.attention import Attention, attend
+from kinformer.core.mechanism import Mechanism
 from kinformer.maps.elu import ELU
 from kinformer.maps.favor import raised
+from kinformer.mechanisms.linear_full import FullLinearAttention
+from kinformer.mechanisms.nystrom import Nystrom
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -50,3 +55,12 @@ def test_features_differentiate_twice(fast: Callable[[Tensor], Tensor], plain: C
 def second(features: Callable[[Tensor], Tensor], x: Tensor, direction: Tensor) -> Tensor:
     (first,) = torch.autograd.grad(features(x).pow(3).sum(), x, create_graph=True)
     return torch.autograd.grad(first, x, direction)[0]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # PyTorch's own
+@pytest.mark.parametrize("mechanism", [Softmax(Causal(), lse=False), FullLinearAttention(ELU()), Nystrom(2)])
+def test_layers_are_derived_forward_and_in_batches_of_directions(mechanism: Mechanism) -> None:
+    layer, x, direction = Attention(QKV(8, 2), mechanism), torch.randn(1, 5, 8), torch.randn(1, 5, 8)
+    _, forward = torch.func.jvp(lambda x: layer(x).y, (x,), (direction,))
+    jacobian = torch.autograd.functional.jacobian(lambda x: layer(x).y, x, vectorize=True)
+    torch.testing.assert_close(forward, torch.einsum("abcdef,def->abc", jacobian, direction))
