@@ -26,7 +26,7 @@ from kinformer.patterns.full import Full
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]
 Divisor = Literal["sample", "row"]
 Rest = Literal["mean", "sum"]
-BLOCK = 1 << 15  # products of a row and head that are held at a time
+BLOCK = 1 << 17  # products that are held at a time, and keys gathered for them
 
 
 class ProbSparse(Keyed):
@@ -181,7 +181,7 @@ class ProbSparse(Keyed):
         used = torch.arange(drawn.shape[-1], device=q.device) < some[..., None, None]  # [B 1 1 U]
         group = torch.arange(heads, device=q.device) // number_of_groups(heads, k.shape[1])
         row, group = torch.arange(len(q), device=q.device)[:, None, None, None], group[:, None, None]
-        size = max(1, BLOCK // max(1, drawn.shape[-1]))
+        size = max(1, BLOCK // max(1, len(q) * heads * drawn.shape[-1]))
         found = []
         for mine, at in zip(q.split(size, 2), drawn.split(size, 2), strict=True):
             column = places[row, 0, at]  # [B #H t U]
