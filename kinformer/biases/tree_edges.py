@@ -47,28 +47,4 @@ class TreeEdges(Bias):
         return piece.memo.get(lambda: node(one.clamp_min(0)), "nodes", pos)
 
 
-class LevelEdges(Bias):
-    """The same for tokens that read spans of one level, both numbered from 0; made for a read, it owns nothing."""
-
-    def __init__(self, edges: TreeEdges, level: int):
-        super().__init__()
-        self.level, self.k, self.clip = level, edges.k, edges.clip
-        # a token reads a span in the step of its level, or in the next one
-        types = 2 * edges.k + 1
-        self.first = types * min(level, edges.clip)
-        self.edges = [edges.keys[self.first : types * (min(level + 1, edges.clip) + 1)]]
-
-    def bind(self, piece: Request) -> ScoreFn:
-        q_pos, k_pos = piece.queries.pos, piece.keys.pos
-        term = torch.einsum("bhtk,nk->bhtn", piece.queries.q, self.edges[0]) * piece.scale  # [B H T K] [N K]
-
-        def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            token, span = at(q_pos, b, h, i), at(k_pos, b, h, j)
-            asks, told = Node(torch.zeros_like(token), token), Node(torch.full_like(span, self.level), span)
-            kind = edge(asks, told, self.k, self.clip) - self.first
-            return s + entry(term, b, h, i, kind.clamp(0, term.shape[-1] - 1))
-
-        return score
-
-
 EXAMPLES = (lambda: TreeEdges(8, 2, 3), lambda: TreeEdges(8, 1, 0))

@@ -8,8 +8,8 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.explicit import Explicit
-from kinformer.mechanisms.topk import BestOfRow, TopK
+from kinformer.mechanisms.topk import TopK
+from kinformer.mechanisms.topk_equals import TopKEquals
 from kinformer.members.support.windows import by_layer
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
@@ -41,7 +41,7 @@ def topk_transformer(
     k: keys that a query reads: one number, or one for each layer from the bottom. The paper found 8 good, and lower
         ones worse.
     ties: "all", the paper's: every key whose score equals the k-th highest is read. "latest" reads k and no more, of
-        equal ones the latest, and holds no T x T scores.
+        equal ones the latest.
     head_dim: the width of a head, d / heads unless given.
     length: the longest row it can read.
     vocab: tokens there are.
@@ -55,7 +55,7 @@ def topk_transformer(
     def mechanism(most: int) -> Mechanism:
         if ties == "latest":
             return TopK(Causal(), most, dropout=dropout, search=search_named(search))
-        return Explicit(Causal(), before=BestOfRow(most), dropout=dropout)
+        return TopKEquals(Causal(), most, dropout=dropout)
 
     def block(most: int) -> PreNorm:
         attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism(most))

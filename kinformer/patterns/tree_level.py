@@ -14,8 +14,8 @@ from kinformer.core.tree import ahead, behind
 class TreeLevel(Pattern):
     """Token i reads span j of a level as `Tree(k)` says; tokens and spans are each numbered from 0.
 
-    The levels of a tree apart, each a run of neighbours, so that its pairs lie in few blocks. `TreeSoftmax` reads
-    long rows so.
+    The levels of a tree apart, each a run of neighbours, so that its pairs lie in few blocks. `TreeSoftmax` gathers by
+    it what tokens beside each other read.
 
     k: spans of a level on either side.
     level: of the spans; 0 are tokens, of which a token reads itself too.
@@ -46,6 +46,11 @@ class TreeLevel(Pattern):
         """The spans behind it that it reads, from and to."""
         start = ahead(token, self.k, self.level)
         return start, start if self.causal else 2 * ahead(token, self.k, self.level + 1)
+
+    def hull(self, first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+        """The least run of spans, from and to, that holds all that the tokens from `first` to `last` read."""
+        begin, end = self._ends(first), self._ends(last)
+        return begin[0][0], end[-1][1]
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         first, last, lo, hi = (torch.as_tensor(end) for end in (q_lo, q_hi, k_lo, k_hi))

@@ -1,6 +1,4 @@
-"""TreeSoftmax: levels read apart are the whole read, with gradients; what else is read as under any pattern."""
-
-from typing import Any
+"""TreeSoftmax: tiles of tokens, and spans, are the whole read, with gradients; others go as under any pattern."""
 
 import pytest
 import torch
@@ -30,24 +28,25 @@ def call(mechanism: Softmax, given: list[torch.Tensor], first: int = 0) -> list[
 @pytest.mark.parametrize(
     ("k", "nodes", "groups", "edges", "rows"), [(1, 63, 4, True, 2), (2, 40, 2, True, 1), (3, 90, 1, False, 2)]
 )
-def test_levels_apart_are_the_whole(
+def test_tiles_and_spans_are_the_whole(
     causal: bool, k: int, nodes: int, groups: int, edges: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = [torch.randn(rows, heads, nodes, 3, requires_grad=True) for heads in (4, groups, groups)]
     made = TreeSoftmax(k, TreeEdges(3, k, 2) if edges else None, causal=causal)
     whole = call(made, given)
     monkeypatch.setattr(tree_softmax, "LONG", 1)
-    asked: list[Any] = []
-    monkeypatch.setattr(tree_softmax, "read", lambda one, impl: (asked.append(one.pattern), kept(one, impl))[1])
+    monkeypatch.setattr(tree_softmax, "TILE", 8)
+    asked: list[int] = []
+    inner = TreeSoftmax._tokens
+    monkeypatch.setattr(
+        TreeSoftmax, "_tokens", lambda *given: (asked.append(given[3].column.shape[0]), inner(*given))[1]
+    )
     for ours, theirs in zip(call(made, given), whole, strict=True):
         torch.testing.assert_close(ours, theirs)
-    assert asked[:2] == [TreeLevel(k, 0, causal), TreeLevel(k, 1, causal)]
+    assert asked == [-(-len([one for one in in_post_order(64)[:nodes] if not one[0]]) // 8)]
     asked.clear()
     call(made, given, first=1)  # a row that begins elsewhere
     assert not asked
-
-
-kept = tree_softmax.read
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries, number_of_groups
@@ -43,13 +44,19 @@ def _folded(request: Request, columns: Int[Tensor, "B H T R"]) -> Read:
         group = h // number_of_groups(heads, x.shape[1])
         return x[b, group[:, None, None], there].transpose(1, 2).flatten(0, 1)
 
+    def vectors(x: Tensor) -> Tensor:
+        """The same of [B G S D]; a table's rows are looked up, and learn, in a third of the time of any numbers."""
+        groups, slots = x.shape[1:3]
+        row = (b * groups + (h // number_of_groups(heads, groups))[:, None, None]) * slots + there  # [B H T R]
+        return F.embedding(row, x.reshape(-1, x.shape[3])).transpose(1, 2).flatten(0, 1)
+
     def by_query(x: Tensor) -> Tensor:
         """[B #H T ..] to [B*T #H 1 ..]"""
         return x.transpose(1, 2).flatten(0, 1).unsqueeze(2)
 
     alone = Queries(by_query(queries.q), by_query(queries.pos), head=queries.head)
     pos = gathered(keys.pos).masked_fill(columns.transpose(1, 2).flatten(0, 1) < 0, -1)
-    found = Keys(gathered(keys.k), gathered(keys.v), pos, own=keys.own)
+    found = Keys(vectors(keys.k), vectors(keys.v), pos, own=keys.own)
     rows = b.flatten().repeat_interleave(length)
     one = read(request.apart(queries=alone, keys=found, rows=rows, lse=True))
     assert one.lse is not None
