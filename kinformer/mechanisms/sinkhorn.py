@@ -26,6 +26,7 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
 Pool = Literal["sum", "mean"]
+Together = Literal["joint", "apart"]
 
 
 class Sinkhorn(Keyed):
@@ -52,13 +53,17 @@ class Sinkhorn(Keyed):
     pool: how tokens of a block become one: "sum", the paper's, or "mean". Causal, all from the row's begin count.
     cut: SortCut: every query reads the first `cut` blocks of the sorted row and nothing else. Encoders only.
     near: with a cut, its own block too, as in the sinkhorn-transformer package.
+    softmax: "joint": one over the keys of both blocks, as in the package. "apart": one for each block, and what both
+        read is added, as in the first author's code of Long Range Arena (2021); then there is no lse.
     mixture: adds what dense attention of the same queries, keys and values reads; then there is no lse.
     scale: the factor of the product, 1/sqrt(k_dim) unless given.
     dropout: the share of attention weights that training drops.
     seed: of the noise.
 
-    The text of the paper was not at hand where this was written: one softmax over both blocks (a row of scores for
-    each in the paper's equation), the sum in `mixture`, and rows and columns of causal balancing are readings of it.
+    The text of the paper was not at hand where this was written. The first author's later code adds two softmaxes, has
+    no mixture, sums what a block holds and, causal, what comes before it; by default it takes a softmax in place of
+    balancing, and its causal balancing does not run. So one softmax over both blocks (a row of scores for each in the
+    paper's equation), the sum in `mixture`, and rows and columns of causal balancing stay readings.
 
     Errors: NoState from `start` unless causal; ValueError with `ctx.only` and `ctx.also`, for keys of another sequence,
     and for a row of more blocks than a BlockNet knows. Source: Tay et al., 2020, arXiv:2002.11296.
@@ -78,6 +83,7 @@ class Sinkhorn(Keyed):
         pool: Pool = "sum",
         cut: int | None = None,
         near: bool = False,
+        softmax: Together = "joint",
         mixture: bool = False,
         scale: float | None = None,
         dropout: float = 0.0,
@@ -97,7 +103,11 @@ class Sinkhorn(Keyed):
         if a_flag("near", near) and cut is None:
             raise ValueError("near=True is of a cut; without one the own block is always read, so leave it out")
         self.near = near
-        self.scale, self.dropout, self.lse = a_scale(scale), a_probability("dropout", dropout), not mixture
+        self.apart = one_of("softmax", softmax, Together) == "apart"
+        if self.apart and cut is not None:
+            raise ValueError("softmax='apart' is of the own block beside the sorted one; with a cut leave it out")
+        self.scale, self.dropout = a_scale(scale), a_probability("dropout", dropout)
+        self.lse = not (mixture or self.apart)
 
     @property
     def causal(self) -> bool:
@@ -180,23 +190,30 @@ class Sinkhorn(Keyed):
         there = self._mixed(asked).take_along_dim(own[..., None], 1)
         # a mixture stands one block before its queries, or where no row ends: any place that the pattern allows
         place = asking.at - self.block if self.causal else asking.at + self.block * (asked.number[:, -1:, None] + 1)
-        k_pos = torch.cat([place.masked_fill(~there, -1), _at(asked, asked.at, own)], 2)
+        k_pos = place.masked_fill(~there, -1), _at(asked, asked.at, own)
 
-        def keys(x: Float[Tensor, "B G S n"]) -> Float[Tensor, "BM G l2 n"]:
+        def keys(x: Float[Tensor, "B G S n"]) -> tuple[Float[Tensor, "B G M l n"], Float[Tensor, "B G M l n"]]:
             blocks = asked.blocked(x)
             mixed = torch.einsum("bgmn,bgnlk->bgmlk", rows, blocks)
-            near = blocks.take_along_dim(own[:, None, :, None, None], 2)
-            return torch.cat([mixed, near], 3).transpose(1, 2).flatten(0, 1)
+            return mixed, blocks.take_along_dim(own[:, None, :, None, None], 2)
 
         q = asking.blocked(request.queries.q).transpose(1, 2).flatten(0, 1)  # [B*M H l K]
         q_pos = asking.at.masked_fill(~asking.real, -1).flatten(0, 1)[:, None]
         batch = torch.arange(len(sort), device=q.device).repeat_interleave(count)
         queries = Queries(q, q_pos, head=request.queries.head)
-        told = Keys(keys(request.keys.k), keys(request.keys.v), k_pos.flatten(0, 1)[:, None])
-        found = read(_small(request, queries, told, batch))
-        assert found.lse is not None
-        y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (found.y, found.lse[..., None]))
-        return Read(asking.spread(y), asking.spread(lse, -torch.inf)[..., 0])
+        parts = list(zip(keys(request.keys.k), keys(request.keys.v), k_pos, strict=True))
+        if not self.apart:
+            (k, v, pos), (near_k, near_v, near_pos) = parts
+            parts = [(torch.cat([k, near_k], 3), torch.cat([v, near_v], 3), torch.cat([pos, near_pos], 2))]
+        found = []
+        for k, v, pos in parts:
+            k, v = (x.transpose(1, 2).flatten(0, 1) for x in (k, v))
+            told = Keys(k, v, pos.flatten(0, 1)[:, None])
+            one = read(_small(request, queries, told, batch))
+            assert one.lse is not None
+            y, lse = (x.unflatten(0, (-1, count)).transpose(1, 2) for x in (one.y, one.lse[..., None]))
+            found.append(Read(asking.spread(y), asking.spread(lse, -torch.inf)[..., 0]))
+        return found[0] if len(found) == 1 else Read(found[0].y + found[1].y, None)
 
     def _first(self, request: Request, asked: TokenBlocks, sort: Tensor) -> Read:
         """All queries with the first blocks of the sorted row."""
@@ -232,6 +249,7 @@ EXAMPLES = (
     Example(lambda: Sinkhorn(3, BlockNet(4, 12)), _APART),
     Example(lambda: Sinkhorn(2, PairNet(3), pool="mean", iterations=0, mixture=True), _APART),
     Example(lambda: Sinkhorn(3, BlockNet(4, 12), causal=False), _APART),
+    Example(lambda: Sinkhorn(2, PairNet(3), softmax="apart"), _APART),
     Example(lambda: Sinkhorn(2, PairNet(3), causal=False, cut=2, pool="mean"), _APART),
     Example(lambda: Sinkhorn(2, PairNet(3), causal=False, cut=1, near=True, iterations=2), _APART),
 )

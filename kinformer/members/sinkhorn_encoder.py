@@ -3,7 +3,7 @@
 from kinformer.core.checks import at_least, head_width
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
-from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn
+from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn, Together
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
@@ -13,8 +13,9 @@ from kinformer.positions.learned import Learned
 @member
 def sinkhorn_encoder(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, block: int = 32, net: Net = "blocks",
-    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", mixture: bool = False,
-    cut: int | None = None, near: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", softmax: Together = "joint",
+    mixture: bool = False, cut: int | None = None, near: bool = False, length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM:
     """Sinkhorn Transformer as an encoder (Tay et al., 2020, arXiv:2002.11296): blocks sorted over the whole row.
 
@@ -31,7 +32,7 @@ def sinkhorn_encoder(
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
             block, sort_net(net, width, block, length), causal=False, iterations=iterations, temperature=temperature,
-            noise=noise, pool=pool, cut=cut, near=near, mixture=mixture, dropout=dropout, seed=n
+            noise=noise, pool=pool, cut=cut, near=near, softmax=softmax, mixture=mixture, dropout=dropout, seed=n
         )
 
     blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]

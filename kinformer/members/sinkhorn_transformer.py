@@ -3,7 +3,7 @@
 from kinformer.core.checks import at_least, head_width
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
-from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn
+from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn, Together
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
@@ -14,8 +14,8 @@ from kinformer.positions.learned import Learned
 @member
 def sinkhorn_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, block: int = 32, net: Net = "blocks",
-    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", mixture: bool = False,
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
+    iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", softmax: Together = "joint",
+    mixture: bool = False, length: int = 1024, vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Sinkhorn Transformer (Tay et al., 2020, arXiv:2002.11296): a block reads itself and a mixture of earlier blocks.
 
@@ -34,6 +34,7 @@ def sinkhorn_transformer(
     temperature: of the sort; the lower, the harder.
     noise: Gumbel noise on the sort in training.
     pool: what is known of a block: the "sum" of its tokens, the paper's, or their "mean".
+    softmax: "joint" over both blocks, as in the package; "apart": one for each, added, as in the first author's code.
     mixture: adds what dense attention reads, the paper's mixture, at its cost.
     length: the longest row.
     vocab: tokens there are.
@@ -44,7 +45,7 @@ def sinkhorn_transformer(
     def mechanism(n: int) -> Sinkhorn:
         return Sinkhorn(
             block, sort_net(net, width, block, length), iterations=iterations, temperature=temperature, noise=noise,
-            pool=pool, mixture=mixture, dropout=dropout, seed=n
+            pool=pool, softmax=softmax, mixture=mixture, dropout=dropout, seed=n
         )
 
     blocks = [sorting_block(d, heads, head_dim, mechanism(n), dropout) for n in range(at_least("depth", depth, 1))]

@@ -91,8 +91,10 @@ def loop(mechanism, q, k, v, side, there):
         for block in blocks:
             places = [p for p in range(SIZE) if p < there]
             pairs += [(mixed(s, block, k, p, there), mixed(s, block, v, p, there)) for p in places]
-        weights = torch.stack([q[i] @ key / math.sqrt(K) for key, _ in pairs]).softmax(0)
-        y = sum(w * value for w, (_, value) in zip(weights, pairs, strict=True))
+        y = 0
+        for some in (pairs[: len(own)], pairs[len(own) :]) if mechanism.apart else (pairs,):
+            weights = torch.stack([q[i] @ key / math.sqrt(K) for key, _ in some]).softmax(0) if some else ()
+            y = y + sum(w * value for w, (_, value) in zip(weights, some, strict=True))
         if mechanism.mixture:
             last = i + 1 if mechanism.causal else there
             y = y + (q[i] @ k[:last].T / math.sqrt(K)).softmax(0) @ v[:last]
@@ -107,6 +109,9 @@ FORMS = {
     "softmax": lambda: Sinkhorn(SIZE, PairNet(2), iterations=0),
     "mixture": lambda: Sinkhorn(SIZE, PairNet(2), causal=False, mixture=True),
     "causal mixture": lambda: Sinkhorn(SIZE, PairNet(2), mixture=True),
+    "apart": lambda: Sinkhorn(SIZE, BlockNet(5, 6), causal=False, softmax="apart"),
+    "causal apart": lambda: Sinkhorn(SIZE, PairNet(2), softmax="apart"),
+    "apart and mixture": lambda: Sinkhorn(SIZE, PairNet(2), softmax="apart", mixture=True),
     "sortcut and near": lambda: Sinkhorn(SIZE, PairNet(2), causal=False, cut=1, near=True),
     "sortcut": lambda: Sinkhorn(SIZE, BlockNet(5, 6), causal=False, cut=2, pool="mean"),
 }
@@ -119,7 +124,7 @@ def test_every_query_reads_its_own_block_and_the_sorted_one(form: str, groups: i
     mechanism = FORMS[form]().eval()
     queries, keys, ctx = bundles(mechanism, groups, PADDED)
     found = mechanism(queries, keys, None, ctx).y
-    assert (found.lse is None) == mechanism.mixture
+    assert (found.lse is None) == (mechanism.mixture or mechanism.apart)
     for b, h in ((b, h) for b in range(B) for h in range(H)):
         at, g = PADDED[b] >= 0, h * groups // H
         told = (x[b, g, at] for x in (keys.k, keys.v, keys.sides["sort"]))
