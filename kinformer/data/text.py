@@ -16,7 +16,7 @@ from torch import Tensor
 from kinformer.core.model import Model
 from kinformer.data.kind import Data
 from kinformer.data.lanes import DocumentLanes, Lanes
-from kinformer.data.support.compressors import compressed
+from kinformer.data.support.compressors import compressed, unigram
 from kinformer.data.support.packs import packs
 from kinformer.data.support.part import Part
 from kinformer.data.support.prompts import Prompts, some_of
@@ -88,10 +88,15 @@ class Text(Data):
         return Prompts([row[:length] for row in rows], [row[length:] for row in rows], tokens)
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
-        if model.metric.name != "bits per byte":
+        """What gzip and xz reach; where bytes are filled in, what knowing how often each stands there is worth."""
+        name = model.metric.name
+        if name not in ("bits per byte", "bits per masked byte"):
             return {}
         tokens = self.part(split).spread(limit).tokens.tolist()
-        return compressed(bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(tokens))
+        data = bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(tokens)
+        if name == "bits per byte":
+            return compressed(data)
+        return {"unigram entropy": unigram(data)} if self.tokenizer is None else {}
 
     def measured(self, length: int, limit: int) -> str:
         valid = self.part("valid")

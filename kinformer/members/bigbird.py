@@ -26,11 +26,12 @@ from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def bigbird(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Literal["itc", "etc"] = "itc",
     block: int = 16, window: int = 1, keys: int = 3, draw: Literal["past", "published"] = "past",

@@ -14,13 +14,14 @@ from kinformer.members.bert import EPS
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.mlm import MLM
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 Form = Literal["improved", "plain"]
 Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # means of queries know no distance of keys
 TOPK = 32  # the paper's
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def clustered_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, form: Form = "improved", clusters: int = 25, topk: int = TOPK,
     bits: int = 63, iterations: int = 10, hash_bias: bool = False, redraw: int | None = None,

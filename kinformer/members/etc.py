@@ -58,8 +58,10 @@ def etc(
     hard: pieces in which a token reads its own part alone: the paper's g2l, the authors' l2g, l2l and g2g.
     order: True tells parts before from parts after.
     contrast: the weight of the paper's contrastive loss beside that of hidden tokens, which has the rest: the summary
-        of a part that is wholly hidden must be nearest to that of the part read alone. An independent code has 0.2;
-        a step then reads the batch twice. `--data text=FILE,documents=blank` and its like give a document a row.
+        of a part that is wholly hidden must be nearest to that of the part read alone. An independent code has 0.2,
+        for documents: `--data text=FILE,documents=blank` and its like give each a row. 0 unless given: a window of a
+        text that is no documents begins and ends in the middle of parts, a step reads the batch twice, and in several
+        processes a part is held against the rows of its own process alone, so that they do not learn as one would.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """

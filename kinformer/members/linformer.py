@@ -22,13 +22,14 @@ from kinformer.shorteners.convolved import Convolved
 from kinformer.shorteners.linformer import Linformer
 from kinformer.shorteners.max_pooled import MaxPooled
 from kinformer.shorteners.pooled import Pooled
+from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 Along = Literal["linear", "mean", "max", "convolution"]
 Sharing = Literal["none", "headwise", "key-value", "layerwise"]
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def linformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, k: int | tuple[int, ...] = 64,
     sharing: Sharing = "headwise", projection: Along = "linear", length: int = 1024, kinds: int = 2, vocab: int = 256,

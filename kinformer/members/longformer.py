@@ -16,11 +16,12 @@ from kinformer.patterns.rows import Rows
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def longformer(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, window: int | tuple[int, ...] = 64,
     top: int | None = None, dilation: int | tuple[int, ...] = 1, dilated: int = 2, marked: int = 1, length: int = 1024,

@@ -14,11 +14,12 @@ from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 EPS = 1e-5
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def nystromformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, landmarks: int = 32,
     conv: int | None = 33, iterations: int = 6, norms: Norms = "head", length: int = 1024, kinds: int = 2,

@@ -12,11 +12,12 @@ from kinformer.mechanisms.pooling import Pooling
 from kinformer.models.mlm import MLM
 from kinformer.positions.learned import Learned
 from kinformer.shorteners.windows import DynamicWindows, MaxWindows, MeanWindows, Windows
+from kinformer.train.recipe import Recipe
 
 Pool = Literal["mean", "max", "dynamic"]
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def poolingformer(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, near: int = 32, far: int = 128,
     kernel: int = 5, stride: int = 4, pool: Pool = "dynamic", shared: bool = False, length: int = 1024,

@@ -84,7 +84,8 @@ class Row:
 class Results:
     """The settings, what the measure of no member is compared with, and a row per member.
 
-    On a text these are the bits per byte of general compressors on the same bytes; on a task what guessing scores.
+    On a text these are the bits per byte of general compressors on the same bytes, and for members that fill in the
+    entropy of single ones; on a task what guessing scores.
     """
 
     settings: dict[str, Any]
@@ -98,7 +99,7 @@ class Results:
 
     def save(self, path: Path) -> None:
         """Write everything as JSON."""
-        named = "compressors" if "train_bytes" in self.settings else "levels"
+        named = "compressors" if "train_bytes" in self.settings and "unigram entropy" not in self.levels else "levels"
         rows = [row.told() for row in self.members]
         told = {"settings": self.settings, named: self.levels, "members": rows, "not_resolved": self.unresolved}
         write_file(path, (json.dumps(told, indent=2) + "\n").encode())
@@ -122,7 +123,7 @@ class Results:
         given = self.settings
         notes = [f"Of {given['measured']} of {given['data']}. {given['hardware']}."]
         if "train_bytes" in given:
-            less = " The compressors start from nothing on the same bytes;" if self.levels else ""
+            less = " The compressors start from nothing on the same bytes;" if "xz -9e" in self.levels else ""
             notes[0] += f"{less} the members had {given['train_bytes']:,} others to learn from."
         elif "guessing" in self.levels:
             notes[0] += " Accuracy is the share of answers that are right, on rows that nobody learned from."

@@ -1,7 +1,9 @@
-"""Compressors: how many bits plain gzip and xz need for what a model is measured on."""
+"""Compressors: how many bits plain gzip and xz need for what a model is measured on, and how many its bytes alone."""
 
 import gzip
 import lzma
+import math
+from collections import Counter
 
 
 def compressed(data: bytes) -> dict[str, float]:
@@ -11,3 +13,8 @@ def compressed(data: bytes) -> dict[str, float]:
         "xz -9e": len(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)),
     }
     return {name: 8 * count / len(data) for name, count in found.items()}
+
+
+def unigram(data: bytes) -> float:
+    """The entropy of single bytes, in bits: what knowing how often each stands there is worth, and nothing else."""
+    return -sum(count / len(data) * math.log2(count / len(data)) for count in Counter(data).values())
