@@ -48,10 +48,11 @@ def read(
     length: how many tokens it has about; a longer one makes caches grow as they are filled.
     hear: told after each chunk how many have been read.
 
-    Errors: NoState from a model that keeps none, ValueError where there is no token, and for one that reads pairs.
+    Errors: NoState from a model that keeps none, ValueError where there is no token, and for one that reads no text.
     """
-    if model.reads == "pairs":
-        raise ValueError(f"this {called(model)} reads a source and writes a target; only a language model goes on")
+    if model.reads not in ("text", "masked"):  # one that fills in has no state, and says so
+        does = "a source and writes a target" if model.reads == "pairs" else f"{model.reads} and no text"
+        raise ValueError(f"this {called(model)} reads {does}; only a language model goes on")
     device, one = next(model.parameters()).device, reader(model)
     last, tokens = torch.empty(1, 0, dtype=torch.long, device=device), 0
     with evaluating(model):

@@ -60,6 +60,7 @@ def test_a_file_is_read_in_pieces(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, other, masked = (folder(tmp_path / name, name) for name in ("gpt", "transformer_xl", "bert"))
     pairs = folder(tmp_path / "transformer", "transformer")
+    draws = folder(tmp_path / "image_transformer", "image_transformer", shape=(1, 2, 2))
     text.write_bytes(b"a short text")
     (tmp_path / "empty").touch()
     state = tmp_path / "state"
@@ -75,6 +76,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
         ([out, str(text), "--save", str(tmp_path / "no" / "state")], "cannot write to"),
         ([masked, str(text), *to], "fills in hidden tokens and writes none"),
         ([pairs, str(text), *to], "reads a source and writes a target"),
+        ([draws, str(text), *to], "reads images and no text; only a language model goes on"),
     ]
     for words, said in wrong:
         fails(capsys, ["read", *words], said)
