@@ -199,7 +199,7 @@ def small(name: str) -> Any:
 def counted_live(model: Any, length: int) -> int:
     """What PyTorch counts where the reference reads, less the pairs that a pattern shuts out, told one by one."""
     spared, before = [0.0], dict(EXECUTORS)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter:
 
         def read(request: Any) -> Any:
             began = counter.get_total_flops()
