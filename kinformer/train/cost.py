@@ -77,10 +77,10 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     a line. Multiplications are PyTorch's count (`torch.utils.flop_counter`) over the reference's way to
     read: of all pairs where a pattern is `Full()` or `Causal()`, else of the pairs that it allows.
 
-    model: as a member makes it, on the CPU. It is trained for a few steps: do not use it afterwards.
     What a kernel keeps to itself is not seen: a process that trains `predictive_attention`, whose convolutions unfold
     maps of scores, took up to half as much again (1.14 GB where 0.73 were told, of 8 x 256).
 
+    model: as a member makes it, on the CPU. It is trained for a few steps: do not use it afterwards.
     batch, length: rows of a batch, and tokens of a row.
     hear: told how many of its `STAGES` are done.
 
