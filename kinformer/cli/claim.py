@@ -32,8 +32,9 @@ def claim(
     with from_user(ImportError):
         known = {key: module for key, module in modules("claims").items() if hasattr(module, "claim")}
     if name is None:
+        widest = max(map(len, known)) + 2
         for key, module in known.items():
-            print(f"{key:<28}{first_sentence(module)}")
+            print(f"{key:<{widest}}{first_sentence(module)}")
         return
     if name not in known:
         raise UserError(f"there is no claim {name!r}{nearest(name, known)}")
@@ -71,6 +72,8 @@ def _draw(found: "Claim", path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
+    from kinformer.cli.support.saved import saved
+
     figure, row = pyplot.subplots(
         1, len(found.drawn), figsize=(4.8 * len(found.drawn), 4), layout="constrained", squeeze=False
     )
@@ -78,5 +81,5 @@ def _draw(found: "Claim", path: Path) -> None:
         draw(axes)
         axes.set_title(title, fontsize=10)
     figure.suptitle(fill(f"{found.says}: {found.verdict}", 55 * len(found.drawn)), fontsize=10)
-    figure.savefig(path, dpi=110)
+    saved(figure, path)
     pyplot.close(figure)

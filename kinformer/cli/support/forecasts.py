@@ -13,6 +13,7 @@ from matplotlib import pyplot  # noqa: E402
 from torch import Tensor  # noqa: E402
 
 from kinformer.cli.support.picture import colour  # noqa: E402
+from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.batch import Windows  # noqa: E402
 from kinformer.core.model import Forecaster  # noqa: E402
 from kinformer.data.batches import on  # noqa: E402
@@ -37,7 +38,8 @@ def write(model: Forecaster, data: Series, out: Path) -> None:
 def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -> float:
     """Windows from all over a split, side by side, a line of pictures for each column; the model's error in them."""
     held, rows = getattr(data, split), rows_of(model)
-    there = held.windows(held.some(model.context, rows, windows), rows)
+    begin = held.some(model.context, rows, windows)
+    there = held.windows(begin, rows)
     known, came = there.values.split([model.context, model.horizon], 1)
     said = {recorded(model).name: _said(model, there), **data.plain(model, known)}
     names = range(len(data.columns))[-COLUMNS:]  # what is to be forecast is usually the last
@@ -57,10 +59,17 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
                 each.plot(after, drawn, "-" if not place else "--", color=colour(place), label=name, linewidth=1.2)
             each.grid(alpha=0.3)
         line[0].set_ylabel(data.columns[column])
+        low, high = zip(*(each.get_ylim() for each in line), strict=True)
+        for each in line:
+            each.set_ylim(min(low), max(high))
+    for each, at in zip(axes[0], begin, strict=True):
+        each.set_title(f"after row {int(at) + model.context:,} of {split}", fontsize=9)
+    left = f"; {len(data.columns) - len(names)} columns are not drawn" if len(names) < len(data.columns) else ""
+    figure.suptitle(f"{recorded(model).name}, {model.horizon} rows ahead{left}", fontsize=10)
     for each in axes[-1]:
         each.set_xlabel("rows from the last known one")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2 + len(said))
-    figure.savefig(out, dpi=110)
+    saved(figure, out)
     pyplot.close(figure)
     return float((next(iter(said.values())) - came).square().mean())
 

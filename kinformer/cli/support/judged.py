@@ -11,6 +11,7 @@ from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
 from torch import Tensor  # noqa: E402
 
 from kinformer.cli.support.growth import Growth, power  # noqa: E402
+from kinformer.cli.support.saved import saved  # noqa: E402
 
 MOST = 4  # patterns
 
@@ -38,5 +39,5 @@ def draw(patterns: dict[str, Tensor], growth: Growth, path: Path) -> None:
         for axes in (time, space):
             axes.set_xlabel("tokens in a row")
             axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
+    saved(figure, path)
     pyplot.close(figure)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from kinformer.cli.support.saved import saved
 from kinformer.cli.support.writing import Written
 
 WIDE, TALL = 64, 40  # cells of a line, and lines of a picture
@@ -32,7 +33,7 @@ def draw(spelled: Any, written: Sequence[Written], most: int, path: Path) -> Non
     figure.colorbar(shown, ax=axes, ticks=range(1, most + 1), label="layers", boundaries=borders)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a font has not every script: a box stands there
-        figure.savefig(path, dpi=110)
+        saved(figure, path)
     pyplot.close(figure)
 
 

@@ -14,6 +14,7 @@ from matplotlib import pyplot  # noqa: E402  (the backend is chosen first)
 from matplotlib.ticker import EngFormatter, NullFormatter  # noqa: E402
 
 from kinformer.cli.support.results import Results  # noqa: E402
+from kinformer.cli.support.saved import saved  # noqa: E402
 
 COLOURS = ("#3d86d1", "#e0762f", "#2fa36b", "#c8508a", "#8f6bd6", "#b08a1e", "#3aa6b0", "#8a8f98")  # on light and dark
 INK = "#010203"  # stands for the colour of a page's text
@@ -33,7 +34,7 @@ def draw(results: Results, path: Path) -> None:
     axes.set_title(f"{results.settings['data']}, {results.settings['hardware']}", fontsize=10)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper")
-    figure.savefig(path, dpi=150)
+    saved(figure, path, 150)
     pyplot.close(figure)
 
 

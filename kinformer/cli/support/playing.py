@@ -16,6 +16,7 @@ from matplotlib import animation, pyplot  # noqa: E402  (the backend is chosen f
 
 from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user, noted  # noqa: E402
 from kinformer.cli.support.progress import progress  # noqa: E402
+from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.acting import Player  # noqa: E402
 from kinformer.data.support.episodes import written  # noqa: E402
 from kinformer.environments.support.rolling import Rolled, Way, rolled  # noqa: E402
@@ -159,5 +160,5 @@ def _drawn(found: Played, path: Path) -> None:
     axes.set(xlabel="return asked for", ylabel="return that came", title=found.spec)
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, dpi=110)
+    saved(figure, path)
     pyplot.close(figure)

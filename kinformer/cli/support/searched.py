@@ -3,12 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from torch import Tensor
 
+from kinformer.cli.support.saved import saved
 from kinformer.core.model import Metric
 from kinformer.data.batches import on
 from kinformer.data.kind import Data, stream
@@ -17,7 +17,6 @@ from kinformer.decoding.consistency import ruled
 from kinformer.exits.nobody import Nobody
 from kinformer.exits.thresholds import Kept, said, search
 from kinformer.train.evaluate import Measured, device_of, evaluate_batches
-from kinformer.train.files import write
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
 Hear = Callable[[int], None]
@@ -106,10 +105,8 @@ def draw(found: Searched, depth: int, path: Path) -> None:
         axes.plot(*at, "o", color="tab:red", markersize=11, fillstyle="none", markeredgewidth=2, label="chosen")
     axes.set(xlabel=f"layers a token takes on average, of {depth}", ylabel=found.metric.name, xlim=(0.9, depth + 0.1))
     axes.legend(fontsize=8)
-    drawn = BytesIO()
-    figure.savefig(drawn, dpi=110)
+    saved(figure, path)
     pyplot.close(figure)
-    write(path, drawn.getvalue())
 
 
 def lines(found: Searched, depth: int, within: float, draws: int) -> list[str]:

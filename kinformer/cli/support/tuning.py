@@ -11,6 +11,7 @@ matplotlib.use("Agg")
 import torch  # noqa: E402  (the backend is chosen first)
 from matplotlib import pyplot  # noqa: E402
 
+from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.neighbours import Store  # noqa: E402
 from kinformer.models.lm import LM  # noqa: E402
 from kinformer.models.support.sweeps import CacheSweep, NearestSweep, Swept, swept  # noqa: E402
@@ -62,5 +63,5 @@ def draw(found: Swept, path: Path, title: str) -> None:
         axes.grid(alpha=0.3)
         axes.legend(fontsize=7)
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=110)
+    saved(figure, path)
     pyplot.close(figure)

@@ -58,8 +58,10 @@ def decodes(model: Any, length: int) -> bool:
     Raises ValueError for a model that predicts no next token, and what its `start` raises.
     """
     if not model.predicts_next:
-        does = "fills in hidden bytes" if model.reads == "masked" else f"reads {model.reads} data"
-        raise ValueError(f"this {called(model)} {does} and writes none; use a causal member, like gpt")
+        masked = model.reads == "masked"
+        does = "fills in hidden bytes" if masked else f"reads {model.reads} data"
+        advice = 'fill them in by `kinformer fill DIR --text "the wh_le"`, or write' if masked else "write"
+        raise ValueError(f"this {called(model)} {does} and writes none; {advice} by a causal member, like gpt")
     try:
         model.start(1, length if model.window is None else min(length, model.window))
     except NoState:

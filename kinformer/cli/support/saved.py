@@ -1,0 +1,17 @@
+"""saved: a picture that is there whole, or as it was."""
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from kinformer.train.files import write
+
+
+def saved(figure: Any, path: Path, dpi: int = 110) -> None:
+    """Write a Matplotlib figure, as its file is called, .png unless said, in one step.
+
+    Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, where it cannot be written.
+    """
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:] or "png", dpi=dpi)
+    write(path, drawn.getvalue())
