@@ -68,7 +68,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
     figure.suptitle(f"{recorded(model).name}, {model.horizon} rows ahead{left}", fontsize=10)
     for each in axes[-1]:
         each.set_xlabel("rows from the last known one")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=2 + len(said))
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2 + len(said))
     saved(figure, out)
     pyplot.close(figure)
     return float((next(iter(said.values())) - came).square().mean())
