@@ -97,7 +97,7 @@ class Agent(Speaker):
         """An actor that draws its actions as in training. ValueError for returns, of which it knows nothing."""
         if asked is not None:
             raise ValueError("an agent does as well as it can and is asked for no return; leave out the return")
-        return Remembering(self, seed)
+        return Remembering(self, at_least("seed", seed, 0))
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Numbered:
         """The state before the first step of episodes of up to `length` steps; longer ones make it grow."""

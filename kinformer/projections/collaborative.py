@@ -148,6 +148,9 @@ def _factors(
     if (more := shared - heads * width) >= 0:
         exact = _blocks(heads, heads * width), q.flatten(0, 1).mT, k.flatten(0, 1).mT
         m, a, b = (F.pad(x, (0, more)) for x in exact)
+        draw = torch.Generator().manual_seed(seed)
+        for x in (a, b):  # m alone is 0 there, or none of the three would ever learn
+            x[:, heads * width :] = torch.randn(d, more, generator=draw).to(x) * x.std()
         return m, a, b
     whole = torch.einsum("hka,hkb->hab", q.double(), k.double())
     draw = torch.Generator().manual_seed(seed)

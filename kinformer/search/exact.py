@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,6 +68,17 @@ class _Block(NamedTuple):
         return torch.addmm(self.lengths[None], queries, self.vectors.T, alpha=-1, out=out)
 
 
+@contextmanager
+def _precisely() -> Iterator[None]:
+    """Products of float32 in float32, also where a program has allowed for less."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 class Blocks(Index):
     """Vectors that are all looked at for each batch of queries; their squared lengths are kept once they are known."""
 
@@ -78,6 +90,7 @@ class Blocks(Index):
 
     @torch.no_grad()
     @torch.autocast("cpu", enabled=False)  # or products would be rounded further than the bound allows for
+    @_precisely()
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
         queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         found = [self._some(some, k) for some in queries.split(QUERIES)]

@@ -81,10 +81,11 @@ class Rollouts(Carried):
 
     def _collected(self) -> Rollout:
         """The next steps of all rows, behind those of the rollout before that are read again before them."""
-        now = self.now if self.now is not None else _begun(self.model, self.worlds, self.length)
+        begun = self.now if self.now is not None else _begun(self.model, self.worlds, self.length)
+        now = begun._replace(state=fork(begun.state))  # what steps spend: a rollout that fails leaves where it began
         burn_in, before = min(self.model.burn_in, self.length), self.held
         self.window = 0 if before is None else burn_in
-        stored = self.early if self.window else fork(now.state)
+        stored = self.early if self.window else begun.state
         steps, early = [], self.early
         for t in range(self.length):
             if burn_in and t == self.length - burn_in:

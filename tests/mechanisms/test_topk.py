@@ -10,6 +10,7 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context
 from kinformer.core.pattern import Pattern
+from kinformer.core.request import Request
 from kinformer.mechanisms import topk_equals
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.support import nearest as search
@@ -18,6 +19,7 @@ from kinformer.mechanisms.topk_equals import TopKEquals
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.scores.product import Product
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -135,3 +137,17 @@ def test_what_is_not_among_the_best_learns_nothing() -> None:
 def test_k_is_checked(make: Any) -> None:
     with pytest.raises(ValueError, match="k=0: give a whole number of at least 1"):
         make(Causal(), 0)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_keys_are_chosen_by_scores_that_are_not_rounded_to_16_bits(autocast: bool) -> None:
+    q, k = (torch.randn(1, 1, 200, 16, dtype=torch.bfloat16) for _ in range(2))
+    pos = torch.arange(200)[None, None]
+
+    def chosen(q: Tensor, k: Tensor) -> Tensor:
+        queries, keys = Queries(q, pos), Keys(k, k, pos)
+        request = Request(queries, keys, Causal(), Product(), None, 1.0)
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return search.nearest(request, 4)
+
+    assert torch.equal(chosen(q, k)[:, :, 4:], chosen(q.double(), k.double())[:, :, 4:])

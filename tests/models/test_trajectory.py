@@ -18,7 +18,7 @@ from kinformer.exits.rules import Geometric
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
-from kinformer.models.support.measured import Scales
+from kinformer.models.support.measured import Measured, Scales
 from kinformer.models.trajectory import Trajectory
 from kinformer.norms.layer import LayerNorm
 
@@ -206,3 +206,14 @@ def test_what_is_left_of_a_return_falls_by_little_in_a_bfloat16_model(discrete: 
         action, state = actor.act(Seen(torch.randn(1, 3), torch.full((1,), 0.5) * ~begins, begins), state)
         begins = torch.zeros_like(begins)
     assert action.isfinite().all() and state.steps.returns[0].tolist() == [299.5, 299.0, 298.5, 298.0]
+
+
+def test_what_is_kept_of_the_data_is_not_rounded_with_the_weights() -> None:
+    measured = Measured(2, 0)
+    scales = {"mean": torch.tensor([1002.5, 0.0]), "deviation": torch.ones(2), "returns": torch.tensor(1e5)}
+    scales |= {"actions": torch.ones(0), "span": torch.tensor([0.0, 1e5]), "delayed": torch.tensor(False)}
+    measured.tell(Scales(**scales))  # type: ignore[arg-type]
+    for dtype in (torch.bfloat16, torch.float16, torch.float64):
+        measured.to(dtype)
+        torch.testing.assert_close(measured.mean.double(), scales["mean"].double())
+        assert float(measured.returns) == 1e5

@@ -1,6 +1,7 @@
 """Exact search against a naive loop: ties, many equal vectors, few vectors, NaN, float16, blocks."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -217,3 +218,21 @@ def test_lengths_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = index.search(torch.zeros(2, 3), 4)
     monkeypatch.setattr(torch.linalg, "vector_norm", None)
     assert torch.equal(index.search(torch.zeros(2, 3), 4).places, first.places)
+
+
+def test_products_are_in_float32_where_a_program_allows_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    halves, found = exact._Block.halves, []
+
+    def noted(self: exact._Block, *given: Any) -> Tensor:
+        found.append(torch.get_float32_matmul_precision())
+        return halves(self, *given)
+
+    monkeypatch.setattr(exact._Block, "halves", noted)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        Exact().index(Held(torch.randn(9, 4))).search(torch.randn(2, 4), 3)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert set(found) == {"highest"}

@@ -15,7 +15,7 @@ from kinformer import fit
 from kinformer.core.experience import Experience, Told
 from kinformer.core.model import Model
 from kinformer.data.env import Env, read
-from kinformer.environments.support.worlds import Came, WorldError
+from kinformer.environments.support.worlds import Came, WorldError, Worlds
 from kinformer.members.agent import agent
 from kinformer.models.agent import Agent
 from kinformer.models.support.remembering import told_one
@@ -319,3 +319,22 @@ def test_a_memory_turns_where_it_was_shown_and_what_has_none_does_not(stack: str
     history = fit(model, data, steps=480, batch=16, length=32, lr=2e-3)
     success = history.points[-1].others["success"]
     assert success > 0.95 if "Band" not in stack else success < 0.75
+
+
+def test_a_rollout_that_fails_leaves_what_is_kept_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window's keys are written over those that no step reads any more: a state that was handed over is spent."""
+    made_ = rollouts("gpt(d=8, depth=1, heads=2, length=64, position=none, pattern=Causal() & Band(3))")
+    made_.at(0)
+    before = {name: x.clone() for name, x in made_.kept().items()}
+    whole, steps = Worlds.step, iter(range(4))
+
+    def failing(self: Worlds, actions: Any) -> Came:
+        if next(steps, None) is None:
+            raise WorldError("it broke")
+        return whole(self, actions)
+
+    monkeypatch.setattr(Worlds, "step", failing)
+    with pytest.raises((NotLearned, WorldError)):
+        made_.at(made_.model.epochs * made_.pieces)
+    after = made_.kept()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []

@@ -71,7 +71,7 @@ class Played:
         if len(set(means.values())) > 1 and len(means) > 2:
             print(f"{self.spec}: asked and achieved correlate by {correlation(list(means), list(means.values())):.3f}")
 
-    def keep(self, out: Path | None, save: Path | None) -> None:
+    def keep(self, out: Path | None, save: Path | None, pictures: bool = True) -> None:
         """Write what is wanted of it."""
         if save is not None and any(self.found.values()):
             written(save, [one.episode for some in self.found.values() for one in some])
@@ -83,6 +83,8 @@ class Played:
             for asked, some in self.found.items()
         ]
         write(out / JSON, f"{json.dumps({'env': self.spec, 'played': numbers}, indent=2)}\n".encode())
+        if not pictures:
+            return
         if len(self.means) > 1:
             _drawn(self, out / PNG)
         frames = next((one.frames for some in self.found.values() for one in some if one.frames), ())
@@ -115,7 +117,7 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
             raise UserError(str(error)) from error
     with from_user(OSError, code=FAILED):
         found.tell()
-        found.keep(out, save)
+        found.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
     if failed is not None:
         code, why = (INTERRUPTED, "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
         raise UserError(f"{why}; {found.count:,} of {total:,} episodes had ended, and are told", code) from failed

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kinformer.data.batches import on
 from kinformer.data.carried import Carried
+from kinformer.decoding.evaluating import evaluating
 
 Form = Literal["uncertainty", "published_uncertainty"]
 
@@ -66,19 +67,14 @@ class Uncertain(Carried):
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         return None
 
-    @torch.no_grad()
     def _entropies(self, there: Candidates) -> Float[Tensor, " N"]:
         """Of what the model says of each row, in nats; a batch is read at a time."""
-        model, training = self.model, self.model.training
+        model, found = self.model, []
         device = next(model.parameters()).device
-        model.eval()
-        try:
-            found = []
+        with evaluating(model):
             for first in range(0, len(there.task), self.batch):
                 tokens, task = on(device, (there.tokens[first:][: self.batch], there.task[first:][: self.batch]))
                 found.append(torch.special.entr(model.scores(tokens, task).cpu().double().softmax(-1)).sum(-1))
-        finally:
-            model.train(training)
         return torch.cat(found)
 
 

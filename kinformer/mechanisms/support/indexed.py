@@ -11,7 +11,8 @@ from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
 from kinformer.core.search import Products, Search
-from kinformer.mechanisms.support.nearest import ends, first, nearest
+from kinformer.mechanisms.support.features import exact
+from kinformer.mechanisms.support.nearest import ends, exactly, first, nearest
 
 FEW = 8  # queries of a call for which nothing is searched: every key is scored
 STEP = 256  # queries, and keys, that are looked at together
@@ -34,6 +35,11 @@ def best(request: Request, most: int, search: Search, segment: int | None = None
 @torch.no_grad()
 def indexed(request: Request, most: int, search: Search, segment: int | None = None) -> Int[Tensor, "B H T R"]:
     """As `best`, whatever is searched."""
+    with exact(request.queries.q):
+        return _indexed(exactly(request), most, search, segment)
+
+
+def _indexed(request: Request, most: int, search: Search, segment: int | None) -> Int[Tensor, "B H T R"]:
     (batch, heads, length, _), (_, groups, slots, _) = request.queries.q.shape, request.keys.k.shape
     most, shared = min(most, slots), number_of_groups(heads, groups)
     found = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)

@@ -6,8 +6,10 @@ from torch import Tensor
 
 from kinformer.core.heads import Keys
 from kinformer.core.memo import fresh
+from kinformer.core.read import precise
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
+from kinformer.mechanisms.support.features import exact
 
 KEYS = 1024  # of a block
 PAIRS = 1 << 21  # scores of a block, of all rows and heads
@@ -27,6 +29,11 @@ def nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
 
     A query with fewer keys gets -1 in their place, or others, which the pattern does not allow.
     """
+    with exact(request.queries.q):
+        return _nearest(exactly(request), most)
+
+
+def _nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     pos, sizes = request.keys.pos, blocks(request)
     order = request.memo.get(lambda: pos.sort(dim=-1, stable=True, descending=True).indices, "latest first", pos)
     keys = _ordered(request.keys, order, request.queries.q.shape[1])
@@ -40,6 +47,12 @@ def nearest(request: Request, most: int) -> Int[Tensor, "B H T R"]:
     columns = torch.cat(found, 2) if len(found) > 1 else found[0]
     order = order[:, :, None].expand(*columns.shape[:3], -1)  # [B #H S] to [B H T S]
     return torch.where(columns < 0, -1, order.take_along_dim(columns.clamp_min(0), -1))
+
+
+def exactly(request: Request) -> Request:
+    """With queries and keys in float32 at least: rounded further, products would choose others."""
+    queries, keys = request.queries, request.keys
+    return request.but(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
 
 
 def _ordered(keys: Keys, order: Int[Tensor, "B #H S"], heads: int) -> Keys:

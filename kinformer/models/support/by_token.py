@@ -26,7 +26,9 @@ def by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: 
 def mixed(own: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: float) -> Float[Tensor, "*A V"]:
     """log(weight p_other + (1 - weight) p_own) of logs of probabilities; the own alone where the other has none."""
     one, rest = (-math.inf if x <= 0 else math.log(x) for x in (weight, 1 - weight))
-    both = torch.logaddexp(other + one, own + rest)
+    other, own_ = other + one, own + rest
+    none = torch.maximum(other, own_) == -torch.inf  # there the gradient of the sum is no number
+    both = torch.logaddexp(other.masked_fill(none, 0.0), own_.masked_fill(none, 0.0)).masked_fill(none, -torch.inf)
     return torch.where((other > -torch.inf).any(-1, keepdim=True), both, own)
 
 

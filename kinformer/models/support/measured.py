@@ -1,5 +1,6 @@
 """Measured: what a model of episodes keeps of the data that it learned from: means, deviations and the largest."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,15 @@ class Measured(nn.Module):
         none = Scales(torch.zeros(states), torch.ones(states), one, torch.ones(actions), torch.zeros(2), no.clone())
         for name, value in none._asdict().items():
             self.register_buffer(name, value)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Measured":
+        """They move with the weights, and are not rounded with them: a mean of 1002.5 would be another in bfloat16."""
+        before = dict(self.named_buffers())
+        super()._apply(fn, recurse)
+        for name, now in self.named_buffers():
+            if now.is_floating_point() and torch.finfo(now.dtype).bits < torch.finfo(before[name].dtype).bits:
+                setattr(self, name, before[name].to(now.device))
+        return self
 
     def tell(self, scales: Scales) -> None:
         """Keep these, unless some are kept already, by which the weights were learned."""
