@@ -31,7 +31,8 @@ def blockbert(
     y_i = softmax(Q_i K_pi(i)^T / sqrt(width of a head)) V_pi(i) for each block i, pi being the head's permutation
 
     Choose it over `bert` where 1 / `blocks` of the pairs are enough: some heads read their own block, others the next
-    ones in turn. Trained by hiding tokens.
+    ones in turn. Trained by hiding tokens. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s
+    from about 1,000 tokens on, at 4,096 1.8 times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

@@ -24,7 +24,9 @@ def csalr(
 
     Choose it over `nystromformer` where an iteration for the inverse is not wanted; it is no estimate of softmax
     attention, whose weights it about halves. The paper's model tells pictures apart, and its attention stands in a
-    convolutional network; here it stands in pre-norm blocks with learned positions that fill in hidden tokens.
+    convolutional network; here it stands in pre-norm blocks with learned positions that fill in hidden tokens. A step
+    of training (width 256, batch 1, on a CPU) is faster than `bert`'s at 1,024 tokens already, at 4,096 2.7 times as
+    fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

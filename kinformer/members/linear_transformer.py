@@ -32,7 +32,9 @@ def linear_transformer(
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 
     Choose it where decoding must be cheap: each token costs the same, however long the row. It remembers less sharply
-    than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open.
+    than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open. A step of
+    training (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,500 tokens on, at 16,384 4.5 times as
+    fast (bench/README.md).
 
     d: the width of the model.
     depth: blocks.

@@ -39,7 +39,8 @@ def linformer(
 
     Choose it over `bert` for rows that are long and all about as long: attention costs length x k in place of its
     square. An encoder, trained by hiding tokens: a mixture is of the whole row, so nothing of it writes. `bert`
-    otherwise: post-norm, learned positions.
+    otherwise: post-norm, learned positions. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s
+    at 1,024 tokens already, at 4,096 2.8 times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

@@ -27,6 +27,8 @@ def longformer_lm(
 
     Choose it over `gpt` where the cache of decoding must not grow with the row: each layer reads a window, small ones
     at the bottom, and the windows of all layers add up. Pre-norm; relative positions of Transformer-XL, so any length.
+    A step of training (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,400 tokens on, at 16,384 4.0
+    times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

@@ -34,7 +34,8 @@ def low_rank_band(
     y = g low + (1 - g) band, a softmax of narrow queries and keys over the row, and one of wide ones in a window
 
     Choose it over `longformer_lm` where a far token may matter, and over `gpt` for narrower keys in the cache. Pre-norm
-    blocks and learned positions, which the paper leaves open.
+    blocks and learned positions, which the paper leaves open. A step of training (width 256, batch 1, on a CPU) is
+    faster than `gpt`'s from about 15,000 tokens on, at 16,384 1.0 times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

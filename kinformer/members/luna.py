@@ -31,7 +31,9 @@ def luna(
 
     Choose it over `bert` for a cost linear in the row, and over `star_transformer` where a row needs more than one
     vector to be summed up; as a decoder over `linear_transformer` where a softmax should choose what is read, though
-    averages of all tokens so far learn late to part one of them from the others. Post-norm layers.
+    averages of all tokens so far learn late to part one of them from the others. Post-norm layers. A step of training
+    (width 256, batch 1, on a CPU) of an encoder is faster than `bert`'s at 1,024 tokens already, at 4,096 2.9 times as
+    fast, that of a decoder than `gpt`'s from about 2,000 on, at 16,384 4.1 times (bench/README.md).
 
     d: the width of the model.
     depth: layers.

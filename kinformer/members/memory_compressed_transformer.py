@@ -30,7 +30,8 @@ def memory_compressed_transformer(
 
     Choose it over `gpt` for long rows whose far past may be told in summary: an M layer reads and caches a key and a
     value for each `compress` tokens, an L layer those of a block. The paper's five layers are LMLML. Pre-norm, learned
-    positions; the paper's mixture of experts is not here.
+    positions; the paper's mixture of experts is not here. A step of training of an M layer (width 256, batch 1, on a
+    CPU) is faster than `gpt`'s from about 1,500 tokens on, at 16,384 2.2 times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

@@ -30,7 +30,8 @@ def nystromformer(
     y = softmax(Q K~^T / sqrt(d)) A^+ softmax(Q~ K^T / sqrt(d)) V + conv(V), A = softmax(Q~ K~^T / sqrt(d))
 
     Choose it over `bert` for rows much longer than `landmarks`: its cost is linear in the row. Post-norm and learned
-    positions, as in BERT. Trained by hiding tokens.
+    positions, as in BERT. Trained by hiding tokens. A step of training (width 256, batch 1, on a CPU) is faster than
+    `bert`'s from about 1,300 tokens on, at 4,096 2.2 times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

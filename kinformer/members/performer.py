@@ -42,7 +42,9 @@ def performer(
     """Performer (Choromanski et al., 2020, arXiv:2009.14794): FAVOR+, softmax attention at a linear price.
 
     Choose it over `linear_transformer` to stay near softmax: random features estimate its kernel, and the past is a
-    state of fixed size. Pre-norm blocks and learned positions; the paper changes attention alone.
+    state of fixed size. Pre-norm blocks and learned positions; the paper changes attention alone. A step of training
+    (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,800 tokens on, at 16,384 4.1 times as fast
+    (bench/README.md).
 
     d: the width of the model.
     depth: blocks; each draws directions of its own.

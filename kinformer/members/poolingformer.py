@@ -27,7 +27,8 @@ def poolingformer(
 
     Choose it over `longformer` where far tokens matter roughly and none of them is known to be global; its cost is
     linear in the row too. Trained by hiding tokens. The paper begins with the weights of RoBERTa; near=64, far=256,
-    kernel=5, stride=4 are its sizes.
+    kernel=5, stride=4 are its sizes. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s from
+    about 2,300 tokens on, at 4,096 1.4 times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.

@@ -37,7 +37,9 @@ def reformer(
 
     Choose it for deep models and long rows: training keeps no activations. Even blocks read their block of `local`
     positions and the one before it, odd blocks what hashes put into their own buckets: the alternation is that of
-    Hugging Face's default configuration. The paper describes no local blocks: `local` None hashes in all.
+    Hugging Face's default configuration. The paper describes no local blocks: `local` None hashes in all. A step of
+    training (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,700 tokens on, at 16,384 3.9 times as
+    fast (bench/README.md).
 
     d: the width of each of the stream's two halves.
     depth: blocks.

@@ -36,7 +36,8 @@ def routing_transformer(
 
     Choose it for long rows whose far dependencies are few and found by content; over `reformer` where clusters should
     be learned. In blocks that route, the first half of the heads is local and the second half reads what online k-means
-    put into the query's cluster; blocks beneath are local. Pre-norm blocks.
+    put into the query's cluster; blocks beneath are local. Pre-norm blocks. A step of training (width 256, batch 1, on
+    a CPU) is faster than `gpt`'s from about 1,900 tokens on, at 16,384 4.0 times as fast (bench/README.md).
 
     d: the width.
     depth: blocks.

@@ -20,7 +20,8 @@ def sinkhorn_encoder(
     """Sinkhorn Transformer as an encoder (Tay et al., 2020, arXiv:2002.11296): blocks sorted over the whole row.
 
     Choose it over `longformer` where what a block needs may stand anywhere; with `cut` at a cost linear in the row.
-    Trained by hiding tokens.
+    Trained by hiding tokens. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,700
+    tokens on, at 4,096 1.7 times as fast (bench/README.md).
 
     cut: SortCut: every token reads this many blocks of the sorted row and nothing else; none unless given.
     near: with a cut, a token reads its own block too, as in the published PyTorch package.

@@ -21,7 +21,8 @@ def sinkhorn_transformer(
 
     Choose it for long rows in which a block needs one other block, found by a sort that the gradient learns; over
     `reformer` and `routing_transformer` where the choice should be soft. Pre-norm, learned positions.
-    `sinkhorn_encoder` fills in hidden tokens.
+    `sinkhorn_encoder` fills in hidden tokens. A step of training (width 256, batch 1, on a CPU) is faster than `gpt`'s
+    from about 2,900 tokens on, at 16,384 2.4 times as fast (bench/README.md).
 
     d: the width.
     depth: layers.

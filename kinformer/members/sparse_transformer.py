@@ -32,7 +32,8 @@ def sparse_transformer(
     has that period, as pictures. "fixed" has A1 = the own block of l and A2 = the last c positions of every block, c
     being the `summary`: for text. With `sub_blocks` heads take c positions of their own, further from the block's end.
     Higher `factors` p go on: set m leaps by powers of l, and every earlier position is reached in p steps. `window`
-    "code" is the authors' l keys in place of l + 1.
+    "code" is the authors' l keys in place of l + 1. A step of training (width 256, batch 1, on a CPU) is faster than
+    `gpt`'s from about 2,000 tokens on, at 16,384 2.1 times as fast (bench/README.md).
 
     `use` "interleaved" gives layer n the set n mod p, "merged" all of them to every head, "heads" to head h the set
     h mod p. A picture goes row by row, channel by channel, with a table for rows, one for columns and one for channels;
