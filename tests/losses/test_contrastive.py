@@ -123,7 +123,7 @@ def test_the_command_line_trains_it_from_documents(tmp_path: Path) -> None:
         unseen = [list(document(chance).encode()) for _ in range(8)]
         longest = max(map(len, unseen))
         tokens = torch.tensor([row + [-1] * (longest - len(row)) for row in unseen])
-        losses[contrast] = float(kept.eval()(tokens).parts["contrast"])
+        losses[contrast] = kept.eval()(tokens).parts["contrast"].item()
     assert losses["0.2"] < 0.8 * math.log(32) < losses["0.0"], losses
 
 
