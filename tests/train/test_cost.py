@@ -29,6 +29,7 @@ OWN = {  # what is small enough by itself to be run at these sizes
     "transformer": {"d": 64, "depth": 2, "heads": 2},
     "shaw": {"d": 64, "depth": 2, "heads": 2},
     "al_rfou": {"length": 1024},
+    "synthesizer": {"length": 1024},
 }
 
 
