@@ -149,7 +149,7 @@ def test_a_member_that_fills_in_is_trained_and_neither_writes_nor_is_compared_wi
     fails(
         capsys,
         ["generate", out, "--prompt", "the "],
-        "this bert fills in hidden bytes and writes none; use a causal member",
+        "this bert fills in hidden bytes and writes none; fill them in by `kinformer fill DIR",
     )
     words = ["compare", "gpt", "bert(depth=1)", "--data", text, "--minutes", "9", "--out", str(tmp_path / "all")]
     fails(capsys, words, "are compared by one measure, and gpt by bits per byte, bert(depth=1) by bits per masked byte")

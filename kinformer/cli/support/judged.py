@@ -23,7 +23,7 @@ def draw(patterns: dict[str, Tensor], growth: Growth, path: Path) -> None:
         1, len(drawn) + curves, figsize=(4 * (len(drawn) + curves), 4), layout="constrained", squeeze=False
     )
     for axes, (label, matrix) in zip(row[0], drawn, strict=False):
-        axes.imshow(matrix, cmap="Greys", vmin=0, vmax=1)
+        axes.imshow(matrix.numpy(), cmap="Greys", vmin=0, vmax=1)
         axes.set(xlabel="key", ylabel="query")
         axes.set_title(fill(label, 40), fontsize=9)
     if curves:
