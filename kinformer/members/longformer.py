@@ -30,8 +30,8 @@ def longformer(
     """Longformer (Beltagy et al., 2020, arXiv:2004.05150): a window, and a few tokens that see and are seen by all.
 
     Choose it over `bert` where a few tokens must see all of a text and the others little of it; `longformer_lm` writes.
-    A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s from about 1,600 tokens on, at 4,096 1.8
-    times as fast (bench/README.md).
+    A step of training (width 256, batch 1, on a CPU) takes less time than `bert`'s from about 1,600 tokens on, at 4,096
+    1.8 times as fast (bench/README.md).
 
     d: width of a token.
     depth: layers.
