@@ -1,5 +1,6 @@
 """What every test stands on: annotations checked at run time, fixed seeds, and the tables at the end of the run."""
 
+import gc
 import os
 import random
 import sys
@@ -16,11 +17,14 @@ from tests import annotations, pairs, report, unhooked
 
 if "kinformer" in sys.modules:
     raise pytest.UsageError("kinformer was imported before tests/conftest.py: its annotations would go unchecked")
+# What is imported and collected stays to the end: a million objects that the collector would look through ever again.
+gc.disable()
 install_import_hook("kinformer", f"{annotations.__name__}.{annotations.check.__name__}")
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 SEED = 0
 HERE = Path(__file__).parent
+DEAREST = HERE / "test_plugins.py"  # its fixtures cost most: among the first it is one process that makes them
 PLAIN = ("claims", "cli", "decoding", "members", "train")  # folders whose annotations the long run alone checks
 
 # Nothing about time decides a test, and every run draws the same examples.
@@ -77,6 +81,7 @@ def float64() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path != DEAREST)
     if PROVE:
         return
     slow = {item for item in items if item.get_closest_marker("prove")}
@@ -84,6 +89,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if slow:
         config.hook.pytest_deselected(items=[item for item in items if item in slow])
         items[:] = [item for item in items if item not in slow]
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -69,19 +69,20 @@ def test_a_folder_says_what_it_holds_and_no_more(folder: Path) -> None:
     assert len(body) == 1 or init in MORE_THAN_A_DOCSTRING, f"{short(init)} may hold nothing but its docstring"
 
 
-@pytest.mark.parametrize("file", PART_FILES, ids=short)
-def test_a_part_has_examples(file: Path) -> None:
-    examples = getattr(discover.modules(file.parent.name)[file.stem], "EXAMPLES", ())
-    assert examples, f"{short(file)} must end with EXAMPLES: small instances that the laws run over"
+def test_a_part_has_examples() -> None:
+    """Small instances at the end of its file, that the laws run over."""
+    without = [
+        short(file) for file in PART_FILES if not getattr(discover.modules(file.parent.name)[file.stem], "EXAMPLES", ())
+    ]
+    assert not without, f"no EXAMPLES in {without}"
 
 
-@pytest.mark.parametrize("file", PART_FILES, ids=short)
-def test_breaks_name_laws_that_exist(file: Path) -> None:
-    for name, example in discover.examples(file.parent.name):
-        if name == file.stem:
+def test_breaks_name_laws_that_exist_and_say_why() -> None:
+    for kind in sorted({file.parent.name for file in PART_FILES}):
+        for name, example in discover.examples(kind):
             wrong = sorted(example.breaks.keys() - LAWS)
-            assert not wrong, f"{short(file)}: breaks names {wrong}, which are no laws"
-            assert all(len(reason.split()) > 3 for reason in example.breaks.values()), f"{short(file)}: say why"
+            assert not wrong, f"{kind}/{name}: breaks names {wrong}, which are no laws"
+            assert all(len(reason.split()) > 3 for reason in example.breaks.values()), f"{kind}/{name}: say why"
 
 
 def test_every_folder_is_a_kind_of_parts_or_known_to_be_none() -> None:
@@ -97,15 +98,15 @@ def test_executors_never_import_one_another(file: Path) -> None:
     assert not wrong, f"{short(file)} imports {wrong}; executors share core/ and nothing of one another"
 
 
-@pytest.mark.parametrize("file", FILES, ids=short)
-def test_a_file_can_be_read_in_one_sitting(file: Path) -> None:
-    lines = file.read_text(encoding="utf-8").count("\n")
-    assert lines < 400, f"{short(file)} has {lines} lines; split it"
+def test_a_file_can_be_read_in_one_sitting() -> None:
+    lines = {short(file): file.read_text(encoding="utf-8").count("\n") for file in FILES}
+    longer = {file: count for file, count in lines.items() if count >= 400}
+    assert not longer, f"lines of files that are to be split: {longer}"
 
 
-@pytest.mark.parametrize("file", FILES, ids=short)
-def test_annotations_are_real(file: Path) -> None:
-    assert "__future__.annotations" not in imports(file), f"{short(file)}: as strings annotations are not checked"
+def test_annotations_are_real() -> None:
+    texts = [short(file) for file in FILES if "__future__.annotations" in imports(file)]
+    assert not texts, f"as strings annotations are not checked, in {texts}"
 
 
 def python(code: str) -> None:
