@@ -18,17 +18,17 @@ def play(
     *,
     env: Annotated[str, typer.Option(help="An ID of Gymnasium, CartPole-v1, or one of ours, t_maze,corridor=9.")],
     asked: Annotated[
-        list[float] | None, typer.Option("--return", help="The return to ask for; again for further ones.")
+        list[float] | None, typer.Option("--return", help="The return to ask for, such as 500; again for others.")
     ] = None,
     episodes: Annotated[int, typer.Option(help="How many are played, of each return.", min=1, max=MOST)] = 10,
-    random: Annotated[float, typer.Option(help="The share of actions that chance takes instead.", min=0, max=1)] = 0.0,
+    random: Annotated[float, typer.Option(help="The share of steps, 0.3, in which chance acts.", min=0, max=1)] = 0.0,
     out: Annotated[Path | None, typer.Option(help="A new folder for the animation, returns.json, a picture.")] = None,
     save: Annotated[Path | None, typer.Option(help="A new FILE.npz for the episodes: --data offline=FILE.npz.")] = None,
     seed: Annotated[int, typer.Option(help="Of the first episode; others count on.", min=0, max=LAST_SEED)] = SEED,
     device: Device = None,
     member: Own = None,
 ) -> None:
-    """Let a model act, and say what its episodes returned.
+    """Let a model act, and say what its episodes returned: kinformer play DIR --env CartPole-v1 --return 500
 
     What learned from episodes (`decision_transformer`) is asked for each --return in turn, and then for what is left of
     it after each reward; asked for none, for the highest that it learned from. Other agents know no returns.
@@ -37,7 +37,11 @@ def play(
     picture of what was asked and what came, returns.png. --save FILE.npz keeps the episodes, to be learned from: data
     of mixed quality by --random 0.3 and the like, or without DIR, by chance alone.
 
-    An environment that fails ends the command with a line; what had ended before is told and kept.
+    Said of each return: the mean of the episodes with their deviation, the lowest and the highest, their steps, and in
+    environments that know it how many succeeded; of three returns and more also how asked and achieved correlate.
+
+    An environment that fails ends the command with a line; what had ended before is told and kept. After Ctrl-C it is
+    told and kept too, without pictures.
     """
     if save is not None and save.suffix != ".npz":
         raise UserError(f"--save {save} is no .npz; give FILE.npz")

@@ -36,9 +36,14 @@ def test_returns_are_told_kept_and_drawn(tmp_path: Path, capsys: pytest.CaptureF
     assert isinstance(data, Offline) and data.states == 3 and len(data.train.whole) >= 2
 
 
-def test_an_episode_is_drawn_as_an_animation(tmp_path: Path) -> None:
+def test_an_episode_is_drawn_as_an_animation_and_steps_are_told_before_it_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kinformer.cli.support.progress.EVERY", 0.0)
     out = tmp_path / "o"
     assert run(["play", "--env", "key_to_door,size=3,steps=4", "--episodes", "1", "--out", str(out)]) == 0
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first == "playing: 0 of 1 episodes, 1 steps, ? left" and last == f"drawing {out / 'play.gif'}"
     with Image.open(out / "play.gif") as drawn:
         assert getattr(drawn, "n_frames", 1) > 3
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen
 from kinformer.environments.support.rolling import Way, rolled
-from kinformer.environments.support.worlds import WorldError
+from kinformer.environments.support.worlds import WorldError, Worlds
 from kinformer.members.agent import agent
 from kinformer.members.decision_transformer import TINY, decision_transformer
 from kinformer.models.trajectory import Trajectory
@@ -67,6 +67,20 @@ def test_an_actor_is_told_what_was_done_what_it_was_worth_and_where_episodes_beg
         other += int((seen.acted != before.observation[:, 1] % 2).sum())
     assert other > 0  # chance took some
     assert noted.told[0].acted is None and bool(noted.told[0].begins.all())
+
+
+def test_no_episodes_and_no_rows_are_one_line() -> None:
+    with pytest.raises(ValueError, match="^episodes=0: give a whole number of at least 1$"):
+        next(rolled(None, Way(COUNTING, 0)))
+    with pytest.raises(ValueError, match="^rows=0: give a whole number of at least 1$"):
+        Worlds(COUNTING, 0, lambda row, episode: 0)
+
+
+def test_steps_are_told_as_they_are_taken() -> None:
+    model, _ = noting()
+    heard: list[int] = []
+    first = next(rolled(model, Way(COUNTING, 3, seed=2), heard.append))
+    assert heard == [3] * len(first.episode.rewards)
 
 
 def test_what_does_not_end_is_cut_and_steps_beyond_the_training_s_are_told_of() -> None:

@@ -1,5 +1,6 @@
 """The keywords of agent: each reaches its model, and what is wrong is said in one line."""
 
+import math
 from typing import Any
 
 import pytest
@@ -70,6 +71,17 @@ def test_an_actor_forgets_where_an_episode_begins(discrete: bool) -> None:
 
     torch.testing.assert_close(remembered(0), remembered(2), atol=1e-12, rtol=0)
     assert (remembered(2) - remembered(3)).abs().max() > 1e-9
+
+
+@pytest.mark.parametrize("observations", [(3,), (12, 10, 3)])
+@pytest.mark.parametrize("discrete", [True, False])
+def test_an_actor_of_no_rows_does_nothing(observations: tuple[int, ...], discrete: bool) -> None:
+    actor = agent(stack=TINY, observations=observations, discrete=discrete, actions=2).actor()
+    seen = Seen(torch.zeros(0, math.prod(observations)), torch.zeros(0), torch.zeros(0, dtype=torch.bool))
+    state = actor.start(0)
+    for _ in range(2):
+        done, state = actor.act(seen, state)
+        assert done.shape == ((0,) if discrete else (0, 2))
 
 
 def test_what_stands_at_padding_has_no_gradient() -> None:

@@ -34,17 +34,19 @@ class Curve(NamedTuple):
         return self.steps[first] if first < len(self.steps) else None
 
 
-def learned(stack: str, spec: str, seed: int, lr: float, rollouts: int, measures: int = 8, **keywords: Any) -> Curve:
+def learned(
+    stack: str, spec: str, seed: int, lr: float, rollouts: int, measures: int = 8, rows: int = ROWS, **keywords: Any
+) -> Curve:
     """An agent of these layers, taught from this seed in so many rollouts, and measured now and then."""
     data = read(spec)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = agent(stack=stack, pieces=PIECES, **data.keywords, **keywords)
+        model = agent(stack=stack, **{"pieces": PIECES, **data.keywords, **keywords})
     each = model.epochs * model.pieces
-    settings = Settings(batch=ROWS, length=LENGTH, lr=lr, seed=seed, measures=measures)
+    settings = Settings(batch=rows, length=LENGTH, lr=lr, seed=seed, measures=measures)
     points = train(model, data, Steps(rollouts * each), settings).points
     return Curve(
-        tuple(point.step // each * ROWS * LENGTH for point in points),
+        tuple(point.step // each * rows * LENGTH for point in points),
         tuple(point.valid for point in points),
         tuple(point.others.get("success", math.nan) for point in points),
         sum(parameter.numel() for parameter in model.parameters()),

@@ -1,6 +1,7 @@
 """Episodes that a model plays: told, kept, and drawn."""
 
 import json
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,6 +90,7 @@ class Played:
             _drawn(self, out / PNG)
         frames = next((one.frames for some in self.found.values() for one in some if one.frames), ())
         if frames:
+            print(f"drawing {out / GIF}", file=sys.stderr, flush=True)
             animated(frames, out / GIF)
 
 
@@ -103,14 +105,20 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
     """
     found, total = Played(way.spec), way.episodes * len(asked)
     failed: BaseException | None = None
+    taken = 0
     with noted(), progress("playing", total, "episodes") as hear:
+
+        def stepped(steps: int) -> None:
+            nonlocal taken
+            taken += steps
+            hear(found.count, f"{taken:,} steps")
+
         try:
             for one in asked:
                 some = found.found.setdefault(one, [])
                 drawn = out is not None and one == asked[0] and draws(way.spec)
-                for episode in rolled(model, way._replace(asked=one, drawn=drawn)):
+                for episode in rolled(model, way._replace(asked=one, drawn=drawn), stepped):
                     some.append(episode)
-                    hear(found.count)
         except (WorldError, KeyboardInterrupt) as stop:
             failed = stop
         except (ValueError, ImportError) as error:

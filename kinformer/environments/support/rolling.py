@@ -1,7 +1,7 @@
 """Rolling out: what a model, or chance, does in environments, episode by episode."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen, finite
-from kinformer.core.checks import within
+from kinformer.core.checks import at_least, within
 from kinformer.core.model import called
 from kinformer.data.support.episodes import Episode
 from kinformer.environments.support.worlds import Came, WorldError, Worlds
@@ -17,6 +17,11 @@ from kinformer.environments.support.worlds import Came, WorldError, Worlds
 SIDE_BY_SIDE = 16
 MOST = 10_000  # steps of an episode
 FRAMES = 600  # pictures of an episode
+Hear = Callable[[int], None]  # is told how many steps were taken
+
+
+def silent(steps: int) -> None:
+    """Tell nobody."""
 
 
 class Rolled(NamedTuple):
@@ -50,21 +55,21 @@ class Way(NamedTuple):
     drawn: bool = False
 
 
-def rolled(player: Player | None, way: Way) -> Iterator[Rolled]:
-    """Episodes as they end; chance alone acts where there is no player.
+def rolled(player: Player | None, way: Way, hear: Hear = silent) -> Iterator[Rolled]:
+    """Episodes as they end; chance alone acts where there is no player. `hear` is told of steps as they are taken.
 
     Which row plays which episode is fixed beforehand, so that short ones are no more frequent than long ones.
 
-    Errors: ValueError for an environment of other observations or actions than the player knows, and for returns that
-    it cannot ask for; WorldError, in one line, for an environment that fails, for what is not finite in what the
-    player says, and for an episode longer than it can read. What has ended before is given before.
+    Errors: ValueError for no episodes, for an environment of other observations or actions than the player knows, and
+    for returns that it cannot ask for; WorldError, in one line, for an environment that fails, for what is not finite
+    in what the player says, and for an episode longer than it can read. What has ended before is given before.
     """
     within("random", way.random, 0, 1)
-    rows = min(way.episodes, SIDE_BY_SIDE)
+    rows = min(at_least("episodes", way.episodes, 1), SIDE_BY_SIDE)
     spec = f"{way.spec},render_mode=rgb_array" if way.drawn else way.spec
     worlds = Worlds(spec, rows, lambda row, number: way.seed + number * rows + row)
     try:
-        yield from _Roll(player, way, worlds).episodes()
+        yield from _Roll(player, way, worlds, hear).episodes()
     finally:
         worlds.close()
 
@@ -107,8 +112,8 @@ class _Steps:
 class _Roll:
     """Rows of episodes under way."""
 
-    def __init__(self, player: Player | None, way: Way, worlds: Worlds):
-        self.way, self.worlds, self.rows = way, worlds, worlds.rows
+    def __init__(self, player: Player | None, way: Way, worlds: Worlds, hear: Hear):
+        self.way, self.worlds, self.rows, self.hear = way, worlds, worlds.rows, hear
         self.space = worlds.vector.single_action_space
         if player is not None:
             refuse_other(player, way.spec, worlds.vector)
@@ -133,6 +138,7 @@ class _Roll:
             for row, one in enumerate(self.steps):
                 one.add(flat[row], acted[row], float(came.rewards[row]))
             self._tell()
+            self.hear(self.rows)
             begins = came.ended | numpy.array([len(one.rewards) >= self.way.most for one in self.steps])
             for row in map(int, numpy.flatnonzero(begins)):
                 number = int(self.worlds.episodes[row]) * self.rows + row

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy
 from jaxtyping import Bool, Float
 
+from kinformer.core.checks import at_least
 from kinformer.environments.support.making import make, refuse_without_gymnasium
 
 SeedOf = Callable[[int, int], int]  # of a row and the number of its episode
@@ -41,15 +42,15 @@ class Worlds:
     `going_on` begins these episodes anew and does again what was done. What an observation is in
     several parts, or one of several kinds, is flattened by Gymnasium.
 
-    Errors: ValueError for actions that are neither kinds nor numbers, WorldError for an environment that raises, or
-    whose observation or reward is not finite.
+    Errors: ValueError for no rows and for actions that are neither kinds nor numbers, WorldError for an environment
+    that raises, or whose observation or reward is not finite.
     """
 
     def __init__(self, spec: str, rows: int, seed_of: SeedOf):
         refuse_without_gymnasium()
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-        self.spec, self.rows, self.seed_of = spec, rows, seed_of
+        self.spec, self.rows, self.seed_of = spec, at_least("rows", rows, 1), seed_of
         self.vector: Any = SyncVectorEnv([lambda: flat(make(spec))] * rows, autoreset_mode=AutoresetMode.DISABLED)
         self.episodes = numpy.full(rows, -1)
         self.history: list[list[Any]] = [[] for _ in range(rows)]

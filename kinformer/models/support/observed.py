@@ -34,9 +34,9 @@ class Observed(nn.Module):
         rows, columns = seen.shape[:2]
         x = seen.to(like.dtype)
         if not self.picture:
-            return self.layers(x.reshape(rows, columns, -1))
+            return self.layers(x.flatten(2))
         x = x.reshape(rows * columns, *self.shape) / 255
-        return self.layers(x.permute(0, 3, 1, 2) if self.last else x).view(rows, columns, -1)
+        return self.layers(x.permute(0, 3, 1, 2) if self.last else x).unflatten(0, (rows, columns))
 
     def _flat(self, d: int) -> list[nn.Module]:
         return [nn.Linear(math.prod(self.shape), d), nn.ReLU(), nn.Linear(d, d)]

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
+import numpy
 import torch
 from jaxtyping import Float
 from numpy.random import Generator
@@ -64,6 +65,6 @@ class Numbers(Policy):
         return Independent(Normal(said, deviation, validate_args=False), 1, validate_args=False)
 
     def drawn(self, said: Float[Tensor, "B K"], chance: Sequence[Generator]) -> Tensor:
-        noise = torch.stack([torch.from_numpy(one.standard_normal(said.shape[1])) for one in chance])
+        noise = torch.from_numpy(numpy.array([one.standard_normal(said.shape[1]) for one in chance]))
         there: Any = self.of(said.detach()).base_dist  # type: ignore[attr-defined]
-        return (there.loc.cpu() + there.scale.cpu() * noise.to(said.dtype)).float()
+        return (there.loc.cpu() + there.scale.cpu() * noise.reshape(said.shape).to(said.dtype)).float()
