@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from kinformer.attention import Attention
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
+from kinformer.core.memo import fresh
 from kinformer.core.model import Batch, Model
 from kinformer.core.pattern import pairs
 from kinformer.core.read import Read
@@ -198,8 +199,8 @@ def _counted(tally: Tally, shares: dict[Any, float], name: str, request: Request
 def _of_read(request: Request, shares: dict[Any, float]) -> int:
     """What the reference multiplies for a read, or the share of it that the pattern allows."""
     queries = request.queries.q.shape[2]
-    piece = request.piece(slice(0, min(QUERIES, queries)), None)
-    whole = products_of(lambda: reference.read(piece)) * queries / min(QUERIES, queries)
+    some = request.but(memo=fresh()) if queries <= QUERIES else request.piece(slice(0, QUERIES), None)
+    whole = products_of(lambda: reference.read(some)) * queries / min(QUERIES, queries)
     if type(request.pattern) in (Full, Causal):
         return round(whole)
     key = request.pattern, request.queries.pos.data_ptr(), request.queries.pos.shape, request.keys.k.shape

@@ -235,6 +235,11 @@ def test_every_member_multiplies_what_is_counted(name: str, length: int) -> None
     assert found == pytest.approx(counted_live(small(name), length), rel=0.05)
 
 
+def test_a_window_wider_than_the_row_has_no_more_distances_than_the_row() -> None:
+    found = cost(small("longformer_lm"), 1, 32).flops
+    assert found == pytest.approx(counted_live(small("longformer_lm"), 32), rel=0.001)
+
+
 def test_costs_are_plain_numbers_and_a_row_of_one_token_is_refused() -> None:
     found = cost(members()["gpt"](**SMALL), 1, 8)
     assert json.loads(json.dumps(asdict(found)))["readers"] == found.readers
