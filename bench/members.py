@@ -88,13 +88,14 @@ def write(table: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--only", nargs="*", help="these members alone; the others stay as they are")
+    parser.add_argument("--only", nargs="*", help="these members alone; the others and the commit stay")
     parser.add_argument("--compared", type=Path, help="the folder of a comparison, whose quality is put in")
     parser.add_argument("--called", help="its data, as it is called in public")
     given = parser.parse_args()
     table = json.loads(given.out.read_text()) if given.out.is_file() else {"quality": []}
-    rows = {str(length): count for length, count in ROWS.items()}
-    table["on"] = {"torch": torch.__version__, "commit": commit(), "dtype": "float32", "rows": rows}
+    if given.only is None:
+        rows = {str(length): count for length, count in ROWS.items()}
+        table["on"] = {"torch": torch.__version__, "commit": commit(), "dtype": "float32", "rows": rows}
     there = table.setdefault("members", {})
     table["timed"] = timed()
     if given.compared is not None:

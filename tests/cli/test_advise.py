@@ -147,6 +147,11 @@ def test_a_member_that_is_in_no_table_is_named(
     assert found["refused"]["llama"] == "llama is in no table; kinformer cost llama tells of it"
 
 
+@pytest.mark.prove
+def test_every_member_is_in_the_table() -> None:
+    assert sorted(table()["members"]) == sorted(members())
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.prove) for name in sorted(table()["members"])],
