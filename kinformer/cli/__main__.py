@@ -3,6 +3,7 @@
 import sys
 
 import typer
+from typer.main import get_command
 
 from kinformer.cli.advise import advise
 from kinformer.cli.calibrate import calibrate
@@ -54,6 +55,9 @@ def about() -> None:
     """
 
 
+COMMANDS = get_command(app)  # made once: a process may run many lines
+
+
 def main() -> None:
     """Run the command line; what goes wrong ends in one line on stderr and an exit code: 2 wrong input, 1 failure."""
     sys.exit(run(sys.argv[1:] or ["--help"]))
@@ -69,9 +73,9 @@ def run(words: list[str]) -> int:
     if len(words) == 1 and words[0] in GROUPS:
         words = [*words, "--help"]
     if debugging():
-        return _code(app(words, prog_name="kinformer", standalone_mode=False))
+        return _code(COMMANDS(words, prog_name="kinformer", standalone_mode=False))
     try:
-        return _code(app(words, prog_name="kinformer", standalone_mode=False))
+        return _code(COMMANDS(words, prog_name="kinformer", standalone_mode=False))
     except UserError as error:
         return _end(str(error), error.code)
     except (KeyboardInterrupt, typer.Abort):

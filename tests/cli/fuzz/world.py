@@ -1,7 +1,9 @@
 """A folder of things that were there before, and what is seen when a command is run beside them."""
 
 import hashlib
+import os
 import shutil
+import stat
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -142,28 +144,40 @@ def see(words: list[str]) -> Seen:
     return Seen(code, out.getvalue(), err.getvalue(), raised)
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """Of every file that is there, and of every folder, what it holds."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
-        for path in sorted(folder.rglob("*"))
-    }
+def content(path: Path) -> str:
+    """A hash of what a file holds."""
+    if not path.exists():
+        return "nothing"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
+
+
+def marks(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Of every file that is there, and of every folder, what the system changes with whatever is written to it."""
+    found = dict[str, tuple[int, ...]]()
+    for at, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            one = os.lstat(path := os.path.join(at, name))
+            alike = (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns)
+            found[os.path.relpath(path, folder)] = () if stat.S_ISDIR(one.st_mode) else alike
+    return dict(sorted(found.items()))
 
 
 class Watched:
-    """A folder whose files must not change; what is new in it is taken away."""
+    """A folder whose files must not change; what is new in it is taken away. Only what was written to is read again."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.before = folder, hashes(folder)
+        self.folder, self.marks = folder, marks(folder)
+        self.before = {name: content(folder / name) for name in self.marks}
 
     def harmed(self) -> list[str]:
         """What is gone or is another."""
-        now = hashes(self.folder)
-        return [name for name, before in self.before.items() if now.get(name) != before]
+        now = marks(self.folder)
+        written = [name for name, mark in self.marks.items() if now.get(name) != mark]
+        return [name for name in written if content(self.folder / name) != self.before[name]]
 
     def added(self) -> list[str]:
         """What is new."""
-        return [name for name in hashes(self.folder) if name not in self.before]
+        return [name for name in marks(self.folder) if name not in self.before]
 
     def tidy(self) -> None:
         """Take away what is new."""
