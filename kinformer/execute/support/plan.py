@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -73,8 +74,8 @@ def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) 
 
     `once`: it will not be found again, so a small read is planned in no time.
     """
-    # what is kept serves training too, and lies on the CPU whatever the default is
-    with torch.inference_mode(False), torch.device("cpu"):
+    # what is kept serves training too, on the CPU
+    with torch.inference_mode(False), _on(torch.device("cpu")):
         return _made(pattern, lines, plain, sizes, once)
 
 
@@ -90,6 +91,11 @@ def _made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool)
             stages += Maker(lines, plain, sizes, first, turns).cheapest(one)
         ways.append(Plan(stages, sum(sizes.pairs(stage) for stage in stages), plain))
     return min(ways, key=lambda plan: plan.pairs)
+
+
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """New tensors lie there. Where they do anyway nothing is asked for: every call within would pass through Python."""
+    return nullcontext() if torch.get_default_device() == device else device
 
 
 class Tile(NamedTuple):
@@ -136,6 +142,8 @@ class Maker(NamedTuple):
         for block in BLOCKS:
             found = self.stages(where, layout, blocks, block)
             ways.append([Stage(self.first, self.turns, q, k, tuple(calls)) for q, k, calls in found if calls])
+            if block >= q.size:
+                break  # larger ones make the same tiles, or trim them less
         return min(ways, key=self.cost)
 
     def cost(self, way: list[Stage]) -> float:
@@ -223,8 +231,7 @@ class Maker(NamedTuple):
             k.at[rows][:, place.clamp_max(k.size - 1)] for place in k_ends
         ]
         # patterns of the batch look into their tensors where these lie
-        device = next((x.device for x in where.tensors().values()), q.at.device)
-        with device:
+        with _on(device := next((x.device for x in where.tensors().values()), q.at.device)):
             found = where.cover(*(x.clamp_min(0).to(device) for x in at))
         some, every = (x.to(q.at.device) for x in found)
         some, every = (x.expand(torch.broadcast_shapes(*(x.shape for x in at))) for x in (some, every))
