@@ -86,7 +86,7 @@ def test_the_memory_that_a_rollout_begins_with_counts() -> None:
 @pytest.mark.parametrize("stack", EVERY)
 def test_an_episode_is_acted_as_if_it_were_alone(stack: str) -> None:
     """Neither earlier episodes of its row nor other rows change anything."""
-    there = rollouts(stack, rows=4, length=40)
+    there = rollouts(stack, rows=4, length=24)
     there.at(0)
     held, model = there.held, there.model
     assert held is not None

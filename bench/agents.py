@@ -1,0 +1,149 @@
+"""Agents that learn in environments here, with and without a memory: success or return by steps, three seeds each.
+
+`python bench/agents.py TASK [MEMBER ...]` trains what bench/results/agents.json lacks, saves each training as it ends,
+prints the table and draws bench/results/agents_TASK.png. A training follows from its seed alone, so the file may be
+taken away and made anew. `solves` has the trainings of `kinformer claim gtrxl_solves`, and says what they decide.
+"""
+
+import argparse
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean
+from time import monotonic, process_time
+from typing import Any
+
+import torch
+
+from kinformer.claims.agent_memory import RATE
+from kinformer.claims.gtrxl_solves import CORRIDOR, GATES, RATES, ROLLOUTS, WIDTHS, judged, stack
+from kinformer.claims.support.agents import ENTROPY, Curve, draw_curves, learned
+from kinformer.claims.support.verdict import Draw
+
+RESULTS = Path(__file__).parent / "results"
+FOUND, SEEDS = RESULTS / "agents.json", (0, 1, 2)
+NEAR = "segment=8, memory=8"  # what these ask for lies a few steps back
+STACKS = {  # about 7,000 weights each
+    "gtrxl": f"gtrxl(d=16, depth=1, heads=2, {NEAR})",
+    "lstm": "lstm(d=27, depth=1)",
+    "no memory": "gpt(d=22, depth=1, heads=2, position=none, pattern=Causal() & Band(0))",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """An environment, how long agents learn in it and with what settings, and the layers of each."""
+
+    spec: str
+    rollouts: int
+    stacks: dict[str, str]
+    what: str = "success"
+    lr: float = RATE
+    settings: dict[str, Any] = field(default_factory=lambda: {"entropy": ENTROPY})
+
+
+TASKS = {
+    "gates": Task("t_maze,corridor=30", 60, {gate: stack(gate) for gate in WIDTHS}),
+    "repeat": Task("repeat_previous", 40, STACKS, settings={"discount": 0.0, "trace": 0.0}),
+    "cartpole": Task(
+        "masked_cartpole,length=200", 100, STACKS, "returns",
+        settings={"rows": 16, "discount": 0.95, "trace": 0.9, "value": 0.05, "entropy": 0.0},
+    ),
+}  # fmt: skip
+TASKS |= {
+    f"solves {lr:g}": Task(f"t_maze,corridor={CORRIDOR}", ROLLOUTS, {gate: stack(gate) for gate in GATES}, lr=lr)
+    for lr in RATES
+}
+
+
+def there() -> dict[str, Any]:
+    """Every training that has ended."""
+    return json.loads(FOUND.read_text()) if FOUND.exists() else {}
+
+
+def train(name: str, member: str, seed: int) -> None:
+    """A training that is not there yet: its curve, and the seconds that it took of a core."""
+    task, key, began = TASKS[name], f"{name}, {member}, {seed}", process_time()
+    if key in there():
+        return
+    curve = learned(task.stacks[member], task.spec, seed, task.lr, task.rollouts, **task.settings)
+    found = {**curve._asdict(), "seconds": round(process_time() - began)}
+    FOUND.write_text(json.dumps(there() | {key: found}).replace("}, ", "},\n") + "\n")
+    print(key, found["seconds"], "s", [round(one, 2) for one in found[task.what]], flush=True)
+
+
+def curves(name: str) -> dict[str, list[Curve]]:
+    """Of each member whose seeds are all there."""
+    found, own = there(), dict[str, list[Curve]]()
+    for member in TASKS[name].stacks:
+        of = [found.get(f"{name}, {member}, {seed}") for seed in SEEDS]
+        if all(of):
+            own[member] = [Curve(*(one[part] for part in Curve._fields)) for one in of]
+    return own
+
+
+def tell(name: str) -> dict[str, Draw]:
+    """The table of a task; its picture, if all of one member is there."""
+    task, own, found = TASKS[name], curves(name), there()
+    digits = 2 if task.what == "success" else 0
+    for member, some in own.items():
+        took = mean(found[f"{name}, {member}, {seed}"]["seconds"] for seed in SEEDS)
+        cells = (
+            " ".join(f"{one:.{digits}f}" for one in row)
+            for row in zip(*(getattr(c, task.what) for c in some), strict=True)
+        )
+        print(f"| {member} | {some[0].parameters:,} | {took:.0f} | {' | '.join(cells)} |")
+    if not own:
+        return {}
+    print("steps:", " | ".join(f"{one:,}" for one in next(iter(own.values()))[0].steps))
+    return {task.spec: lambda axes: draw_curves(own, task.what, axes)}
+
+
+def decided() -> dict[str, Draw]:
+    """What the trainings of `solves` decide; nothing before all are there."""
+    by = [curves(f"solves {lr:g}") for lr in RATES]
+    if any(len(one) < len(GATES) for one in by):
+        return {}
+    claim = judged({gate: [[one[gate][seed] for one in by] for seed in SEEDS] for gate in GATES})
+    for one in claim.measures:
+        print(f"{one.what}: {one.said}: {one.verdict}")
+    for what, said in claim.told.items():
+        print(f"{what}: {said}")
+    return claim.drawn
+
+
+def draw(name: str, drawn: dict[str, Draw]) -> None:
+    """bench/results/agents_NAME.png."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    for title, one in drawn.items():
+        figure, axes = pyplot.subplots(figsize=(6.4, 4), layout="constrained")
+        one(axes)
+        axes.set_title(title, fontsize=10)
+        figure.savefig(RESULTS / f"agents_{name}.png", dpi=110)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("task", choices=[*(name for name in TASKS if " " not in name), "solves"])
+    options.add_argument("members", nargs="*")
+    options.add_argument("--seeds", type=int, nargs="*", default=SEEDS)
+    options.add_argument("--minutes", type=float, default=1e9, help="begin no training after these")
+    given = options.parse_args()
+    torch.set_num_threads(1)
+    began = monotonic()
+    names = [name for name in TASKS if name.split(" ")[0] == given.task]
+    for seed in given.seeds:
+        for name in names:
+            for member in given.members or TASKS[name].stacks:
+                if monotonic() - began < 60 * given.minutes:
+                    train(name, member, seed)
+    found = [tell(name) for name in names]
+    draw(given.task, decided() if given.task == "solves" else found[0])
+
+
+if __name__ == "__main__":
+    main()
