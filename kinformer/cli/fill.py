@@ -25,12 +25,14 @@ def fill(
     blanks open; the text below them is filled in, the surest first, each with those before it known.
     """
     from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.writing import INSTEAD
     from kinformer.decoding.filling import blanks, chances, filled
     from kinformer.decoding.spelling import spelling
 
     model = loaded(folder, member, device)
     if model.reads != "masked":
-        raise UserError("this model fills in no blanks; use one of a member like bert, or generate with it")
+        instead = INSTEAD.get(model.reads, "generate with it")
+        raise UserError(f"this model fills in no blanks; use one of a member like bert, or {instead}")
     spelled = spelling(model)
     tokens = blanks(os.fsencode(text), spelled.encode, model.mask).to(next(model.parameters()).device)
     if not bool((tokens == model.mask).any()):

@@ -29,7 +29,7 @@ def forecast(
 
     Into --out FILE.csv the rows that come after the last one of the file, in its own units, with their dates where it
     has any. Into --out FILE.png windows of a split: the rows that were known, those that came, and what the model, a
-    linear map and the last day say of them, for up to four columns.
+    linear map and the last day say of them, for up to four columns of those that are forecast.
     """
     if out.suffix not in (".csv", ".png"):
         raise UserError(f"--out {out} is neither; give FILE.csv for the rows that come, FILE.png for a picture")

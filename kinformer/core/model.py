@@ -115,7 +115,8 @@ class Predictor(Model):
 class Forecaster(Model):
     """A model that says which rows of a series follow known ones: `horizon` of them, from `context`.
 
-    `channels` and `calendar` are how many numbers a row has, and how many tell when it was.
+    `channels` and `calendar` are how many numbers a row has, and how many tell when it was; the last `targets` of a
+    row's numbers are what it forecasts.
     """
 
     reads: ClassVar[str] = "series"
@@ -124,10 +125,11 @@ class Forecaster(Model):
     horizon: int
     channels: int
     calendar: int
+    targets: int
 
     @abstractmethod
-    def forecast(self, batch: Windows) -> Float[Tensor, "B N C"]:
-        """The rows that follow the known ones; of what the batch holds of them only the calendar is read."""
+    def forecast(self, batch: Windows) -> Float[Tensor, "B N M"]:
+        """The targets of the rows that follow the known ones; of these rows only the calendar is read."""
 
 
 class Writer(Predictor):

@@ -6,7 +6,7 @@ and deviation in train, and when they were, where a column holds dates.
 
 import csv
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,6 +23,7 @@ from kinformer.data.kind import Data
 from kinformer.data.support.baselines import least_squares, seasonal
 from kinformer.data.support.dates import Clock, calendar, clock
 from kinformer.data.support.unpacked import lines
+from kinformer.keywords import nearest
 
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split
@@ -61,8 +62,8 @@ class Stretch(NamedTuple):
 class Series(Data):
     """Three stretches of time that follow one another.
 
-    `columns` names the numbers of a row, `scale` is the mean and deviation of each in train, and `clock` knows when the
-    rows were, where a column holds dates.
+    `columns` names the numbers of a row, of which the last `targets` are to be forecast, `scale` is the mean and
+    deviation of each in train, and `clock` knows when the rows were, where a column holds dates.
     """
 
     what: ClassVar[str] = "a series"
@@ -73,6 +74,7 @@ class Series(Data):
     test: Stretch
     columns: tuple[str, ...]
     scale: Float[Tensor, "2 C"]
+    targets: int
     clock: Clock | None = None
     split: str = ""
 
@@ -83,7 +85,9 @@ class Series(Data):
 
     @property
     def keywords(self) -> dict[str, Any]:
-        return {"channels": len(self.columns), "calendar": self.train.calendar.shape[1]}
+        return {
+            "channels": len(self.columns), "targets": self.targets, "calendar": self.train.calendar.shape[1]
+        }  # fmt: skip
 
     def longest(self, length: int) -> None:
         return None
@@ -119,8 +123,8 @@ class Series(Data):
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """The mean squared errors of plain forecasts of the same windows.
 
-        A linear map of the known rows, fitted by least squares on all windows of train, and the last day again and
-        again, or the last row where the file has no dates or a row for each day.
+        A linear map of what is known of a target, fitted by least squares on all windows of train, and the last day
+        again and again, or the last row where the file has no dates or a row for each day.
         """
         if not isinstance(model, Forecaster):
             return {}
@@ -128,12 +132,14 @@ class Series(Data):
         some = held.some(model.context, rows, self._most(length, limit))
         known, wanted = held.windows(some, rows).values.split([model.context, model.horizon], 1)
         said = self.plain(model, known)
+        wanted = wanted[..., -self.targets :]
         return {name: float((one - wanted).square().double().mean()) for name, one in said.items()}
 
-    def plain(self, model: Forecaster, known: Float[Tensor, "W T C"]) -> Mapping[str, Float[Tensor, "W N C"]]:
-        """Forecasts that need no model, by name, the linear one first."""
+    def plain(self, model: Forecaster, known: Float[Tensor, "W T C"]) -> Mapping[str, Float[Tensor, "W N M"]]:
+        """Forecasts of the targets that need no model, by name, the linear one first."""
+        known = known[..., -self.targets :]
         starts, rows = torch.tensor(self.train.starts(model.context, rows_of(model))), rows_of(model)
-        learned = (self.train.windows(some, rows).values for some in starts.split(LEARNED))
+        learned = (self.train.windows(some, rows).values[..., -self.targets :] for some in starts.split(LEARNED))
         said = {"least squares": least_squares(learned, model.context)(known)}
         if self.day > model.context:
             return said
@@ -150,23 +156,26 @@ class Series(Data):
         return Windows(torch.cat([values, values.new_zeros(model.horizon, len(self.columns))])[None], told[None])
 
     def restored(self, values: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
-        """Numbers as the file has them."""
-        return values.double() * self.scale[1] + self.scale[0]
+        """Numbers of the last columns, as many as there are, as the file has them."""
+        mean, deviation = self.scale[:, -values.shape[-1] :]
+        return values.double() * deviation + mean
 
     def _most(self, length: int, limit: int) -> int:
         return max(1, limit // max(length, 1))
 
 
-def read(where: str, rows: str = "") -> Series:
+def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Series:
     """The columns of numbers of a file, packed or not, and the calendar of its column of dates.
 
     Dates are written as 2016-07-01 00:00:00; columns of other words are left out. Split by time: the first 60% are
     learned from, the next 20% watched, the last kept for the end. Numbers are taken by their mean and deviation in
     train, so nothing of what comes later is known. `rows` reads the first ones alone: of ETT's hours `rows=14400` are
-    the 12, 4 and 4 months of the literature.
+    the 12, 4 and 4 months of the literature. `columns` keeps some: columns=OT is one column from itself,
+    columns=HUFL+OT two. `target`, likewise, names those that are forecast, from all that are kept; all of them unless
+    given.
 
     Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off, and
-    where a number is missing or not finite.
+    where a number is missing or not finite, and for columns that are not there.
     """
     path = found(where, "write series=FILE.csv")
     try:
@@ -187,6 +196,7 @@ def read(where: str, rows: str = "") -> Series:
     kept = [n for n, told in enumerate(first_told) if _number(told) is not None]
     if not kept:
         raise ValueError(f"series={where} has no column of numbers; its first row is {','.join(body[0])[:80]}")
+    kept, targets = _asked(names, kept, columns, target)
     values = numpy.array(
         [[_finite(row[n], number, names[n], where) for n in kept] for number, row in enumerate(body, 2)]
     )
@@ -201,8 +211,8 @@ def read(where: str, rows: str = "") -> Series:
     )
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
     split = f"series={where}: rows of {len(kept)} numbers{'' if its is None else ' and their dates'}, {counts}, by time"
-    columns, scale = tuple(names[n] for n in kept), torch.from_numpy(numpy.stack([mean, deviation]))
-    return Series(f"series={where}", train, valid, test, columns, scale, its, split)
+    called, scale = tuple(names[n] for n in kept), torch.from_numpy(numpy.stack([mean, deviation]))
+    return Series(f"series={where}", train, valid, test, called, scale, targets, its, split)
 
 
 def rows_of(model: Forecaster) -> int:
@@ -216,6 +226,25 @@ def _rows(given: str, there: int) -> int:
     if not given.isdecimal() or not 5 <= int(given) <= there:
         raise ValueError(f"rows={given} are none of its {there:,} rows; give 5 to {there}")
     return int(given)
+
+
+def _asked(names: Sequence[str], there: Sequence[int], columns: str, target: str) -> tuple[list[int], int]:
+    """The columns that are kept, those that are forecast last, and how many these are."""
+    kept = _named("columns", columns, names, there)
+    last = _named("target", target, names, kept)
+    return [n for n in kept if n not in last] + last, len(last)
+
+
+def _named(option: str, given: str, names: Sequence[str], there: Sequence[int]) -> list[int]:
+    if not given:
+        return list(there)
+    by_name, words = {names[n]: n for n in there}, given.split("+")
+    for word in words:
+        if word not in by_name:
+            raise ValueError(f"{option}={given} names {word!r}, which is no column of numbers{nearest(word, by_name)}")
+        if words.count(word) > 1:
+            raise ValueError(f"{option}={given} names {word!r} twice; give each column once")
+    return [by_name[word] for word in words]
 
 
 def _number(text: str) -> float | None:

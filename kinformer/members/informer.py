@@ -23,28 +23,41 @@ Kind = Literal["probsparse", "full"]
 
 @member(recipe=Recipe(lr=5e-4, warmup=0.05))
 def informer(
-    channels: int = 7, calendar: int = 5, context: int = 96, label: int = 48, horizon: int = 24, d: int = 128,
-    depth: int = 2, decoder_depth: int = 1, heads: int = 8, head_dim: int | None = None, hidden: int | None = None,
-    attention: Kind = "probsparse", factor: int = 5, measure: Measure = "sampled", divisor: Divisor = "sample",
-    rest: Rest = "mean", distil: bool = True, replicas: int = 0, norm: Norms = "post", dropout: float = 0.05
+    channels: int = 7, targets: int | None = None, calendar: int = 5, context: int = 96, label: int = 48,
+    horizon: int = 24, d: int = 128, depth: int = 2, decoder_depth: int = 1, heads: int = 8,
+    head_dim: int | None = None, hidden: int | None = None, attention: Kind = "probsparse", factor: int = 5,
+    measure: Measure = "sampled", divisor: Divisor = "sample", rest: Rest = "mean", distil: bool = True,
+    replicas: int = 0, norm: Norms = "post", dropout: float = 0.05
 ) -> Forecast:
     """Informer (Zhou et al., 2020, arXiv:2012.07436): `horizon` rows of a series from `context` known ones, at once.
 
-    For `--data series=FILE.csv`, whose columns decide `channels` and `calendar`. Encoder blocks read by ProbSparse
-    attention, in which few queries read all and the others get a mean; between two of them the row is halved. The
-    decoder reads the last `label` known rows and zeros where answers are wanted, by causal ProbSparse attention, then
-    what the encoder made, by softmax. Choose it where known rows are many hundreds; on ETT a linear map of 96 known
-    hours errs less (Zeng et al., 2023, arXiv:2205.13504), so `kinformer evaluate` tells what one reaches.
+    For `--data series=FILE.csv`, whose columns decide `channels`, `targets` and `calendar`. Encoder blocks read by
+    ProbSparse attention, in which few queries read all and the others get a mean; between two of them the row is
+    halved. The decoder reads the last `label` known rows and zeros where answers are wanted, by causal ProbSparse
+    attention, then what the encoder made, by softmax. Choose it where known rows are many hundreds; on ETT a linear map
+    of 96 known hours errs less (Zeng et al., 2023, arXiv:2205.13504), so `kinformer evaluate` tells what one reaches.
 
-    context, label, horizon: rows that are known, of which the decoder reads the last `label` again, and that are
-        forecast.
-    channels, calendar: numbers of a row, and of what tells when it was.
-    attention: "full" has softmax in place of ProbSparse: what the paper compares with.
-    factor, measure, divisor, rest: those of `ProbSparse`; the authors' code has divisor="row" and rest="sum".
+    channels: numbers of a row.
+    targets: how many of them are forecast, the last ones; all unless given.
+    calendar: numbers that tell when a row was.
+    context: rows that are known.
+    label: how many of them, the last ones, the decoder reads again.
+    horizon: rows that are forecast.
+    d: the width of the model.
+    depth: blocks of the encoder.
+    decoder_depth: blocks of the decoder.
+    heads: heads of attention.
+    head_dim: the width of a head; d / heads unless given.
+    hidden: the width between the matrices of a feed-forward; 4 d unless given.
+    attention: "probsparse", or "full": softmax, what the paper compares with.
+    factor: how many queries read all, and how many keys are sampled, in logarithms of the row.
+    measure: how the queries that read all are chosen (`ProbSparse`).
+    divisor: whether the mean of a query's scores is over the "sample" or, as in the authors' code, the "row".
+    rest: what other queries of the decoder get, a "mean" or, as in the authors' code, the "sum" of values.
     distil: halve the row between encoder blocks.
     replicas: smaller encoders beside the first, as in the paper's stack: each of half the rows and a block less.
-    head_dim: the width of a head, d / heads unless given.
-    decoder_depth: blocks of the decoder, `depth` those of the encoder.
+    norm: where the norm of a sublayer stands: "post" as in the paper, or "pre".
+    dropout: the share of numbers dropped in training.
 
     The authors' code has d=512, 8 heads and 2,048 hidden; the small size is this library's. Its decoder reads the
     memory of heads as if it were that of tokens (`mix`), by which places are shuffled: that is left out. Rows are of
@@ -81,7 +94,7 @@ def informer(
     ]
     return Forecast(
         channels, [encoder(depth - n) for n in range(replicas + 1)], made.stack(decoder), context=context, label=label,
-        horizon=horizon, calendar=calendar, position=made.added(), dropout=dropout
+        horizon=horizon, calendar=calendar, targets=targets, position=made.added(), dropout=dropout
     )
 
 
@@ -90,5 +103,5 @@ TINY: dict[str, Any] = {
 }
 EXAMPLES = (
     lambda: informer(**TINY),
-    lambda: informer(**{**TINY, "calendar": 5}, replicas=1, divisor="row", rest="sum", norm="pre"),
+    lambda: informer(**{**TINY, "calendar": 5}, targets=1, replicas=1, divisor="row", rest="sum", norm="pre"),
 )

@@ -1,7 +1,7 @@
 """Forecast: the rows that follow known ones, all at once."""
 
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 from jaxtyping import Float
@@ -27,6 +27,7 @@ class Forecast(Forecaster):
     its calendar, which is known of rows to come too. The loss is the mean squared error over rows and columns.
 
     channels: numbers of a row.
+    targets: how many of them are forecast, the last ones; all unless given.
     encoders: what reads the known rows: the first all of them, each further one the last half of those of the one
         before; a decoder finds what they give one behind the other.
     decoder: layers of which some read the encoders by `cross=True`.
@@ -53,11 +54,13 @@ class Forecast(Forecaster):
         label: int = 48,
         horizon: int = 24,
         calendar: int = 0,
+        targets: int | None = None,
         position: Position | None = None,
         dropout: float = 0.0,
     ):
         super().__init__()
         self.channels, self.calendar = at_least("channels", channels, 1), at_least("calendar", calendar, 0)
+        self.targets = channels if targets is None else from_to("targets", targets, 1, channels)
         self.context, self.horizon = at_least("context", context, 1), at_least("horizon", horizon, 1)
         self.label = from_to("label", label, 0, context)
         self.encoders = nn.ModuleList(encoders)
@@ -66,7 +69,7 @@ class Forecast(Forecaster):
         self.position = if_given("position", position, Position, "a position, such as Sinusoidal(d)")
         self.dropout = a_probability("dropout", dropout)
         self.known, self.asked = (Embedded(channels, calendar, decoder.d) for _ in range(2))
-        self.head = nn.Linear(decoder.d, channels)
+        self.head = nn.Linear(decoder.d, self.targets)
         self.refuse_unmet(decoder)
         for encoder in self.encoders:
             for layer in encoder.layers:
@@ -77,8 +80,8 @@ class Forecast(Forecaster):
             "a forecast is given all at once and has no state; for a longer one train it with a larger horizon"
         )
 
-    def forecast(self, batch: Windows) -> Float[Tensor, "B N C"]:
-        """The rows that follow the known ones; of what the batch holds of them only the calendar is read.
+    def forecast(self, batch: Windows) -> Float[Tensor, "B N M"]:
+        """The targets of the rows that follow the known ones; of these rows only the calendar is read.
 
         Errors: ValueError for another number of rows or columns.
         """
@@ -86,13 +89,13 @@ class Forecast(Forecaster):
 
     def forward(self, batch: Windows, state: State | None = None, progress: float = 1.0) -> Loss:
         said, stats = self._forecast(batch)
-        wanted = batch.values[:, self.context :]
+        wanted = self._wanted(batch)
         error = F.mse_loss(said, wanted)
         return Loss(error, {"nll": error}, None, stats, wanted.numel())
 
     def judge(self, batch: Windows, state: State | None = None) -> Judged:
         """Squared and absolute errors of each number that is forecast."""
-        apart = self.forecast(batch) - batch.values[:, self.context :]
+        apart = self.forecast(batch) - self._wanted(batch)
         real = torch.ones_like(apart, dtype=torch.bool)
         return Judged({self.metric.name: total(apart.square(), real), "mean absolute error": total(apart.abs(), real)})
 
@@ -107,7 +110,10 @@ class Forecast(Forecaster):
         """How many known rows each encoder reads."""
         return [self.context >> n for n in range(len(self.encoders))]
 
-    def _forecast(self, batch: Windows) -> tuple[Float[Tensor, "B N C"], dict[str, Tensor]]:
+    def _wanted(self, batch: Windows) -> Float[Tensor, "B N M"]:
+        return batch.values[:, self.context :, -self.targets :]
+
+    def _forecast(self, batch: Windows) -> tuple[Float[Tensor, "B N M"], dict[str, Tensor]]:
         size, wanted = list(batch.values.shape[1:]), [self.context + self.horizon, self.channels]
         if size != wanted or batch.calendar.shape[2] != self.calendar:
             raise ValueError(
@@ -151,7 +157,7 @@ class Embedded(nn.Module):
         return x if self.calendar is None else x + self.calendar(calendar)
 
 
-def _example() -> Forecast:
+def _example(targets: int | None = None) -> Forecast:
     from kinformer.attention import Attention
     from kinformer.blocks.post_norm import PostNorm
     from kinformer.mechanisms.probsparse import ProbSparse
@@ -166,7 +172,7 @@ def _example() -> Forecast:
     itself, source = ProbSparse(causal=True, factor=1), Softmax(Full())
     decoder = PostNorm(Attention(QKV(16, 2), itself), Attention(QKV(16, 2), source, cross=True))
     encoders = [Distilled([layer(), layer()]), Distilled([layer()])]
-    sizes = {"context": 9, "label": 4, "horizon": 3, "calendar": 2}
+    sizes: dict[str, Any] = {"context": 9, "label": 4, "horizon": 3, "calendar": 2, "targets": targets}
     return Forecast(2, encoders, decoder, position=Sinusoidal(16), **sizes)
 
 

@@ -63,3 +63,26 @@ def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pyt
     )
     fails(capsys, [*ask, str(tmp_path / "none" / "b.csv")], "there is no file or folder")
     fails(capsys, ["forecast", made, "--data", "text=stdlib", "--out", str(tmp_path / "b.csv")], "reads series")
+    for words in (["generate", made, "--prompt", "x"], ["fill", made, "--text", "_"]):
+        fails(capsys, words, "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`")
+
+
+def test_a_target_is_forecast_from_all_columns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It alone is in the file and in the picture, in its own units, wherever its column stands."""
+    spec, out = a_series(tmp_path / "a.csv", 3) + ",target=a", tmp_path / "next.csv"
+    made = folder(tmp_path / "run", "informer", **{**SIZES, "channels": 3, "targets": 1, "calendar": 5})
+    assert run(["forecast", made, "--data", spec, "--out", str(out)]) == 0
+    (names, *rows), data, model = csv.reader(out.read_text().splitlines()), read_spec(spec), load(made)
+    assert isinstance(data, Series) and names == ["at", "a"] and data.columns == ("b", "c", "a")
+    with torch.inference_mode():
+        said = model.eval().forecast(data.ahead(model))[0]  # type: ignore[attr-defined, arg-type]
+    mean, deviation = data.scale[:, 2]
+    assert numpy.allclose(numpy.array([row[1] for row in rows], float), said[:, 0] * deviation + mean, rtol=1e-4)
+    assert run(["forecast", made, "--data", spec, "--out", str(tmp_path / "f.png"), "--windows", "1"]) == 0
+    assert "mean squared error" in capsys.readouterr().out
+    other = [*spec.split(",target"), "b.png"]
+    fails(
+        capsys,
+        ["forecast", made, "--data", other[0], "--out", str(tmp_path / other[-1])],
+        "has targets=3, and this model has 1",
+    )

@@ -85,7 +85,7 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
     want = (values - values[:60].mean(0)) / values[:60].std(0)
     lots = torch.cat([lot.rows for lot in (data.train, data.valid, data.test)])
     assert numpy.allclose(lots.numpy(), want, atol=1e-4) and torch.equal(lots, data.test.values)
-    assert data.day == 24 and data.keywords == {"channels": 2, "calendar": 5}
+    assert data.day == 24 and data.keywords == {"channels": 2, "targets": 2, "calendar": 5}
     minute, hour, weekday, of_month, of_year = (data.test.calendar.T + 0.5).numpy()
     assert not minute.any() and numpy.allclose(hour[:3] * 23, [23, 0, 1])
     assert numpy.allclose(weekday[:2] * 6, [5, 6]) and numpy.allclose(of_month[:2] * 30, [30, 0])
@@ -94,6 +94,34 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
     assert isinstance(few, Series) and "30 train, 10 valid, 10 test" in few.split
     with pytest.raises(ValueError, match="rows=101 are none of its 100 rows; give 5 to 100"):
         read_spec(f"{spec},rows=101")
+
+
+def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_path: Path) -> None:
+    spec, _ = write_series(tmp_path, "2016-12-31 23:00:00", timedelta(hours=1))
+    whole, one, from_both = (read_spec(spec + more) for more in ("", ",columns=oil", ",target=load"))
+    assert isinstance(whole, Series) and isinstance(one, Series) and isinstance(from_both, Series)
+    assert one.columns == ("oil",) and one.targets == 1 and torch.equal(one.train.rows, whole.train.rows[:, 1:])
+    assert from_both.columns == ("oil", "load") and from_both.targets == 1
+    assert torch.equal(from_both.test.values, whole.test.values.flip(1)) and whole.targets == 2
+    turned = read_spec(f"{spec},columns=oil+load,target=oil")
+    assert isinstance(turned, Series) and turned.columns == ("load", "oil")
+    same = torch.randn(3, 1)
+    assert torch.equal(from_both.restored(same), whole.restored(same.expand(3, 2))[:, :1])
+    # a linear map of the target alone, and its own day before
+    model, alone = (
+        informer(**{**TINY, "calendar": 5, "context": 24, **more}) for more in ({"targets": 1}, {"channels": 1})
+    )
+    short = read_spec(f"{spec},columns=load")
+    assert isinstance(short, Series)
+    assert from_both.levels(model, "test", 1, 1 << 16) == short.levels(alone, "test", 1, 1 << 16)
+    for more, says in (
+        ("columns=oi", "columns=oi names 'oi', which is no column of numbers; the nearest is 'oil'"),
+        ("columns=level", "'level', which is no column of numbers"),
+        ("columns=oil,target=load", "target=load names 'load', which is no column of numbers; there are oil"),
+        ("target=oil+oil", "names 'oil' twice"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            read_spec(f"{spec},{more}")
 
 
 def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path) -> None:

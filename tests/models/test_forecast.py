@@ -27,10 +27,12 @@ def test_it_knows_the_calendar_of_what_comes_and_nothing_else() -> None:
 
 
 @torch.no_grad()
-def test_loss_and_measures_are_mean_errors_of_what_comes() -> None:
-    model = _example().eval()
+@pytest.mark.parametrize("targets", [None, 1])
+def test_loss_and_measures_are_mean_errors_of_what_comes(targets: int | None) -> None:
+    model = _example(targets).eval()
     batch = model.sample(3, 0, 0)
-    apart = model.forecast(batch) - batch.values[:, model.context :]
+    wanted = batch.values[:, model.context :]
+    apart = model.forecast(batch) - (wanted if targets is None else wanted[..., 1:])  # the last of two
     loss, judged = model(batch), model.judge(batch).totals
     assert float(loss.total) == pytest.approx(float(apart.square().mean())) and loss.count == apart.numel()
     found = {name: float(value / count) for name, (value, count) in judged.items()}

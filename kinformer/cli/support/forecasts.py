@@ -31,7 +31,7 @@ def write(model: Forecaster, data: Series, out: Path) -> None:
     dates = [] if data.clock is None else data.clock.after(model.horizon)
     with out.open("w", newline="") as file:
         lines = csv.writer(file)
-        lines.writerow([*([data.clock.name] if data.clock else []), *data.columns])
+        lines.writerow([*([data.clock.name] if data.clock else []), *data.columns[-data.targets :]])
         lines.writerows([*([dates[n]] if dates else []), *(f"{x:.6g}" for x in row)] for n, row in enumerate(said))
 
 
@@ -42,7 +42,7 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
     there = held.windows(begin, rows)
     known, came = there.values.split([model.context, model.horizon], 1)
     said = {recorded(model).name: _said(model, there), **data.plain(model, known)}
-    names = range(len(data.columns))[-COLUMNS:]  # what is to be forecast is usually the last
+    names = range(-min(data.targets, COLUMNS), 0)  # counted from the last, which is usually what matters
     figure, axes = pyplot.subplots(
         len(names), len(known), figsize=(4.5 * len(known), 2.2 * len(names)), squeeze=False, layout="constrained"
     )
@@ -64,17 +64,17 @@ def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -
             each.set_ylim(min(low), max(high))
     for each, at in zip(axes[0], begin, strict=True):
         each.set_title(f"after row {int(at) + model.context:,} of {split}", fontsize=9)
-    left = f"; {len(data.columns) - len(names)} columns are not drawn" if len(names) < len(data.columns) else ""
+    left = f"; {data.targets - len(names)} columns are not drawn" if len(names) < data.targets else ""
     figure.suptitle(f"{recorded(model).name}, {model.horizon} rows ahead{left}", fontsize=10)
     for each in axes[-1]:
         each.set_xlabel("rows from the last known one")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2 + len(said))
     saved(figure, out)
     pyplot.close(figure)
-    return float((next(iter(said.values())) - came).square().mean())
+    return float((next(iter(said.values())) - came[..., -data.targets :]).square().mean())
 
 
-def _said(model: Forecaster, batch: Windows) -> Float[Tensor, "W N C"]:
+def _said(model: Forecaster, batch: Windows) -> Float[Tensor, "W N M"]:
     with evaluating(model), torch.inference_mode():
         said = model.forecast(on(device_of(model), batch)).cpu()
     if not bool(said.isfinite().all()):

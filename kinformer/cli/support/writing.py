@@ -21,6 +21,13 @@ from kinformer.decoding.spelling import spelling
 from kinformer.generation import generate
 from kinformer.train.evaluate import device_of
 
+INSTEAD = {  # what a model is for that neither writes nor fills in
+    "series": "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`",
+    "trajectories": "let it act by `kinformer play DIR --env ID`",
+    "environments": "let it act by `kinformer play DIR --env ID`",
+}
+FILL = 'fill them in by `kinformer fill DIR --text "the wh_le"`'
+
 
 @dataclass(frozen=True)
 class How:
@@ -60,7 +67,8 @@ def decodes(model: Any, length: int) -> bool:
     if not model.predicts_next:
         masked = model.reads == "masked"
         does = "fills in hidden bytes" if masked else f"reads {model.reads} data"
-        advice = 'fill them in by `kinformer fill DIR --text "the wh_le"`, or write' if masked else "write"
+        instead = FILL if masked else INSTEAD.get(model.reads)
+        advice = f"{instead}, or write" if instead else "write"
         raise ValueError(f"this {called(model)} {does} and writes none; {advice} by a causal member, like gpt")
     try:
         model.start(1, length if model.window is None else min(length, model.window))
