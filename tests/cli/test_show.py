@@ -223,7 +223,10 @@ def test_a_docstring_is_taken_apart() -> None:
     assert (told.errors, told.source) == ("ValueError for a=0.", "Somebody, 2020, section 2.")
     assert heading("Told", Told) == "Told(a, b=1.0, *, c=None)"
     rows = list(arguments(Told, told))
-    assert rows[0] == ("a, b: int", "two numbers that stand together.") and rows[1][0] == "c: Float [B T] | None = None"
+    assert (
+        rows[0] == ("a: int, b: float = 1.0", "two numbers that stand together.")
+        and rows[1][0] == "c: Float [B T] | None = None"
+    )
 
 
 def test_no_page_of_a_window_promises_a_cost() -> None:

@@ -68,14 +68,19 @@ def arguments(one: Any, told: Doc) -> Iterator[tuple[str, str]]:
     """Each argument with its type and default, and what it means; those that the docstring tells of together, so."""
     known, said = parameters(one), {name: names for names in told.arguments for name in names}
     seen: set[str] = set()
-    for name, parameter in known.items():
+    for name in known:
         if name in seen:
             continue
         names = [other for other in said.get(name, (name,)) if other in known]
         seen.update(names)
-        kind = annotation(parameter.annotation)
-        default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
-        yield f"{', '.join(names)}{f': {kind}' if kind else ''}{default}", told.arguments.get(said.get(name, ()), "")
+        yield ", ".join(_typed(known[other]) for other in names), told.arguments.get(said.get(name, ()), "")
+
+
+def _typed(parameter: inspect.Parameter) -> str:
+    """An argument with its type and default."""
+    kind = annotation(parameter.annotation)
+    default = "" if parameter.default is parameter.empty else f" = {_value(parameter.default)}"
+    return f"{parameter.name}{f': {kind}' if kind else ''}{default}"
 
 
 def parameters(one: Any) -> dict[str, inspect.Parameter]:
