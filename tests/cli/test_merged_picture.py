@@ -6,9 +6,11 @@ from kinformer.cli.pictures import who_reads
 from kinformer.cli.pictures.merged import pictures
 from kinformer.maps.elu import ELU
 from kinformer.mechanisms.linear import LinearAttention
+from kinformer.mechanisms.low_rank_band import LowRankBand
 from kinformer.mechanisms.merged import Merged
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.performer import performer
+from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 
 
@@ -19,3 +21,11 @@ def test_near_keys_and_far_ones() -> None:
     assert torch.equal(picture.panels[0].kind, 1 * ((i - j < 3) & (j <= i)) + 2 * (i - j >= 3))
     assert not list(who_reads.pictures(model, 8))
     assert not list(pictures(Merged(Softmax(Causal()), LinearAttention(ELU())), 8))  # nobody knows what it reads
+
+
+def test_near_keys_that_both_parts_read_are_drawn_so() -> None:
+    (picture,) = who_reads.pictures(LowRankBand(2, near=Causal() & Band(2), far=Causal()), 8)
+    i, j = torch.arange(8)[:, None], torch.arange(8)
+    band, low = 1 + picture.kinds.index("band"), 1 + picture.kinds.index("low")
+    assert picture.kinds[2:] == ("both",) and {band, low} == {1, 2}
+    assert torch.equal(picture.panels[0].kind, 3 * ((i - j <= 2) & (j <= i)) + low * (i - j > 2))

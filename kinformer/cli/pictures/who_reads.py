@@ -75,6 +75,8 @@ def _picture(caption: str, drawn: list[Drawn], length: int | None, *, titled: bo
         size, step = _thinned(drawn, size, step)
     panels = tuple(_panel(one, size, step, titled or len(drawn) > 1) for one in drawn[:PANELS])
     names = tuple(name for name, _ in drawn[0].sets)
+    if any(bool(_often(one, size).any()) for one in drawn[:PANELS]):
+        names += ("both" if len(names) == 2 else "more than one",)
     note = f"{size} positions; a cell is {step} by {step}, darker where more of its pairs are read" if step > 1 else ""
     if len(drawn) > PANELS:
         note += f"{'; ' if note else ''}{PANELS} of {len(drawn)} that differ are drawn"
@@ -100,6 +102,11 @@ def _read(drawn: Drawn, size: int) -> Bool[Tensor, "T T"]:
     return torch.stack([mask_of(pattern, size, drawn.heads)[0] for _, pattern in drawn.sets]).any(0)
 
 
+def _often(drawn: Drawn, size: int) -> Bool[Tensor, "T T"]:
+    """The pairs that are read by more than one of the sets."""
+    return torch.stack([mask_of(pattern, size, drawn.heads)[0] for _, pattern in drawn.sets]).sum(0) > 1
+
+
 def _share(drawn: Drawn, size: int) -> float:
     """Which part is read of all pairs, or of those that are not ahead where none of these is read."""
     read = _read(drawn, size)
@@ -113,11 +120,12 @@ def _counted(heads: range) -> str:
 
 def _panel(drawn: Drawn, size: int, step: int, titled: bool) -> Panel:
     masks = [mask_of(pattern, size, drawn.heads)[0] for _, pattern in drawn.sets]
+    kinds = torch.where(_often(drawn, size), len(masks) + 1, layers_of_kinds(masks))
     title = drawn.title
     if titled:
         said = "; ".join(f"{name} {spelled(pattern)}".strip() for name, pattern in drawn.sets)
         title = f"{title}: {said}" if title else said
-    return grid(title, layers_of_kinds(masks), step)
+    return grid(title, kinds, step)
 
 
 def _by_head(drawn: Drawn) -> list[Drawn]:
