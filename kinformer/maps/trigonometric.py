@@ -20,7 +20,9 @@ class Trigonometric(Directions):
     query and key it is the better of the two. `RandomFourier` normalises queries and keys, and so has no prefactors.
 
     floor: the least that a read divides by, above 0, where sums are taken over the query's prefactor and the largest of
-        its keys; a sum below it, negative ones too, is raised to it.
+        its keys; a sum below it, negative ones too, is raised to it. What is read then depends on that largest
+        prefactor, and gradients hold it fast, as code that subtracts a detached maximum does: its key learns as if
+        the floor grew with it. All else learns what was read.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
     Errors: ValueError for heads of another width. Source: Choromanski et al., 2020, arXiv:2009.14794, section 2.3, its
@@ -52,8 +54,9 @@ class Trigonometric(Directions):
         x, angle = self.projected(x)
         half = x.square().sum(-1) / 2
         constant = half.detach()  # nothing learns through a constant: what would is learned through a factor of 1
-        size = (half - constant).exp() * angle.shape[-1] ** -0.5
-        return size[..., None] * torch.cat([angle.sin(), angle.cos()], -1), constant
+        phi = torch.cat([angle.sin(), angle.cos()], -1) * angle.shape[-1] ** -0.5
+        # a query's prefactor cancels, and where a sum is raised it has no part in what is read
+        return (phi if is_query else (half - constant).exp()[..., None] * phi), constant
 
     def denominator(self, total: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
         return total.clamp_min(self.floor)

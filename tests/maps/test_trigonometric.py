@@ -49,3 +49,18 @@ def test_a_sum_below_the_floor_is_raised_to_it():
     assert map.denominator(torch.tensor([-3.0, 0.1, 3.0])).tolist() == [0.5, 0.5, 3.0]
     with pytest.raises(ValueError, match=r"^floor=0\.0"):
         Trigonometric(4, floor=0.0)
+
+
+def test_where_sums_are_raised_all_but_the_largest_key_learn_what_was_read():
+    """The prefactor of that key is held fast; the gradients of all other keys and of queries are differences."""
+    drawn = torch.Generator().manual_seed(3)
+    q, k, v = (torch.randn(1, 1, 6, width, generator=drawn) for width in (4, 4, 2))
+    k[:, :, 0] *= 3  # the largest from the first token on
+    mechanism, ctx = LinearAttention(Trigonometric(4, 16, floor=50.0)), Context(torch.arange(6)[None], run=True)
+
+    def read(q, others):
+        keys = torch.cat([k[:, :, :1], others], 2)
+        return mechanism(Queries(q, ctx.by_head), Keys(keys, v, ctx.by_head), None, ctx).y.y
+
+    others = k[:, :, 1:]  # a sum of six products of unit vectors is below the floor
+    assert torch.autograd.gradcheck(read, (q.requires_grad_(), others.requires_grad_()))
