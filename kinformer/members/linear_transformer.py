@@ -34,7 +34,7 @@ def linear_transformer(
     Choose it where decoding must be cheap: each token costs the same, however long the row. It remembers less sharply
     than softmax, since a head's whole past is one matrix. Pre-norm blocks, which the paper leaves open. A step of
     training (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 1,500 tokens on, at 16,384 4.5 times as
-    fast (bench/README.md).
+    fast (bench/README.md). The authors' code adds 1e-6 to what a read divides by; here nothing is added.
 
     d: the width of the model.
     depth: blocks.

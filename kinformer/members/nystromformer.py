@@ -1,14 +1,16 @@
 """Nystromformer: BERT whose attention goes through landmarks."""
 
 from functools import partial
+from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, one_of
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.nystrom import Norms, Nystrom
+from kinformer.mechanisms.nystrom_published import PublishedNystrom
 from kinformer.mechanisms.support.value_conv import ValueConv, odd
 from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
@@ -17,13 +19,15 @@ from kinformer.projections.qkv import QKV
 from kinformer.train.recipe import Recipe
 
 EPS = 1e-5
+FORMS: dict[str, tuple[type[Nystrom], Norms]] = {"paper": (Nystrom, "head"), "published": (PublishedNystrom, "batch")}
 
 
 @member(recipe=Recipe(lr=5e-4))
 def nystromformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, landmarks: int = 32,
-    conv: int | None = 33, iterations: int = 6, norms: Norms = "head", length: int = 1024, kinds: int = 2,
-    vocab: int = 256, dropout: float = 0.0
+    conv: int | None = 33, iterations: int = 6, norms: Norms | None = None,
+    form: Literal["paper", "published"] = "paper", length: int = 1024, kinds: int = 2, vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM:
     """Nystromformer (Xiong et al., 2021, arXiv:2102.03902): every token reads every token through a few landmarks.
 
@@ -43,7 +47,10 @@ def nystromformer(
         Published models take 65.
     iterations: of the pseudo-inverse.
     norms: it starts from each "head"'s own norms, as in the paper, or from the largest of the "batch", as in the
-        authors' code, so that a row is read otherwise beside other rows.
+        authors' code, so that a row is read otherwise beside other rows. "head" unless given, with form=published
+        "batch".
+    form: "paper": landmarks are of a row's own tokens. "published", as in the authors' code: of the columns of a batch,
+        padding counted in (`PublishedNystrom`).
     length: the longest row it can read.
     kinds: how many kinds of segments are told apart.
     vocab: tokens there are.
@@ -52,7 +59,8 @@ def nystromformer(
 
     def block() -> PostNorm:
         skip = None if conv is None else ValueConv(heads, odd("conv", conv))
-        mechanism = Nystrom(landmarks, iterations=iterations, norms=norms, skip=skip)
+        kind, usual = FORMS[one_of("form", form, FORMS)]
+        mechanism = kind(landmarks, iterations=iterations, norms=norms or usual, skip=skip)
         projection = QKV(d, heads, head_dim=head_dim)
         return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
 

@@ -22,7 +22,8 @@ from kinformer.projections.qkv import QKV
 def rfa(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, features: int = 64, gate: bool = True,
     length: int = 1024, lanes: bool = False, vocab: int = 256, dropout: float = 0.0, redraw: int | None = 1,
-    tau: float = 1.0, kernel: Literal["gaussian", "arc-cosine"] = "gaussian"
+    tau: float = 1.0, kernel: Literal["gaussian", "arc-cosine"] = "gaussian",
+    form: Literal["paper", "published"] = "paper"
 ) -> LM:
     """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
 
@@ -44,16 +45,22 @@ def rfa(
         none.
     kernel: "gaussian", softmax's of unit vectors by sines and cosines; or "arc-cosine", a flatter one by rectified
         directions, each one feature: the paper gives it twice as many. With it a head learns no temperature.
+    form: "published" has the numbers of the authors' code: features times 0.1, 1e-3 added to lengths, sums raised to a
+        size of 1 before they divide, so that what short rows read is shrunk. For the Gaussian kernel.
     """
     if one_of("kernel", kernel, ("gaussian", "arc-cosine")) == "arc-cosine":
-        unread("kernel='arc-cosine'", tau=(tau, 1.0))
+        unread("kernel='arc-cosine'", tau=(tau, 1.0), form=(form, "paper"))
     at_least("features", features, 1)
     width, anew = head_width(d, heads, head_dim), None if lanes else redraw
 
     def features_of(seed: int) -> FeatureMap:
         if kernel == "arc-cosine":
             return ArcCosine(heads, width, features, redraw=anew, seed=seed)
-        return RandomFourier(heads, width, features, tau=tau, redraw=anew, seed=seed)
+        if one_of("form", form, ("paper", "published")) == "paper":
+            return RandomFourier(heads, width, features, tau=tau, redraw=anew, seed=seed)
+        return RandomFourier(
+            heads, width, features, scale=0.1, eps=1e-3, floor=1.0, clamp="magnitude", tau=tau, redraw=anew, seed=seed
+        )
 
     def block(seed: int) -> PreNorm:
         mechanism = LinearAttention(features_of(seed), GatedSum() if gate else Sum())

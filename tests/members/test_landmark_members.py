@@ -7,6 +7,7 @@ from torch import nn
 from kinformer.core.mechanism import NoState
 from kinformer.mechanisms.low_rank_band import LowRankBand
 from kinformer.mechanisms.nystrom import Nystrom, NystromIdentity
+from kinformer.mechanisms.nystrom_published import PublishedNystrom
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.csalr import csalr
 from kinformer.members.low_rank_band import low_rank_band
@@ -30,6 +31,11 @@ def test_keywords_reach_the_parts() -> None:
     for one in parts:
         assert (one.landmarks, one.iterations, one.norms, *one.skip.weight.shape) == (5, 3, "batch", 2, 7)
     assert all(one.skip is None for one in of(nystromformer(conv=None, **SMALL), Nystrom))  # type: ignore[arg-type]
+    published = of(nystromformer(form="published", **SMALL), PublishedNystrom)  # type: ignore[arg-type]
+    assert [one.norms for one in published] == ["batch"] * 2
+    exact = of(nystromformer(form="published", norms="head", **SMALL), PublishedNystrom)  # type: ignore[arg-type]
+    assert [one.norms for one in exact] == ["head"] * 2
+    assert {type(one) for one in parts} == {Nystrom}
     assert [one.size for one in of(csalr(size=3, **SMALL), NystromIdentity)] == [3, 3]  # type: ignore[arg-type]
     decoder, encoder = (
         low_rank_band(window=3, **SMALL),
