@@ -101,6 +101,9 @@ class LunaStack(Layer):
     blocks: one after the other.
     packs: P as the lowest block finds it.
 
+    `forward` gives tokens alone. The last block makes packs all the same, for `read`: where nobody asks for these, the
+    norm on their way (2 d numbers) learns nothing.
+
     Errors: NoState from `start`; ValueError for `ctx.only` and `ctx.also`, which packs of all tokens cannot honour, and
     for packs of another width. Source: Ma et al., 2021, arXiv:2106.01540, sections 3.1 and 3.2.
     """

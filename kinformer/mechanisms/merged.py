@@ -15,10 +15,11 @@ class Merged(OfParts):
     it, at a linear price and with a state of fixed size. The mechanisms must read disjoint keys, which is not checked:
     a key that two read counts twice. They must be of one kernel: softmax and its estimates (`FAVOR`) are.
 
-    On queries and keys of a small trained decoder its output was a fifth to a third as far off as that of FAVOR+ alone
-    at equal cost, but further off than that of a wider window alone: 1.6 times and more in rows of 1,024, 1.2 to 1.4
-    times in rows of 2,048 (`bench/approximations.py`). There attention was local and sharp, which few features estimate
-    badly. So choose it where what lies far must be heard at all, and give it a window first.
+    On queries and keys of a small trained decoder its output was .3 to .7 times as far off as that of FAVOR+ alone for
+    as many multiplications. Beside a wider window alone it was 1.5 to 1.9 times as far off in rows of 1,024, .9 to 1.1
+    times in rows of 4,096, and in time the window was ahead of it everywhere (bench/README.md). There attention was
+    local and sharp, which few features estimate badly. So choose it where what lies far must be heard at all, and give
+    it a window first.
 
     parts: the mechanisms; each gets all queries and all keys.
 
