@@ -1,7 +1,7 @@
 """calls: what a plan is made of: tiles of queries and of keys, and which pairs of them are allowed."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -121,6 +121,15 @@ class Plan:
         tiled = isinstance(call.q, Tiles) and isinstance(call.k, Tiles) and call.q.many == 1
         whole = tiled and q.source is None and k.source is None
         return call if whole and (call.q.size, call.k.size) == (q.size, k.size) else None
+
+    def begins_with(self, of: Literal["q", "k"]) -> bool:
+        """Does the first stage read the queries, or the keys, where they are, on all heads?"""
+        return bool(self.stages) and self.stages[0].turns == 1 and getattr(self.stages[0], of).source is None
+
+    @cached_property
+    def covers(self) -> bool:
+        """Does the first stage read every query?"""
+        return self.begins_with("q") and sum(q.many * q.size for q, *_ in self.stages[0].calls) == self.stages[0].q.size
 
     @cached_property
     def looks_up(self) -> bool:

@@ -13,11 +13,10 @@ from torch import Tensor
 from kinformer.core.heads import number_of_groups
 from kinformer.execute.support import kernel, plain
 from kinformer.execute.support.banded import Banded, by_head, spread
-from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
+from kinformer.execute.support.calls import Call, Plan, Stage
 from kinformer.execute.support.kernel import Held, Way
 from kinformer.execute.support.lines import Line
-
-FAR = 512  # places of a tile that lie apart from which on a copy is faster than to read them where they are
+from kinformer.execute.support.tiled import Sum, add, cut, near, write
 
 
 class Planned(Way):
@@ -38,7 +37,9 @@ class Planned(Way):
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k, v = map(self._laid, (q, k, v))
         # one stage writes each query once; more are merged, in float32 or better
-        y = torch.zeros_like(q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide)
+        y = (torch.empty_like if plan.covers else torch.zeros_like)(
+            q, dtype=q.dtype if len({s.first for s in plan.stages}) == len(plan.stages) else wide
+        )
         lse = q.new_full(q.shape[:3], -torch.inf, dtype=wide)
         begun: set[int] = set()
         for stage in plan.stages:
@@ -49,7 +50,7 @@ class Planned(Way):
                 of_y, of_lse = _taken(of_y, stage.q), _taken(of_lse[..., None], stage.q)[..., 0]
             for some, tiles in _runs(stage, len(q)):
                 mask, empty = self._added(stage, tiles, some, q, band)
-                ends_of = _near(q_, tiles.q, some), _near(k_, tiles.k, some), _near(v_, tiles.k, some)
+                ends_of = near(q_, tiles.q, some), near(k_, tiles.k, some), near(v_, tiles.k, some)
                 if mask is None or band is None or band.values is None:
                     new, level = kernel.forward(*ends_of, 0.0, tiles.causal, attn_mask=mask, scale=scale)
                 else:
@@ -57,10 +58,10 @@ class Planned(Way):
                 if empty is not None:
                     level = level.masked_fill(empty, -torch.inf)
                 if stage.first in begun:
-                    old = _cut(of_y, tiles.q, some), _cut(of_lse[..., None], tiles.q, some)[..., 0]
+                    old = cut(of_y, tiles.q, some), cut(of_lse[..., None], tiles.q, some)[..., 0]
                     new, level = _merged(*old, new, level)
-                _write(of_y, tiles.q, some, new)
-                _write(of_lse[..., None], tiles.q, some, level[..., None])
+                write(of_y, tiles.q, some, new)
+                write(of_lse[..., None], tiles.q, some, level[..., None])
             if stage.q.source is not None:
                 _put(ends.heads(y), of_y, stage.q)
                 _put(ends.heads(lse), of_lse, stage.q)
@@ -77,7 +78,13 @@ class Planned(Way):
         # without a gradient it is a mask as any other, unless it adds to the values too
         learns = band is not None and (band.values is not None or any(wanted[3:5]))
         wide = torch.promote_types(q.dtype, torch.float32)
-        grads = [torch.zeros_like(x, dtype=wide) for x in (q, k, v)]
+        # what the first stage adds to holds nothing yet
+        of_q, of_k = plan.begins_with("q"), plan.begins_with("k")
+        fresh = of_q, of_k, of_k
+        grads = [
+            (torch.empty_like if one else torch.zeros_like)(x, dtype=wide)
+            for x, one in zip((q, k, v), fresh, strict=True)
+        ]
         into_band = Banded(*(_zeros(x, wide) for x in band[:3]), self.most) if band is not None and learns else None  # type: ignore
         for stage in plan.stages:
             ends = _Ends(stage, q, k)
@@ -87,10 +94,12 @@ class Planned(Way):
             dq_ = dq if stage.q.source is None else dq.new_zeros(q_.shape)
             into = [ends.of_keys(x) for x in grads[1:]]
             dk_, dv_ = into if stage.k.source is None else [x.new_zeros(k_.shape) for x in into]
+            first = stage is plan.stages[0]
+            sums = [Sum(to, first and one) for to, one in zip((dq_, dk_, dv_), fresh, strict=True)]
             for some, tiles in _runs(stage, len(q)):
                 mask, _ = self._added(stage, tiles, some, q, band)
-                ends_of = _near(q_, tiles.q, some), _near(k_, tiles.k, some), _near(v_, tiles.k, some)
-                given, whole, level = (_near(x, tiles.q, some) for x in (gy_, y_, lse_))
+                ends_of = near(q_, tiles.q, some), near(k_, tiles.k, some), near(v_, tiles.k, some)
+                given, whole, level = (near(x, tiles.q, some) for x in (gy_, y_, lse_))
                 if mask is None or band is None or into_band is None:
                     found = kernel.backward(
                         given, *ends_of, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
@@ -99,9 +108,10 @@ class Planned(Way):
                     added = None if band.values is None else band.values[band.at(stage, tiles)]
                     *found, ds, p = plain.backward(given, *ends_of, whole, level, mask, scale, added)
                     _learn(band, into_band, stage, tiles, some, ds, p, given)
-                _add(dq_, tiles.q, some, found[0])
-                _add(dk_, tiles.k, some, found[1])
-                _add(dv_, tiles.k, some, found[2])
+                for one, at, grad in zip(sums, (tiles.q, tiles.k, tiles.k), found, strict=True):
+                    one.add(at, some, grad)
+            for one in sums:
+                one.end()
             if stage.q.source is not None:
                 dq.scatter_add_(2, _index(stage.q, dq), dq_)
             if stage.k.source is not None:
@@ -124,7 +134,7 @@ class Planned(Way):
         shut, empty = self.plan.shut(stage, tiles, self.rows, some, range(self.head, self.head + q.shape[1]), q)
         if band is None:
             return shut, empty
-        asks = None if band.asks is None else _cut(band.asks, tiles.q, some)
+        asks = None if band.asks is None else cut(band.asks, tiles.q, some)
         added = band.added(stage, tiles, some, asks)
         if shut is not None:
             added = added + shut if asks is None else added.add_(shut)
@@ -154,9 +164,9 @@ def _learn(
     if band.asks is None or into.asks is None:
         band.learn(into.table, stage, call, some, ds)
     else:
-        of_distances, asks = spread(ds), by_head(_cut(band.asks, call.q, some)).to(ds.dtype)
+        of_distances, asks = spread(ds), by_head(cut(band.asks, call.q, some)).to(ds.dtype)
         given = of_distances @ band.table[:, at].to(ds.dtype)
-        _add(into.asks, call.q, some, given.unflatten(1, (len(ds), -1)).transpose(0, 1))
+        add(into.asks, call.q, some, given.unflatten(1, (len(ds), -1)).transpose(0, 1))
         into.table[:, at] += (of_distances.mT @ asks).sum_to_size(into.table[:, at].shape)
     if into.values is not None:
         into.values[at] += spread(p).flatten(0, 1).mT @ by_head(gy.to(p.dtype)).flatten(0, 1)
@@ -169,68 +179,6 @@ def _runs(stage: Stage, batch: int) -> Iterator[tuple[slice, Call]]:
             yield from ((slice(b, b + 1), call) for b in range(batch))
         else:
             yield slice(0, batch), call
-
-
-def _cut(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Float[Tensor, "n H size D"]:
-    """The tiles of one row, or one tile of some rows; a view unless they are looked up."""
-    x = x[some]
-    if isinstance(tiles, Table):
-        rows, at, size = _rows(x, tiles)
-        found = rows.index_select(1, at)  # [H n*m block*D], or [H n*size D]
-        return found.view(x.shape[1], tiles.many, size, x.shape[3]).transpose(0, 1)
-    if tiles.many == 1:
-        last = tiles.start + (tiles.size - 1) * tiles.inner + 1
-        return x[:, :, tiles.start : last : tiles.inner]
-    return _view(x, tiles)
-
-
-def _near(x: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice) -> Float[Tensor, "n H size D"]:
-    """The same, copied where many rows lie far apart: they fall on the same places of a cache, and are read often."""
-    found = _cut(x, tiles, some)
-    return found.contiguous() if isinstance(tiles, Tiles) and tiles.inner > 1 and tiles.size >= FAR else found
-
-
-def _rows(x: Float[Tensor, "1 H L D"], table: Table) -> tuple[Float[Tensor, "H N W"], Int[Tensor, " M"], int]:
-    """A row as blocks that are looked up whole, or as single places where a block ends early; and the numbers."""
-    if not table.whole or x.stride(2) != x.shape[3]:
-        return x[0], table.places(x.device).flatten(), table.size
-    count = x.shape[2] // table.block
-    blocks = x[0, :, : count * table.block].unflatten(1, (count, table.block)).flatten(2)
-    return blocks, table.blocks.to(x.device).flatten(), table.size
-
-
-def _view(x: Float[Tensor, "1 H L D"], tiles: Tiles) -> Float[Tensor, "n H size D"]:
-    _, of_head, of_place, of_number = x.stride()
-    sizes = tiles.many, x.shape[1], tiles.size, x.shape[3]
-    strides = tiles.step * of_place, of_head, tiles.inner * of_place, of_number
-    return x.as_strided(sizes, strides, x.storage_offset() + tiles.start * of_place)
-
-
-def _write(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
-    """Puts tiles at their places, each of which is in one tile."""
-    if isinstance(tiles, Table):
-        rows, at, _ = _rows(to[some], tiles)
-        rows.index_copy_(1, at, _flat(found, rows, at).to(to.dtype))
-    else:
-        _cut(to, tiles, some).copy_(found)
-
-
-def _add(to: Float[Tensor, "B H L D"], tiles: Tiles | Table, some: slice, found: Float[Tensor, "n H size D"]) -> None:
-    """Adds what tiles give to their places, which may be the same for several."""
-    if isinstance(tiles, Table):
-        rows, at, _ = _rows(to[some], tiles)
-        rows.index_add_(1, at, _flat(found, rows, at).to(to.dtype))
-    elif tiles.many == 1 or tiles.inner > 1:
-        _cut(to, tiles, some).add_(found)
-    else:
-        # so many places at a time that no two tiles meet
-        for lo in range(0, tiles.size, tiles.step):
-            size = min(tiles.step, tiles.size - lo)
-            _view(to[some], tiles._replace(start=tiles.start + lo, size=size)).add_(found[:, :, lo : lo + size])
-
-
-def _flat(found: Float[Tensor, "n H size D"], rows: Float[Tensor, "H N W"], at: Int[Tensor, " M"]) -> Tensor:
-    return found.transpose(0, 1).reshape(rows.shape[0], len(at), rows.shape[2])  # [H M W]
 
 
 def _index(line: Line, x: Tensor) -> Tensor:

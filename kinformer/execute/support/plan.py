@@ -22,7 +22,10 @@ from kinformer.patterns.full import Full
 BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
 EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow
 CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
-FOLDED = 1 << 19  # numbers of the keys that a call gathers: more of them fall out of the cache in the backward pass
+FOLDED = (
+    1 << 21
+)  # numbers of the keys that a call reads at most: fewer calls, but their gradients are memory for a while
+GATHERED = 1 << 19  # numbers of the keys that a call copies: more of them fall out of the cache in the backward pass
 GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
 STEP = 16  # queries
 RUNS = 3  # runs of key blocks of one query block that are read by a call each; more are gathered
@@ -260,7 +263,7 @@ class Maker(NamedTuple):
                 table = Table(torch.tensor([read]), block, k.size)
                 calls.append(Call(Tiles(start, size), table, None if full else where))
         for (width, full), tiles in tables.items():
-            most = max(1, FOLDED // (width * block * self.width))
+            most = max(1, GATHERED // (width * block * self.width))
             for run in (tiles[lo : lo + most] for lo in range(0, len(tiles), most)):
                 of_q, of_k = zip(*run, strict=True)
                 of_q = Table(torch.tensor(of_q)[:, None], block, q.size)
