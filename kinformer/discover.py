@@ -87,22 +87,42 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
     has the name of a file, is left out with a warning of one line. `support` is no part: it is where a folder's helpers
     lie. Errors: LookupError for an unknown kind, ImportError where a file of the library fails to import.
     """
-    folder, plugins = Path(__file__).parent / kind, _plugins(kind)
-    if not folder.is_dir() and not plugins:
+    names = own_files(kind)
+    if not names and not _plugins(kind):
         raise LookupError(f"there is no kind {kind!r}{nearest(kind, kinds())}")
     found = {}
-    for name in sorted(info.name for info in pkgutil.iter_modules([str(folder)])):
-        if not name.startswith("_") and name != "support":
-            full = f"kinformer.{kind}.{name}"
-            found[name] = _import(full, functools.partial(importlib.import_module, full))
-    for point in sorted(plugins, key=lambda point: point.name):
+    for name in names:
+        full = f"kinformer.{kind}.{name}"
+        found[name] = _import(full, functools.partial(importlib.import_module, full))
+    return found | plugged(kind, found)
+
+
+def own_files(kind: str) -> dict[str, Path]:
+    """The files of `kinformer/<kind>` by the names of their modules, sorted; nothing is imported."""
+    folder = Path(__file__).parent / kind
+    names = sorted(info.name for info in pkgutil.iter_modules([str(folder)]))
+    inside = (name for name in names if not name.startswith("_") and name != "support")
+    return {
+        name: file if (file := folder / f"{name}.py").is_file() else folder / name / "__init__.py" for name in inside
+    }
+
+
+def plugged(kind: str, taken: Iterable[str] = ()) -> dict[str, types.ModuleType]:
+    """The plugins of a kind, imported, sorted by name; the others, and what has a taken name, end in a warning."""
+    found: dict[str, types.ModuleType] = {}
+    for point in sorted(_plugins(kind), key=lambda point: point.name):
         try:
-            if point.name in found:
+            if point.name in (*taken, *found):
                 raise ImportError(f"{point.value} is called {point.name!r}, and {kind} has one of that name")
             found[point.name] = _import(point.value, point.load)
         except ImportError as error:
-            warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=2)
+            warnings.warn(f"a plugin of {kind} is left out: {error}", stacklevel=3)
     return found
+
+
+def has_plugins(kind: str) -> bool:
+    """Is there any entry point of a kind, whose names only an import tells?"""
+    return bool(_plugins(kind))
 
 
 def examples(kind: str) -> Iterator[tuple[str, Example]]:
@@ -210,11 +230,16 @@ def find_member(name: str) -> Callable[..., Any]:
     if ".py:" in name:
         return _own_member(*name.rsplit(":", 1))
     found = members()
-    if name not in found:
-        near = nearest(name, found)
+    refuse_no_member(name, found)
+    return found[name]
+
+
+def refuse_no_member(name: str, names: Iterable[str]) -> None:
+    """LookupError, with the nearest, for a name that is none of the members'."""
+    if name not in (names := tuple(names)):
+        near = nearest(name, names)
         near = near if near.startswith("; the nearest") else "; kinformer list members has them all"
         raise LookupError(f"there is no member {name!r}{near}")
-    return found[name]
 
 
 def own_module(path: str) -> types.ModuleType:

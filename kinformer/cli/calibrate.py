@@ -8,6 +8,7 @@ import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted
 from kinformer.cli.options import MOST, Data, Device, Json, Own
+from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.data.support.prompts import Prompts
@@ -36,7 +37,10 @@ class How(NamedTuple):
 
 def calibrate(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="A folder that train wrote, of a member with exits, like calm.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(callback=early.trained, help="A folder that train wrote, of a member with exits, like calm."),
+    ],
     *,
     data: Data,
     delta: Annotated[float, typer.Option(help="The mean loss that is allowed, between 0 and 1.")] = 0.1,

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.support import parts, unrun
+from kinformer.discover import modules, own_files, plugged
+from kinformer.keywords import nearest
 
 if TYPE_CHECKING:
     from kinformer.claims.support.verdict import Claim
@@ -25,29 +28,35 @@ def claim(
     "holds": each effect is more than two standard errors of the seeds and meets its threshold. "does not hold": a
     threshold is missed by more than two. "not resolved": neither.
     """
-    from kinformer.cli.support.parts import first_sentence
-    from kinformer.discover import modules
-    from kinformer.keywords import nearest
-
-    with from_user(ImportError):
-        known = {key: module for key, module in modules("claims").items() if hasattr(module, "claim")}
+    known = _known()
     if name is None:
         widest = max(map(len, known)) + 2
-        for key, module in known.items():
-            print(f"{key:<{widest}}{first_sentence(module)}")
+        for key, says in known.items():
+            print(f"{key:<{widest}}{says}")
         return
     if name not in known:
-        raise UserError(f"there is no claim {name!r}{nearest(name, known)}")
+        near = nearest(name, known)
+        near = near if near.startswith("; the nearest") else "; kinformer claim has them all"
+        raise UserError(f"there is no claim {name!r}{near}")
 
     from kinformer.cli.support.training import make_folder
 
     make_folder(out)
     with from_user(ImportError):
-        found = known[name].claim(range(seeds))
+        found = modules("claims")[name].claim(range(seeds))
     lines = [*_lines(found), "", f"the picture is in {out / name}.png"]
     (out / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     _draw(found, out / f"{name}.png")
     _say(lines, found.verdict)
+
+
+def _known() -> dict[str, str]:
+    """Every claim with the first sentence of its file, which is read and not run; plugins are."""
+    files = {name: file for name, file in own_files("claims").items() if unrun.defines(file, "claim")}
+    with noted():
+        others = {name: module for name, module in plugged("claims", files).items() if hasattr(module, "claim")}
+    says = {name: unrun.first_sentence(file) for name, file in files.items()}
+    return says | {name: parts.first_sentence(module) for name, module in others.items()}
 
 
 def _lines(found: "Claim") -> list[str]:

@@ -1,22 +1,27 @@
 """`kinformer compare MEMBER ...`: members side by side on the same data, under the same budget."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from kinformer.cli import options
 from kinformer.cli.errors import UserError
+from kinformer.cli.support import early
 from kinformer.cli.support.wanted import spelled
 
 
 def compare(
-    members: Annotated[list[str], typer.Argument(help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'.")],
+    members: Annotated[
+        list[str],
+        typer.Argument(callback=early.members, help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'."),
+    ],
     *,
     data: options.Data,
     minutes: options.Minutes = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of each, instead of --minutes.")] = None,
     flops: Annotated[float | None, typer.Option(help="Additions and multiplications of each, such as 1e13.")] = None,
-    out: options.Out,
+    out: Annotated[Path, typer.Option(callback=early.no_comparison, help=options.OUT)],
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
     lr: options.Rate = None,
@@ -28,7 +33,7 @@ def compare(
     seeds: Annotated[int, typer.Option(help="Train each from so many seeds, and tell intervals.", min=1)] = 1,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier command was stopped.")] = False,
+    resume: options.Resume = False,
     valid: options.Valid = None,
 ) -> None:
     """Train members side by side on a text, a task or pairs, and compare them by bits per byte, accuracy and the like.
@@ -67,7 +72,7 @@ def compare(
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
     named, changed = equals(wanted, job, match is not None)
     split = "valid" if lrs is None else "test"
-    it = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(overwrite, resume)
+    it = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
     it, taken, every = ready(it, overwrite)
     results = compared(it, taken, every)
     written(results, out)

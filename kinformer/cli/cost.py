@@ -2,12 +2,10 @@
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Length
+from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, Member
 from kinformer.cli.support.wanted import wanted
 
 if TYPE_CHECKING:
@@ -15,12 +13,7 @@ if TYPE_CHECKING:
 
 
 def cost(
-    member: Annotated[str, typer.Argument(help="A member, as `kinformer list members` names it; or file.py:function.")],
-    keywords: Annotated[list[str] | None, typer.Argument(help="Its keywords, like depth=2.")] = None,
-    *,
-    batch: Batch = BATCH,
-    length: Length = LENGTH,
-    as_json: Json = False,
+    member: Member, keywords: Keywords = None, *, batch: Batch = BATCH, length: Length = LENGTH, as_json: Json = False
 ) -> None:
     """Say what training a member on such batches takes, and what decoding does.
 

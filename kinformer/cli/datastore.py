@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted
-from kinformer.cli.options import MOST, Data, Device, Json, Own
+from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
+from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.core.search import Search
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
 Split = Literal["train", "valid", "test"]
-Store = Annotated[Path, typer.Argument(metavar="DS", help="A folder that `datastore build` wrote.")]
+Store = Annotated[
+    Path, typer.Argument(callback=early.datastore, metavar="DS", help="A folder that `datastore build` wrote.")
+]
 datastore = typer.Typer(help="What a trained model made of a text, kept on a disk and searched.")
 
 
 @datastore.command("build")
 def build(
-    folder: Annotated[Path, typer.Argument(help="A folder that train or compare wrote.")],
+    folder: Trained,
     data: Data,
     out: Annotated[Path, typer.Option(help="The folder of the datastore; made where it is missing.")],
     split: Annotated[Split, typer.Option(help="Which part of the data.")] = "train",

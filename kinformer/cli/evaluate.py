@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from kinformer.cli.errors import from_user, noted
-from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own
+from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained
 
 if TYPE_CHECKING:
     from kinformer.data.support.part import Part
@@ -26,7 +26,7 @@ Split = Literal["train", "valid", "test", "all"]
 
 
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="A folder that train or compare wrote.")],
+    folder: Trained,
     keywords: Annotated[list[str] | None, typer.Argument(help="Keywords of its member to change: memory=512.")] = None,
     *,
     data: Data,

@@ -7,13 +7,17 @@ import typer
 
 from kinformer.cli.errors import UserError, from_user, noted, refuse_no_folder
 from kinformer.cli.options import Data, Device, Own
+from kinformer.cli.support import early
 
 MOST = 12
 
 
 def forecast(
     folder: Annotated[
-        Path, typer.Argument(help="A folder that train wrote, of a member that forecasts, like informer.")
+        Path,
+        typer.Argument(
+            callback=early.trained, help="A folder that train wrote, of a member that forecasts, like informer."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="A .csv: the rows that come. A .png: forecasts beside what came.")],
     *,

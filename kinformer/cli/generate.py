@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder
-from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature
+from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
+from kinformer.cli.support import early
 from kinformer.core.absent import absent
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ PICTURES, SOME = 400, 16
 
 
 def generate(
-    folder: Annotated[Path, typer.Argument(help="A folder that train or compare wrote.")],
+    folder: Trained,
     prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
     prompts: Annotated[Path | None, typer.Option(help="A file with a text to go on from in each line.")] = None,
     source: Annotated[str | None, typer.Option(help="The source, for what was trained on pairs.")] = None,
     sources: Annotated[Path | None, typer.Option(help="A file with a source in each line.")] = None,
-    state: Annotated[Path | None, typer.Option(help="Go on from what `kinformer read` has kept in this file.")] = None,
+    state: Annotated[
+        Path | None, typer.Option(callback=early.state, help="Go on from what `kinformer read` has kept in this file.")
+    ] = None,
     tokens: Annotated[int, typer.Option(help="How many tokens to write at most.", min=1, max=MOST)] = 200,
     stop: Annotated[str | None, typer.Option(help="End a text where this was written.")] = None,
     temperature: Temperature = None,

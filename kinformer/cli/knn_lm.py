@@ -10,7 +10,8 @@ import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted
 from kinformer.cli.evaluate import scored
-from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own
+from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
+from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.decoding.beside import Tuned
@@ -23,9 +24,11 @@ SOME = 32  # keys that are looked up to know how long that takes
 
 
 def knn_lm(
-    folder: Annotated[Path, typer.Argument(help="A folder that train or compare wrote.")],
+    folder: Trained,
     *,
-    datastore: Annotated[Path, typer.Option(help="What `kinformer datastore build` made with this model.")],
+    datastore: Annotated[
+        Path, typer.Option(callback=early.datastore, help="What `kinformer datastore build` made with this model.")
+    ],
     data: Data,
     k: Annotated[int, typer.Option("--k", help="Neighbours at most; fewer are tried too.", min=1, max=MOST)] = K,
     cache: Annotated[

@@ -4,11 +4,11 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.errors import UserError, noted
 from kinformer.cli.options import WIDTH
-from kinformer.cli.support.parts import first_sentence
-from kinformer.discover import kinds, modules
-from kinformer.environments.support.making import played_in, refuse_without_gymnasium
+from kinformer.cli.support import parts, unrun
+from kinformer.discover import kinds, own_files, plugged
+from kinformer.environments.support.making import EXTRA, played_in
 from kinformer.keywords import nearest
 
 
@@ -20,9 +20,8 @@ def list_parts(
     from rich.table import Table
 
     known = (*kinds(), *filter(None, [played_in()]))
-    if kind == "environments":
-        with from_user(ImportError):
-            refuse_without_gymnasium()
+    if kind == "environments" and not played_in():
+        raise UserError(EXTRA)
     if kind is not None and kind not in known:
         raise UserError(f"there is no kind {kind!r}{nearest(kind, known)}")
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False)
@@ -30,8 +29,11 @@ def list_parts(
     for heading in ("kind", "name", "what it is"):
         table.add_column(heading, no_wrap=heading != "what it is", overflow="fold")
     for one in [kind] if kind else known:
-        with from_user(ImportError):
-            found = modules(one)
-        for name, module in found.items():
-            table.add_row(one, name, first_sentence(module))
+        files = own_files(one)
+        for name, file in files.items():
+            table.add_row(one, name, unrun.first_sentence(file))
+        with noted():
+            others = plugged(one, files)
+        for name, module in others.items():
+            table.add_row(one, name, parts.first_sentence(module))
     console.print(table)

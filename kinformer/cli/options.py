@@ -5,19 +5,30 @@ from typing import Annotated
 
 import typer
 
+from kinformer.cli.support import early
+
 MOST = 10**12  # of anything that is counted; what memory holds is asked where it is needed
 WIDTH = 200  # of a table where there is no terminal to ask, so that no cell is cut
 LAST_SEED = 2**62  # PyTorch takes 64 bits, and further seeds are counted on from it
 
+Member = Annotated[
+    str,
+    typer.Argument(callback=early.member, help="A member, as `kinformer list members` names it; or file.py:function."),
+]
+Keywords = Annotated[list[str] | None, typer.Argument(callback=early.keywords, help="Its keywords, like depth=2.")]
+Trained = Annotated[Path, typer.Argument(callback=early.trained, help="A folder that train or compare wrote.")]
 Data = Annotated[
     str,
     typer.Option(
+        callback=early.data,
         help="text=stdlib; text=PATH,tokenizer=bpe:4096; pairs=, labelled=, series=, images=, sets=, offline=PATH; "
-        "multitask=FOLDER; task=NAME,size=8; env=ID."
+        "multitask=FOLDER; task=NAME,size=8; env=ID.",
     ),
 ]
-Valid = Annotated[str | None, typer.Option(help="Watch this file or folder, and learn from all of --data.")]
-Out = Annotated[Path, typer.Option(help="The folder to write to; made where it is missing.")]
+Valid = Annotated[
+    str | None, typer.Option(callback=early.valid, help="Watch this file or folder, and learn from all of --data.")
+]
+OUT = "The folder to write to; made where it is missing."
 Minutes = Annotated[float | None, typer.Option(help="Minutes of training, evaluation not counted.")]
 Batch = Annotated[int, typer.Option(help="Windows, lanes, pairs or rows in a batch.", min=1, max=MOST)]
 Length = Annotated[
@@ -29,10 +40,20 @@ Temperature = Annotated[
     float | None,
     typer.Option(help="Below 1 is more cautious, above 1 bolder; 0 always takes the likeliest; 1 unless given.", min=0),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Write over a model or a comparison that is in --out.")]
-Own = Annotated[str | None, typer.Option(help="file.py:function, where a member of your own built the model.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", is_eager=True, help="Write over a model or a comparison that is in --out.")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", is_eager=True, help="Go on where an earlier command was stopped.")
+]  # both are known before --out is looked at
+Own = Annotated[
+    str | None,
+    typer.Option(callback=early.member, help="file.py:function, where a member of your own built the model."),
+]
 Knn = Annotated[bool, typer.Option("--knn", help="Look up the datastore that `kinformer knn-lm` tuned it on.")]
-Datastore = Annotated[Path | None, typer.Option(help="Where that datastore, or spalm's own, is now; as --knn.")]
+Datastore = Annotated[
+    Path | None, typer.Option(callback=early.datastore, help="Where that datastore, or spalm's own, is now; as --knn.")
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda or cuda:1; the GPU where there is one.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON to stdout, for programs.")]
 

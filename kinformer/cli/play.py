@@ -9,11 +9,15 @@ import typer
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.options import LAST_SEED, MOST, SEED, Device, Own
+from kinformer.cli.support import early
 
 
 def play(
     folder: Annotated[
-        Path | None, typer.Argument(help="A folder that train wrote, of a member that acts; none: chance acts.")
+        Path | None,
+        typer.Argument(
+            callback=early.trained, help="A folder that train wrote, of a member that acts; none: chance acts."
+        ),
     ] = None,
     *,
     env: Annotated[str, typer.Option(help="An ID of Gymnasium, CartPole-v1, or one of ours, t_maze,corridor=9.")],

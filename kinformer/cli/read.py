@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted
-from kinformer.cli.options import Device, Json, Own
+from kinformer.cli.options import Device, Json, Own, Trained
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ CHUNK = 512  # tokens that a model reads at a time
 
 
 def read(
-    folder: Annotated[Path, typer.Argument(help="A folder that train or compare wrote.")],
+    folder: Trained,
     file: Annotated[Path, typer.Argument(help="The text to read.")],
     save: Annotated[Path, typer.Option(help="The file to keep what was read in.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over a file that is there.")] = False,

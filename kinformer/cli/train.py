@@ -10,18 +10,22 @@ from kinformer.cli.errors import UserError
 from kinformer.cli.options import (
     BATCH,
     LENGTH,
+    OUT,
     SEED,
     Batch,
     Data,
     Device,
+    Keywords,
     Length,
+    Member,
     Minutes,
-    Out,
     Overwrite,
     Rate,
+    Resume,
     Seed,
     Valid,
 )
+from kinformer.cli.support import early
 from kinformer.cli.support.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -30,12 +34,12 @@ if TYPE_CHECKING:
 
 
 def train(
-    member: Annotated[str, typer.Argument(help="A member, as `kinformer list members` names it; or file.py:function.")],
-    keywords: Annotated[list[str] | None, typer.Argument(help="Its keywords, like depth=2.")] = None,
+    member: Member,
+    keywords: Keywords = None,
     *,
     data: Data,
     valid: Valid = None,
-    out: Out,
+    out: Annotated[Path, typer.Option(callback=early.no_model, help=OUT)],
     steps: Annotated[int | None, typer.Option(help="How many optimiser steps, instead of --minutes.")] = None,
     minutes: Minutes = None,
     batch: Batch = BATCH,
@@ -50,8 +54,11 @@ def train(
     device: Device = None,
     overwrite: Overwrite = False,
     then: Annotated[list[str] | None, typer.Option(help="A further phase: steps=500, length=1024.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier command was stopped.")] = False,
-    start: Annotated[Path | None, typer.Option("--from", help="Start from the weights in this folder.")] = None,
+    resume: Resume = False,
+    start: Annotated[
+        Path | None,
+        typer.Option("--from", callback=early.trained, is_eager=True, help="Start from the weights in this folder."),
+    ] = None,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write events for TensorBoard.")] = False,
     parallel: Annotated[
         Literal["ddp", "shard"], typer.Option(help="Under torchrun: each process holds all weights, or a share.")

@@ -19,14 +19,13 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer import __version__
-from kinformer.core.absent import absent
 from kinformer.core.model import Metric
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.discover import Origin, Record, members
 from kinformer.keywords import check_keywords, name_of, nearest
 from kinformer.train.files import write_together
+from kinformer.train.kept import CONFIG, TOKENIZER, WEIGHTS, contents
 
-CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
 BYTES = "bytes"  # in place of a tokenizer
 LONGEST = 2**40  # tokens of a row in training
@@ -242,25 +241,15 @@ def is_metric(told: object) -> bool:
 def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
     if config["tokenizer"] == BYTES:
         return None
-    data = _read(folder / TOKENIZER)
+    data = contents(folder / TOKENIZER)
     if hashlib.sha256(data).hexdigest() != config.get("tokenizer_sha256"):
         raise CheckpointError(f"{folder / TOKENIZER} is not the tokenizer that {CONFIG} names; put the right one there")
     return Tokenizer(data.decode(), str(folder / TOKENIZER))
 
 
-def _read(path: Path) -> bytes:
-    if path.parent.is_file():
-        raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(absent(path.parent))
-    if not path.is_file():
-        raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}")
-    return path.read_bytes()
-
-
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(_read(path))
+        config = json.loads(contents(path))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
     if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
@@ -293,7 +282,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
     A file without a digest, of an earlier version or of another hand, is taken as it is.
     """
-    data = _read(path)
+    data = contents(path)
     try:
         tensors = parse_tensors(data)
     except (SafetensorError, KeyError) as error:

@@ -22,19 +22,10 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer.core.model import Metric
-from kinformer.train.checkpoint import (
-    CONFIG,
-    WEIGHTS,
-    CheckpointError,
-    check_kept,
-    fill,
-    read_tensors,
-    save,
-    spread,
-    tensors_of,
-)
+from kinformer.train.checkpoint import CheckpointError, check_kept, fill, read_tensors, save, spread, tensors_of
 from kinformer.train.files import crc32, remove, write_folder
 from kinformer.train.history import METRICS, Metrics, Silent
+from kinformer.train.kept import CONFIG, WEIGHTS
 
 BEST, TRAINER = "best", "trainer"
 STATE, TENSORS, SHARDS = "trainer.json", "trainer.safetensors", "shards"

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.support import unrun
+from kinformer.cli.support.parts import first_sentence
 from kinformer.cli.support.wanted import folder_name, spelled, titles
-from kinformer.discover import find_member, kinds
+from kinformer.discover import find_member, kinds, members, modules, own_files
+from kinformer.keywords import signature
 from kinformer.train.checkpoint import load, save
 
 ROOT = Path(__file__).parents[2]
@@ -44,11 +47,65 @@ def fails(capsys: pytest.CaptureFixture[str], words: list[str], said: str, code:
 # list, show, help ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["compare", "--help"], ["list", "--help"]])
-def test_help_imports_no_torch(words: list[str]) -> None:
-    code = f"import sys; from kinformer.cli.__main__ import run; run({words}); sys.exit('torch' in sys.modules)"
+LISTS = [["--help"], ["train", "--help"], ["compare", "--help"], ["list", "--help"], ["list"], ["claim"]]
+EARLY = {
+    "there is no member 'gtp'; the nearest is 'gpt'": "train gtp --data text=stdlib --out o --steps 1",
+    "has no keyword 'dept'": "train gpt dept=3 --data text=stdlib --out o --steps 1",
+    "'depth' of 'gpt' is int, and 'two' came": "cost gpt depth=two",
+    "there is no member 'gtp'": "compare gpt gtp(d=3) --data text=stdlib --out o --steps 1",
+    "gpt' has no keyword 'dd'": "compare gpt(dd=3) --data text=stdlib --out o --steps 1",
+    "there is no file or folder none.py": "train none.py:mine --data text=stdlib --out o --steps 1",
+    "no file or folder /none; write text=stdlib or text=PATH": "train gpt --data text=/none,field=a --out o --steps 1",
+    "no file or folder /none; write pairs=FILE.tsv": "evaluate {model} --data pairs=/none",
+    "empty holds no byte": "train gpt --data text={model}/empty --out o --steps 1",
+    "there is no kind of data 'txt'": "train gpt --data txt=a --out o --steps 1",
+    "--valid names a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
+    "holds a model of 'gpt' that was trained before": "train gpt --data text=stdlib --out {model} --steps 1",
+    "holds a comparison, which would be": "compare gpt --data text=stdlib --out {model} --steps 1",
+    "there is no file or folder none": "generate none",
+    "is no checkpoint: it has no config.json": "fill {model}/.. --text a_b",
+    "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",
+    "`kinformer read` writes one": "generate {model} --state none",
+    "there is no claim 'nothing'; kinformer claim has": "claim nothing",
+    "there is no kind 'pattern'": "list pattern",
+    "No such command 'trian'": "trian gpt",
+}
+
+
+def test_what_the_words_and_the_disk_can_tell_imports_nothing_heavy(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for name, data in (("config.json", '{"member": "gpt"}'), ("results.json", ""), ("model.safetensors", "")):
+        (model / name).write_text(data)
+    (model / "empty").touch()
+    words = [*LISTS, *(line.format(model=model).split() for line in EARLY.values())]
+    code = f"""
+import sys
+from kinformer.cli.__main__ import run
+heavy = "torch", "numpy", "matplotlib", "jaxtyping", "safetensors", "hypothesis"
+for words in {words}:
+    code = run(words)
+    print(code, *(name for name in heavy if name in sys.modules), file=sys.stderr)
+"""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0 and "Usage: kinformer" in done.stdout
+    said = done.stderr.splitlines()
+    assert done.stdout.count("Usage: kinformer") == 4 and "bigbird_paths" in done.stdout, done.stderr
+    assert said[: len(LISTS)] == ["0"] * len(LISTS)
+    for wanted, line, code in zip(EARLY, said[len(LISTS) :: 2], said[len(LISTS) + 1 :: 2], strict=True):
+        assert line.startswith("kinformer: ") and wanted in line and code == "2", (wanted, line, code)
+
+
+def test_what_is_read_of_a_file_is_what_an_import_tells() -> None:
+    for kind in kinds():
+        for name, file in own_files(kind).items():
+            assert unrun.first_sentence(file) == first_sentence(modules(kind)[name]), (kind, name)
+    there = members()
+    assert sorted(unrun.member_names()) == sorted(there)
+    for name, function in there.items():
+        like = unrun.member_like(name)
+        assert like is not None and signature(like).parameters.keys() == signature(function).parameters.keys()
+        for key, parameter in signature(function).parameters.items():
+            assert signature(like).parameters[key].replace(kind=parameter.kind) == parameter, (name, key)
 
 
 def test_the_command_by_itself_shows_help() -> None:
@@ -180,22 +237,16 @@ def test_beyond_the_length_of_training_a_line_says_so(
     assert len(err) == 2 and err[0].startswith("warning: 9 tokens are more than the 8 of a row in training")
 
 
-def test_help_answers_before_anything_heavy_is_imported() -> None:
-    code = "import sys; from kinformer.cli.__main__ import run; run(['--help']); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    heavy = {"torch", "numpy", "matplotlib", "jaxtyping", "safetensors", "hypothesis"}
-    assert heavy.isdisjoint(done.stderr.split()), done.stderr
-
-
 def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     more = ["--data", text, "--out", str(out), "--steps", "1", *QUICK]
     assert run(["train", BIGRAM, "d=4", *more]) == 0
     before = (out / "model.safetensors").read_bytes()
-    words = "holds a model of 'bigram' with d=4, which would be overwritten; give another --out, or --overwrite"
+    words = (
+        "holds a model of 'bigram' of tiny.py that was trained before, which would be overwritten; give another --out"
+    )
     fails(capsys, ["train", BIGRAM, "d=5", *more], words)
-    fails(capsys, ["train", "gpt", *more], "holds a model of 'bigram' of tiny.py, which would be overwritten")
-    fails(capsys, ["train", BIGRAM, "d=4", *more], "holds a model of 'bigram' that was trained before")
+    fails(capsys, ["train", "gpt", *more], words)
     assert (out / "model.safetensors").read_bytes() == before
     assert run(["train", BIGRAM, "d=4", *more, "--seed", "1", "--overwrite"]) == 0
     assert (out / "model.safetensors").read_bytes() != before
@@ -259,7 +310,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         (["none.py:f", "--steps", "1"], "there is no file or folder none.py"),
         # before any of it is read
         (
-            ["gpt", "--steps", "1", "--data", "labelled=/none"],
+            ["gpt", "--steps", "1", "--data", f"labelled={__file__}"],
             "this gpt reads text, and labelled text came; give text=",
         ),
     ],

@@ -8,11 +8,12 @@ from typing import Any
 
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.afford import refuse_too_large
+from kinformer.cli.support.early import PLAN
 from kinformer.cli.support.match import matched
 from kinformer.cli.support.measured import row_of
 from kinformer.cli.support.results import Results, settled
 from kinformer.cli.support.training import Job, fitting, make_folder, readable, spare, tell_split
-from kinformer.cli.support.trials import PLAN, Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
+from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
 from kinformer.train.budget import Budget
@@ -44,16 +45,9 @@ class Comparison:
         """All that it follows from."""
         return plan(self.members.items(), self.job, self.spent, rates=self.rates, seeds=self.seeds)
 
-    def begun(self, overwrite: bool, resume: bool) -> "Comparison":
-        """It, if an earlier command has begun it; UserError where the folder holds one that is not to be gone on with.
-
-        Whether that was of the same is seen when it is `ready`.
-        """
-        going_on = resume and (self.out / PLAN).is_file()
-        if not (overwrite or going_on) and any((self.out / name).exists() for name in (PLAN, "results.json")):
-            advice = "give another --out, --overwrite, or --resume to go on with it"
-            raise UserError(f"{self.out} holds a comparison, which would be overwritten; {advice}")
-        return replace(self, going_on=going_on)
+    def begun(self, resume: bool) -> "Comparison":
+        """It, if an earlier command has begun it; whether that was of the same is seen when it is `ready`."""
+        return replace(self, going_on=resume and (self.out / PLAN).is_file())
 
 
 def equals(wanted: Sequence[Wanted], job: Job, match: bool) -> tuple[dict[str, Wanted], list[str]]:

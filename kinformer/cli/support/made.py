@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kinformer.train.checkpoint import WEIGHTS
 from kinformer.train.files import crc32
+from kinformer.train.kept import WEIGHTS
 
 MADE = {"exits.json": "calibrate", "knn-lm.json": "knn-lm"}  # and the command that makes each
 

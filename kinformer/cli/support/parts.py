@@ -20,9 +20,14 @@ def named(module: ModuleType) -> list[tuple[str, Any]]:
 
 def first_sentence(module: ModuleType) -> str:
     """The first sentence of a module's docstring, or of the first thing in it that has one."""
-    text = " ".join((module.__doc__ or "").split()) or next((inspect.getdoc(one) or "" for _, one in named(module)), "")
-    found = re.match(r".+?[.](?=\s+[A-Z`]|$)", " ".join(text.split()))
-    return found[0] if found else " ".join(text.split())
+    return sentence((module.__doc__ or "").strip() or next((inspect.getdoc(one) or "" for _, one in named(module)), ""))
+
+
+def sentence(text: str) -> str:
+    """The first sentence of a text."""
+    text = " ".join(text.split())
+    found = re.match(r".+?[.](?=\s+[A-Z`]|$)", text)
+    return found[0] if found else text
 
 
 def counted(word: str) -> str:

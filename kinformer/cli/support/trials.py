@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.support.early import PLAN, RESULTS
 from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.train.begun import fingerprint
@@ -19,7 +20,7 @@ from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped
 from kinformer.train.run import Run
 
-PLAN, WRITTEN = "comparison.json", ("results.json", "report.html", "curves.png")
+WRITTEN = (RESULTS, "report.html", "curves.png")
 FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it began
 
 

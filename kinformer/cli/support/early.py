@@ -1,0 +1,153 @@
+"""What the command line and the disk alone can tell to be wrong: told by each option itself, before torch is imported.
+
+Callbacks of options (`cli/options.py`). They let pass whatever they are not sure of: what is really there is found out
+by the command, in the same words.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import typer
+
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.support import unrun
+from kinformer.core.absent import absent
+from kinformer.data.files import found
+from kinformer.discover import has_plugins, own_files, refuse_no_member
+from kinformer.keywords import nearest, parse_keywords, split
+from kinformer.train.kept import CONFIG, WEIGHTS, contents
+
+PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
+ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files
+NOT_A_PATH = re.compile(r"hf:|stdlib$|.*[*?[]", re.DOTALL)
+
+
+def member(name: str | None) -> str | None:
+    """A member of the library, or a file with one of the user's own, is there."""
+    if name is None:
+        return None
+    file = name.rpartition(":")[0] if ".py:" in name else name if name.endswith(".py") else None
+    if file is not None:
+        if not Path(file).expanduser().is_file():
+            raise UserError(absent(file))
+    elif not has_plugins("members"):
+        with from_user(LookupError):
+            refuse_no_member(name, unrun.member_names())
+    return name
+
+
+def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
+    """The member has such keywords, and they take such values."""
+    _fit(ctx, str(ctx.params.get("member")), texts or ())
+    return texts
+
+
+def members(ctx: typer.Context, texts: list[str]) -> list[str]:
+    """Each of some members is there, with its keywords in brackets."""
+    for text in texts:
+        name, bracket, inside = text.strip().partition("(")
+        member(name.strip())
+        if bracket:
+            _fit(ctx, name.strip(), [piece for piece in split(inside.rpartition(")")[0]) if piece])
+    return texts
+
+
+def _fit(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
+    """UserError for keywords that neither the member takes, nor what takes its layers on this kind of data."""
+    like = unrun.member_like(name)
+    kind = str(ctx.params.get("data") or "").partition("=")[0]
+    host = unrun.constant(own_files("data")[kind], "lends") if kind in own_files("data") else None
+    if like is not None and not host:
+        with from_user(TypeError):
+            parse_keywords(like, texts)
+
+
+def data(spec: str) -> str:
+    """A spec has a form that is known, and what lies on the disk is there and holds something."""
+    files = {name: file for name, file in own_files("data").items() if unrun.defines(file, "read")}
+    kind, equals, rest = spec.partition("=")
+    forms = {name: str(unrun.constant(file, "FORM")) for name, file in files.items()}
+    if not has_plugins("data"):
+        advice = f"write {', '.join(forms.values())}"
+        if not equals or not rest:
+            raise UserError(f"the data {spec!r} has no form KIND=WHERE; {advice}")
+        if kind not in files:
+            raise UserError(f"there is no kind of data {kind!r}{nearest(kind, files)}; {advice}")
+    if kind in files and ON_DISK.match(forms[kind]):
+        where = re.sub(r"(,\w+=[^,]*)+$", "", rest)
+        _there(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
+    return spec
+
+
+def valid(where: str | None) -> str | None:
+    """What is watched in place of a part of the data is there."""
+    if where is not None:
+        _there(where, "--valid names a file or folder to watch", where)
+    return where
+
+
+def _there(where: str, advice: str, name: str) -> None:
+    if NOT_A_PATH.match(where):
+        return
+    with from_user(OSError):
+        path = found(where, advice)
+    if path.is_file() and not path.stat().st_size:
+        raise UserError(f"{name} holds no byte; give a file that does")
+
+
+def trained(folder: Path | None) -> Path | None:
+    """A folder holds a model, if one is named."""
+    if folder is not None:
+        with from_user(OSError):
+            contents(folder / CONFIG)
+    return folder
+
+
+def datastore(folder: Path | None) -> Path | None:
+    """A datastore is there, if it is named."""
+    return _named(folder, "`kinformer datastore build` makes a datastore")
+
+
+def state(file: Path | None) -> Path | None:
+    """What was kept of a text is there, if it is named."""
+    return _named(file, "`kinformer read` writes one")
+
+
+def _named(path: Path | None, advice: str) -> Path | None:
+    if path is not None and not path.exists():
+        raise UserError(absent(path, advice))
+    return path
+
+
+def no_model(ctx: typer.Context, out: Path) -> Path:
+    """A folder to train in holds no model, unless that may be overwritten or is gone on with."""
+    if out.is_file():
+        raise UserError(f"{out} is a file; --out names a folder")
+    if (out / WEIGHTS).is_file() and not (ctx.params.get("overwrite") or ctx.params.get("resume")):
+        raise UserError(
+            f"{out} holds {_model(out)}, which would be overwritten; give another --out, or --overwrite, or --resume "
+            "to go on with it"
+        )
+    return out
+
+
+def no_comparison(ctx: typer.Context, out: Path) -> Path:
+    """A folder to compare in holds no comparison, unless that may be overwritten or is gone on with."""
+    going_on = ctx.params.get("overwrite") or (ctx.params.get("resume") and (out / PLAN).is_file())
+    if not going_on and any((out / name).exists() for name in (PLAN, RESULTS)):
+        advice = "give another --out, --overwrite, or --resume to go on with it"
+        raise UserError(f"{out} holds a comparison, which would be overwritten; {advice}")
+    return out
+
+
+def _model(out: Path) -> str:
+    if not (out / CONFIG).is_file():
+        return f"a {WEIGHTS} without its {CONFIG}"
+    try:
+        config = json.loads(contents(out / CONFIG))
+        of = f" of {config['file']}" if "file" in config else ""
+        return f"a model of {config['member']!r}{of} that was trained before"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"a {CONFIG} that was not written by kinformer"

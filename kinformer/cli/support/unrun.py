@@ -1,0 +1,132 @@
+"""What files of the library say of themselves, read and not run: names and signatures are told without torch."""
+
+import ast
+import builtins
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from kinformer.cli.support.parts import sentence
+from kinformer.discover import own_files
+
+PACKAGE = Path(__file__).parents[2]
+DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)
+
+
+def first_sentence(file: Path) -> str:
+    """The first sentence of a file's docstring, or of the first thing in it that has one."""
+    text = file.read_text(encoding="utf-8")
+    if found := DOC.match(text):
+        return sentence(found["text"])
+    inside = (ast.get_docstring(one) or "" for one in ast.parse(text).body if isinstance(one, _NAMED) and _public(one))
+    return sentence(next(filter(None, inside), ""))
+
+
+def defines(file: Path, name: str) -> bool:
+    """Does a file define a function of a name?"""
+    return any(isinstance(one, ast.FunctionDef) and one.name == name for one in _read(file).body)
+
+
+def member_names() -> list[str]:
+    """Every member of the folder."""
+    return [one.name for file in own_files("members").values() for one in _members(_read(file))]
+
+
+def member_like(name: str) -> Callable[..., Any] | None:
+    """What has the name and the signature of a member of the folder, and does nothing; None where there is none.
+
+    A keyword whose annotation or default the file alone does not tell takes any text.
+    """
+    files = own_files("members")
+    for file in [files[name]] if name in files else files.values():
+        tree = _read(file)
+        for function in _members(tree):
+            if function.name == name:
+                return _like(function, _Names(tree))
+    return None
+
+
+def constant(file: Path, name: str) -> Any:
+    """What a file or a class in it calls a name, where that is plain text or numbers; None where it is not."""
+    for node in ast.walk(_read(file)):
+        if isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for names, value in _pairs(targets[0], node.value):
+                if names == name:
+                    return ast.literal_eval(value)
+    return None
+
+
+_NAMED = (ast.FunctionDef, ast.ClassDef)
+
+
+def _public(one: ast.FunctionDef | ast.ClassDef) -> bool:
+    return not one.name.startswith("_")
+
+
+def _read(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _members(tree: ast.Module) -> Iterator[ast.FunctionDef]:
+    for one in tree.body:
+        if isinstance(one, ast.FunctionDef) and any(
+            ast.unparse(way).partition("(")[0] == "member" for way in one.decorator_list
+        ):
+            yield one
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    """Names with what they are assigned: `A, B = 1, 2` has two."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for name, one in zip(target.elts, value.elts, strict=False):
+            yield from _pairs(name, one)
+    elif isinstance(target, ast.Name):
+        yield target.id, value
+
+
+class _Names(dict[str, Any]):
+    """What the names in a file mean, as far as the library's files spell it out: built-in types, aliases, numbers."""
+
+    def __init__(self, tree: ast.Module):
+        super().__init__(Literal=Literal)
+        self.tree = tree
+
+    def __missing__(self, name: str) -> Any:
+        for one in self.tree.body:
+            if isinstance(one, ast.Assign):
+                for own, value in _pairs(one.targets[0], one.value):
+                    if own == name:
+                        return _value(value, self)
+            if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("kinformer."):
+                for alias in one.names:
+                    if name == (alias.asname or alias.name):
+                        file = PACKAGE.parent.joinpath(*(one.module or "").split(".")).with_suffix(".py")
+                        return _Names(_read(file))[alias.name]
+        return getattr(builtins, name)
+
+
+def _value(node: ast.expr, names: _Names) -> Any:
+    return eval(compile(ast.Expression(node), "<annotation>", "eval"), {"__builtins__": {}}, names)
+
+
+def _like(function: ast.FunctionDef, names: _Names) -> Callable[..., Any]:
+    every = [*function.args.args, *function.args.kwonlyargs]
+    defaults = [*function.args.defaults, *function.args.kw_defaults]
+    parameters = []
+    for one, default in zip(every, defaults, strict=True):
+        try:
+            assert one.annotation is not None and default is not None
+            kind, value = _value(one.annotation, names), _value(default, names)
+        except Exception:  # whatever a file spells in another way
+            kind, value = str, ""
+        parameters.append(inspect.Parameter(one.arg, inspect.Parameter.KEYWORD_ONLY, default=value, annotation=kind))
+
+    def like(**keywords: Any) -> None:
+        """Nothing."""
+
+    like.__name__ = function.name
+    like.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return like

@@ -1,0 +1,22 @@
+"""What a kept model is made of: the names of its files, and what is said where one is missing.
+
+Nothing heavy is imported, so that a command can look before it begins.
+Choose `contents` to read one of them; `train/checkpoint.py` says what is in it.
+"""
+
+from pathlib import Path
+
+from kinformer.core.absent import absent
+
+CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+
+
+def contents(path: Path) -> bytes:
+    """The bytes of a file of a model; OSError, in one line, where that, or its folder, is not there."""
+    if path.parent.is_file():
+        raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(absent(path.parent))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}")
+    return path.read_bytes()
