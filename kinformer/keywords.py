@@ -162,6 +162,17 @@ def _convert(text: str, annotation: Any) -> Any:
     raise ValueError(text)
 
 
+def _composed(text: str, annotation: Any) -> str:
+    """What to do about a word that is near none of a keyword's, as the name of a part of one's own is."""
+    options = [option for option in typing.get_args(annotation) if isinstance(option, str)]
+    if typing.get_origin(annotation) is not Literal or not options:
+        return ""
+    near = nearest(text, options)
+    if near.startswith("; the nearest"):
+        return near
+    return "; a part of your own is taken by a member of your own, FILE.py:NAME, which composes it"
+
+
 def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[str, Any]:
     """The keywords that texts like "window=128" give a member, each converted by its annotation.
 
@@ -181,6 +192,7 @@ def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[s
         try:
             keywords[name] = _convert(value, parameters[name].annotation)
         except ValueError:
-            wanted = describe(parameters[name].annotation)
-            raise TypeError(f"the keyword {name!r} of {name_of(function)!r} is {wanted}, and {value!r} came") from None
+            kind = parameters[name].annotation
+            said = f"the keyword {name!r} of {name_of(function)!r} is {describe(kind)}, and {value!r} came"
+            raise TypeError(f"{said}{_composed(value, kind)}") from None
     return keywords

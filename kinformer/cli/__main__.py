@@ -1,6 +1,9 @@
 """`kinformer`, the command line."""
 
+import signal
 import sys
+from types import FrameType
+from typing import Any
 
 import typer
 from typer.main import get_command
@@ -12,7 +15,7 @@ from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
-from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, after_the_first, debugging, several
+from kinformer.cli.errors import INTERRUPTED, WRONG, Ended, UserError, after_the_first, debugging, ended_by, several
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
@@ -60,7 +63,12 @@ COMMANDS = get_command(app)  # made once: a process may run many lines
 
 def main() -> None:
     """Run the command line; what goes wrong ends in one line on stderr and an exit code: 2 wrong input, 1 failure."""
+    signal.signal(signal.SIGTERM, _end_by)
     sys.exit(run(sys.argv[1:] or ["--help"]))
+
+
+def _end_by(number: int, frame: FrameType | None) -> None:
+    raise Ended(number)
 
 
 def run(words: list[str]) -> int:
@@ -78,12 +86,18 @@ def run(words: list[str]) -> int:
         return _code(COMMANDS(words, prog_name="kinformer", standalone_mode=False))
     except UserError as error:
         return _end(str(error), error.code)
-    except (KeyboardInterrupt, typer.Abort):
-        return _end("stopped", INTERRUPTED)
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        return _end("stopped", ended_by(stop))
     except Exception as error:
         if not hasattr(error, "format_message"):  # what the parser of the words raises has it
             raise
-        return _end(error.format_message(), WRONG)
+        return _end(f"{error.format_message()}{_what_is_missing(error)}", WRONG)
+
+
+def _what_is_missing(error: Any) -> str:
+    """The help of an option or argument that did not come."""
+    param = getattr(error, "param", None) if type(error).__name__ == "MissingParameter" else None
+    return f" It is: {told}" if (told := getattr(param, "help", None)) else ""
 
 
 def _code(code: object) -> int:

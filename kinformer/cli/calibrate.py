@@ -1,6 +1,7 @@
 """`kinformer calibrate DIR --data SPEC --delta D --epsilon E`: how early tokens may leave, proven on data."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -254,10 +255,15 @@ def _tested(
     """What is found on these texts, and the layers that a token takes with it."""
     from kinformer.cli.support.progress import progress
     from kinformer.decoding.consistency import losses, ruled, written
-    from kinformer.exits.learn_then_test import learn_then_test
+    from kinformer.exits.learn_then_test import fewest, learn_then_test
     from kinformer.exits.nobody import Nobody
 
     body, count, layers = model.exits, len(given.prompts), dict[Any, float]()
+    print(
+        f"{count:,} texts are written once by all layers, and again by each of up to {len(grid)} thresholds until one "
+        f"is not proven; fewer --samples (from {fewest(delta, epsilon):,}), --thresholds or --tokens take less time",
+        file=sys.stderr,
+    )
     with progress("calibrating", count * (len(grid) + 1), "texts, at most") as tell:
         with ruled(body, Nobody()):
             full = written(model, given, tell)

@@ -85,6 +85,7 @@ def build(
         return
     _print(store, out)
     print(f"look into it: kinformer datastore search {out} --prompt TEXT", file=sys.stderr)
+    print(f"let the model look it up: kinformer knn-lm {folder} --datastore {out} --data {data}", file=sys.stderr)
 
 
 @datastore.command("index")
@@ -201,12 +202,16 @@ def _print(store: "Datastore", folder: Path) -> None:
     told = _about(store, folder)
     print(
         f"{folder}: {told['keys']:,} keys of {told['width']} numbers in {told['dtype']}, {told['bytes']:,} bytes; "
-        f"{told['tap']} of the model in {told['home'] or '?'} ({told['model'][:12]})"
+        f"the state {told['tap']} at each token, of the model in {told['home'] or '?'}"
     )
     if (kept := told["index"]) is not None:
         print(f"  searched by {kept['search']}, which finds {kept['recall']:.1%} of the nearest 16")
     for part in told["parts"]:
-        read = f"windows of {part['length']} tokens, {part['stride']} apart" if part["stride"] else "lanes"
+        read = (
+            f"windows of {part['length']} tokens, {part['stride']} apart"
+            if part["stride"]
+            else "read from begin to end, a state carried"
+        )
         of = f"{part['documents']:,} documents" if part["documents"] > 1 else "one text"
         print(f"  {part['data']}: {part['keys']:,} keys, {of}, {read}")
 
@@ -228,7 +233,12 @@ def _rows(
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
-    """A neighbour a line, what came next marked in its text."""
+    """A neighbour a line, what came next marked in its text; and where that is, if not all are in one."""
+    print("  distance  a text like the prompt, [what came next], and how it went on")
+    one = len({(row["data"], row["document"]) for row in rows}) == 1
     for row in rows:
         before, came, after = (repr(row[name])[1:-1] for name in ("before", "next", "after"))
-        print(f"{row['distance']:10.4f}  {before}[{came}]{after}  ({row['data']}, document {row['document']})")
+        where = "" if one else f"  ({row['data']}, document {row['document']})"
+        print(f"{row['distance']:10.4f}  {before}[{came}]{after}{where}")
+    if one:
+        print(f"all in document {rows[0]['document']} of {rows[0]['data']}")

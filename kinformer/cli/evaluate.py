@@ -45,7 +45,13 @@ def evaluate(
         typer.Option(help="Read so many lanes side by side, a state carried; 1 is one piece.", min=1, max=MOST),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--bytes", help="Measure so many bytes of a split, from all over it.", min=2, max=MOST)
+        int | None,
+        typer.Option(
+            "--bytes",
+            help="Measure so many bytes of a split; of windows of a series, sets or rows as many as these hold.",
+            min=2,
+            max=MOST,
+        ),
     ] = None,
     knn: Knn = False,
     datastore: Datastore = None,
@@ -165,7 +171,7 @@ def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[s
         wrong = "leave out --stride, --full and --lanes"
         raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")
     batches = cast(Batches, stream(model, there, 1, reading["length"], 0, most)).measured
-    with progress("measuring", len(batches), "batches") as hear:
+    with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
         return evaluate_batches(model, _told(batches, hear)), 1.0
 
 

@@ -42,7 +42,7 @@ def forecast(
         raise UserError(f"{out} is there already; give another name, or take it away")
     from kinformer.cli.support import forecasts
     from kinformer.cli.support.loaded import loaded
-    from kinformer.core.model import Forecaster
+    from kinformer.core.model import Forecaster, called
     from kinformer.data.kind import stream
     from kinformer.data.series import Series
     from kinformer.data.spec import read_spec
@@ -51,7 +51,13 @@ def forecast(
     if not isinstance(model, Forecaster):
         raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
     with from_user(ValueError, OSError, ImportError), noted():
-        found = read_spec(data)
+        try:
+            found = read_spec(data)
+        except ValueError as wrong:
+            dates = " and their dates" if model.calendar else ""
+            raise ValueError(
+                f"{wrong}; this {called(model)} learned from {model.channels} numbers a row{dates}"
+            ) from wrong
         stream(model, found, 1, 1, 0, 1)  # refuses what the model does not read
         assert isinstance(found, Series)
         if out.suffix == ".csv":

@@ -78,7 +78,7 @@ def generate(
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
-    from kinformer.cli.support.leaving import leave
+    from kinformer.cli.support.leaving import layers_can_be_left, leave
     from kinformer.cli.support.loaded import beside, loaded
     from kinformer.cli.support.writing import How
     from kinformer.decoding.saved import load_reading
@@ -98,7 +98,7 @@ def generate(
     _asked(model, started, read, state)
     with from_user(ValueError, OSError):
         reading = None if state is None else load_reading(state, model)
-    leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
+    told = leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
     model = beside(model, folder, knn, datastore, kept=state is not None)
     how = How(
         temperature=1.0 if temperature is None else temperature,
@@ -121,7 +121,10 @@ def generate(
                 _print_json(folder, written, starts, read)
             else:
                 _print(starts, written, milliseconds)
-    _said_layers(model, written, layers)
+    _said_layers(model, written, layers, "" if told is None else ", as calibrated")
+    if told is None and layers_can_be_left(model):
+        find = f"kinformer calibrate {folder} --data SPEC"
+        print(f"not calibrated: tokens leave at the member's own threshold; {find} finds one", file=sys.stderr)
 
 
 def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
@@ -136,7 +139,7 @@ def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
         refuse_no_folder(layers, "--layers")
 
 
-def _said_layers(model: Any, written: "list[Written]", picture: Path | None) -> None:
+def _said_layers(model: Any, written: "list[Written]", picture: Path | None, how: str) -> None:
     """How many layers the tokens took, on stderr and into a picture; nothing where all take all."""
     took = [n for one in written for n in one.layers]
     if not took:
@@ -148,7 +151,8 @@ def _said_layers(model: Any, written: "list[Written]", picture: Path | None) -> 
         from kinformer.decoding.spelling import spelling
 
         with from_user(OSError, code=FAILED):
-            draw(spelling(model), written, most, picture)
+            title = f"{model.member.name}: {sum(took) / len(took):.2f} of {most} layers a token{how}"
+            draw(spelling(model), written, most, picture, title)
 
 
 def _refuse_empty(**texts: str | None) -> None:

@@ -2,13 +2,15 @@
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted
+from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.evaluate import scored
 from kinformer.cli.options import LENGTH, MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
@@ -62,7 +64,8 @@ def knn_lm(
     model = loaded(folder, member, device)
     _refuse_other(model)
     found = text_of(model, data, folder, "valid")
-    with from_user(ValueError, OSError, ImportError), noted():
+    print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
+    with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), noted():
         length = length or model.trained_length or LENGTH
         store, how = _opened(model, datastore, index)
         _tell(store, how, found, limit, k, 1 if model.lanes else 2)  # windows have half of the one before
@@ -80,6 +83,16 @@ def knn_lm(
         print(json.dumps({**of, **numbers, "splits": scores}, indent=2))
         return
     _print(folder, tuned, scores)
+
+
+@contextmanager
+def _nothing_kept(folder: Path) -> Iterator[None]:
+    """Say that a command that was stopped kept nothing."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        less = "--bytes measures less"
+        raise UserError(f"stopped; nothing is kept, {folder} is as it was; {less}", ended_by(stop)) from stop
 
 
 class _How(NamedTuple):

@@ -127,7 +127,8 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
 def refuse_unread(model: Model, data: Data | type[Data]) -> None:
     """ValueError where the model does not read data of this kind."""
     if model.reads not in data.serves:
-        its = f"this {called(model)} reads {model.reads}"
+        wanted = _serving(model.reads)
+        its = f"this {called(model)} reads {model.reads if wanted is None else wanted[0].what}"
         raise ValueError(f"{its}, and {data.what} came; give {form_of(model.reads)}")
 
 
@@ -165,6 +166,15 @@ def refuse_few(model: Model, data: Data) -> None:
 
 def form_of(reads: str) -> str:
     """How data that such a model can learn from is written on a command line."""
+    wanted = _serving(reads)
+    return "Batches of that" if wanted is None else wanted[1]
+
+
+def _serving(reads: str) -> tuple[type[Data], str] | None:
+    """The kind of data that is made for such a model, with how it is written; None where there is none."""
     there = [module for module in modules("data").values() if reads in getattr(module, "SERVES", ())]
-    narrow = sorted(there, key=lambda module: len(module.SERVES))  # what serves others too is made for no one
-    return narrow[0].FORM if narrow else "Batches of that"
+    for module in sorted(there, key=lambda module: len(module.SERVES)):  # what serves others too is made for no one
+        for one in vars(module).values():
+            if isinstance(one, type) and issubclass(one, Data) and one.__module__ == module.__name__:
+                return one, module.FORM
+    return None

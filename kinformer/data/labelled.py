@@ -3,7 +3,8 @@
 Choose `labelled=FILE.tsv` to train a classifier. A token is a byte, or what `tokenizer=bpe:4096` makes of the texts.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -20,7 +21,8 @@ from kinformer.data.support.tokenizer import Tokenizer, tokenizer_of
 
 FORM, SERVES, NAMES = "labelled=FILE.tsv", ("labelled",), ("label", "text")
 SPLITS = ("train", "valid", "test")
-MEASURED = 16  # rows of a batch that is measured
+MEASURED, FEW = 16, 100  # rows of a batch that is measured, and of all of them that tell little
+COMMONEST = "the commonest label"
 Row = tuple[Sequence[int], int]
 Batch = tuple[Int[Tensor, "B T"], Int[Tensor, " B"]]
 
@@ -59,7 +61,14 @@ class Labelled(Data):
         )
 
     def measured(self, length: int, limit: int) -> str:
-        return f"{len(self._watched(limit)):,} texts of valid"
+        some = self._watched(limit)
+        guess = f"always {COMMONEST} scores {self._guessing(some):.3f}"
+        return f"{len(some):,} texts of valid{self._by_task(some)} ({guess})"
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
+        """What an answer that is always the same scores."""
+        some = replace(self, valid=getattr(self, split))._watched(limit)
+        return {f"always {COMMONEST}": self._guessing(some)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
         """Batches of rows of like lengths drawn by seed and step, and of valid its first, up to `limit` bytes."""
@@ -67,6 +76,20 @@ class Labelled(Data):
         drawn, some = Buckets([len(text) for text, _ in kept.train], batch, seed), kept._watched(limit)
         lots = [rows(some[first : first + MEASURED]) for first in range(0, len(some), MEASURED)]
         return Batches(lambda step: rows([kept.train[n] for n in drawn.at(step)]), lots)
+
+    @property
+    def tasks(self) -> tuple[range, ...]:
+        """The labels of each task, by their numbers; here there is one."""
+        return (range(len(self.labels)),)
+
+    def _guessing(self, some: Sequence[Row]) -> float:
+        """The share of rows whose label is the commonest of its task in train."""
+        counts = Counter(label for _, label in self.train)
+        guessed = {max(task, key=lambda label: counts[label]) for task in self.tasks}
+        return sum(label in guessed for _, label in some) / max(len(some), 1)
+
+    def _by_task(self, some: Sequence[Row]) -> str:
+        return ""
 
     def _watched(self, limit: int) -> tuple[Row, ...]:
         count, size = 0, 0
@@ -119,6 +142,8 @@ def split(name: str, found: list[Two], others: list[Two] | None, tokenizer: str)
     }
     said = ", ".join(f"{len(lots[split]):,} texts in {split}" for split in SPLITS if lots[split])
     told = f"{name}: {said}, of {len(labels):,} labels; {how}{' text' if how.endswith('each') else ''}"
+    if 0 < (watched := len(lots["valid"])) < FEW:
+        told += f"; a text of valid is {1 / watched:.3f} of accuracy, --valid watches others"
     return Labelled(
         name, **kept, labels=tuple(one.decode(errors="replace") for one in labels), tokenizer=made, split=told
     )

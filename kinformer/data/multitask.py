@@ -4,7 +4,7 @@ Choose `multitask=FOLDER` to train one encoder on all of them. A batch has rows 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -37,7 +37,7 @@ class Multitask(labelled.Labelled):
     power: how often a task is drawn at random: by its number of texts to this power, 1 by size, 0 all alike.
     """
 
-    what: ClassVar[str] = "several labelled tasks"
+    what: ClassVar[str] = "labelled text of several tasks"
     serves: ClassVar[tuple[str, ...]] = SERVES
     sampling: Sampling = "random"
     power: float = 1.0
@@ -50,6 +50,22 @@ class Multitask(labelled.Labelled):
     def classes(self) -> tuple[int, ...]:
         """How many labels each task has."""
         return tuple(len(list(some)) for _, some in groupby(label.split(BETWEEN)[0] for label in self.labels))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tasks."""
+        return tuple(name for name, _ in groupby(label.split(BETWEEN)[0] for label in self.labels))
+
+    @property
+    def tasks(self) -> tuple[range, ...]:
+        ends = numpy.cumsum(self.classes).tolist()
+        return tuple(range(end - count, end) for end, count in zip(ends, self.classes, strict=True))
+
+    def _by_task(self, some: Sequence[labelled.Row]) -> str:
+        counts = {
+            name: sum(label in task for _, label in some) for name, task in zip(self.names, self.tasks, strict=True)
+        }
+        return f", {', '.join(f'{count:,} of {name}' for name, count in counts.items())}"
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -143,7 +159,8 @@ def read(
             raise ValueError(f"task {task!r} of {name} has one label alone to learn from; give texts of at least two")
     if wanted:
         raise ValueError(f"task {min(wanted)!r} of {name} has no text to learn from; give it more")
-    return made
+    tasks = ", ".join(f"{name} ({len(labels)} labels)" for name, labels in zip(made.names, made.tasks, strict=True))
+    return replace(made, split=f"{made.split}; tasks: {tasks}")
 
 
 def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:

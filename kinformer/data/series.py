@@ -67,6 +67,7 @@ class Series(Data):
     """
 
     what: ClassVar[str] = "a series"
+    counted: ClassVar[str] = "numbers"
     serves: ClassVar[tuple[str, ...]] = SERVES
     name: str
     train: Stretch
@@ -189,7 +190,10 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     for number, row in enumerate(body, 2):
         if len(row) != len(names):
             came = "1 column" if len(row) == 1 else f"{len(row)} columns"
-            raise ValueError(f"line {number:,} of series={where} has {came} where {len(names)} are wanted")
+            raise ValueError(
+                f"line {number:,} of series={where} has {came}, and its first line names {len(names)}; write a line of "
+                "names such as date,load,oil, and below it a row for each time with as many columns"
+            )
     body = body[: _rows(rows, len(body))]
     # a column of numbers may begin with gaps, which are told of
     first_told = (next((row[n] for row in body if row[n].strip()), "") for n in range(len(names)))

@@ -4,6 +4,7 @@ Choose `sets=maximum` for the largest of some numbers, `sets=unique` or `sets=pi
 `sets=FILE.npz` for sets of one's own. A batch is (elements [B T C], marks [B T], -1 where there is none, answers [B]).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -93,6 +94,7 @@ class Sets(Data):
     """
 
     what: ClassVar[str] = "sets"
+    counted: ClassVar[str] = "numbers"
     serves: ClassVar[tuple[str, ...]] = SERVES
     name: str
     train: Made | Held
@@ -129,6 +131,10 @@ class Sets(Data):
 
     def measured(self, length: int, limit: int) -> str:
         return f"{self._count(limit):,} sets of valid (always the same answer scores {self.guessing:.3f})"
+
+    def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
+        """What the best answer scores that is always the same."""
+        return {"always the same answer": self.guessing}
 
     @property
     def guessing(self) -> float:

@@ -65,9 +65,9 @@ class Text(Data):
         """
         train, valid = self.part("train"), self.part("valid")
         if len(valid.tokens) < 2:
-            raise ValueError(
-                f"{self.name} leaves {len(valid.tokens)} {valid.unit} to validate on, and 2 are needed; give more text"
-            )
+            its = f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
+            more = "give more text, some 60 at the least" if valid.unit == "bytes" else "give more text"
+            raise ValueError(f"{its} to validate on, and 2 are needed; {more}, or another file to watch: --valid FILE")
         if model.lanes:
             if train.begins is None:
                 return Lanes(train.tokens, batch, length)

@@ -57,7 +57,8 @@ class Tuned:
         try:
             told = json.loads(path.read_bytes())
         except FileNotFoundError as error:
-            raise DatastoreError(f"{folder} has no {FILE}; `kinformer knn-lm {folder}` finds what it says") from error
+            tune = f"kinformer knn-lm {folder} --datastore DS --data text=PATH"
+            raise DatastoreError(f"{folder} has no {FILE}, which is tuned first: {tune}") from error
         except (OSError, ValueError, RecursionError) as error:
             raise DatastoreError(f"{path} is truncated or no JSON: {error}; run kinformer knn-lm again") from error
         if not isinstance(told, dict) or told.pop("edition", None) != EDITION:

@@ -295,7 +295,8 @@ def train(
     if run is not None:
         recorded(model)
     if resume and not going_on:
-        warnings.warn(f"{folder} holds no whole checkpoint to go on from: the training begins anew", stacklevel=2)
+        held = "holds no whole checkpoint to go on from" if Path(folder or "").is_dir() else "is not there yet"
+        warnings.warn(f"{folder} {held}: the training begins anew", stacklevel=2)
     again = checkpointed(model) if settings.checkpointing else nullcontext()
     with interrupts(group.size > 1) as stopped, _drawn(settings.seed, training.device), again, closing(training):
         training.restore() if going_on else training.begin()

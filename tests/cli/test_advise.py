@@ -122,7 +122,7 @@ def test_wrong_words_are_one_line(text: str, capsys: pytest.CaptureFixture[str])
         ("--memory", "-1GB"): "--memory takes a number",
         ("--memory", "0"): "--memory takes a number",
         ("--data", "text=/none"): "there is no file or folder /none",
-        ("--data", "pairs=x.tsv"): "reads text, and pairs",
+        ("--data", "pairs=x.tsv"): "there is no file or folder x.tsv; write pairs=FILE.tsv",
         ("--length", "0"): "--length",
         ("--batch", "x"): "--batch",
     }

@@ -58,7 +58,9 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     assert f"{sum(exits) / 6:.2f} of 3 layers a token" in found.err and picture.stat().st_size
     (Path(out) / "exits.json").unlink()
     assert run([*words, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
+    said = capsys.readouterr()
+    assert json.loads(said.out)["texts"][0]["layers"] == [3] * 6, "the member's own threshold is 1"
+    assert f"not calibrated: tokens leave at the member's own threshold; kinformer calibrate {out} --data" in said.err
 
 
 def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
@@ -193,5 +195,5 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
         ["calibrate", out, "--data", f"text={tmp_path / 'short'}"],
         "windows of 96 bytes of valid, side by side, are wanted",
     )
-    fails(capsys, ["calibrate", out, "--data", "sets=maximum"], "reads text")
+    fails(capsys, ["calibrate", out, "--data", "sets=maximum"], "reads a text")
     fails(capsys, ["calibrate", str(tmp_path / "none"), *TASK], "there is no file or folder")

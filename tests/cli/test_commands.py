@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.errors import Ended
 from kinformer.cli.support import unrun
 from kinformer.cli.support.parts import first_sentence
+from kinformer.cli.support.progress import progress
 from kinformer.cli.support.wanted import folder_name, spelled, titles
 from kinformer.discover import find_member, kinds, members, modules, own_files
 from kinformer.keywords import signature
@@ -311,7 +314,7 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
         # before any of it is read
         (
             ["gpt", "--steps", "1", "--data", f"labelled={__file__}"],
-            "this gpt reads text, and labelled text came; give text=",
+            "this gpt reads a text, and labelled text came; give text=",
         ),
     ],
 )
@@ -326,7 +329,7 @@ def test_a_wrong_word_of_train_is_said_in_one_line(
 
 
 def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    fails(capsys, ["train", "gpt", "--steps", "1"], "Missing option '--data'")
+    fails(capsys, ["train", "gpt", "--steps", "1"], "Missing option '--data'. It is: text=stdlib; text=PATH")
     fails(capsys, ["train"], "Missing argument")
     fails(capsys, ["generate", str(tmp_path), "--prompt", "x"], "it has no config.json")
     fails(capsys, ["generate", str(tmp_path / "none"), "--prompt", "x"], "there is no file or folder")
@@ -335,6 +338,36 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     words = ["train", BIGRAM, "--data", "text=stdlib", "--steps", "1", "--out", f"{tmp_path}/file"]
     fails(capsys, words, "file is a file; --out names a folder")
     fails(capsys, ["trian"], "No such command 'trian'")
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Ended(signal.SIGTERM), 143)])
+def test_a_signal_anywhere_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int
+) -> None:
+    def app(*words: object, **more: object) -> None:
+        raise stop
+
+    monkeypatch.setattr("kinformer.cli.__main__.app", app)
+    assert run(["list"]) == code and capsys.readouterr().err == "kinformer: stopped\n"
+
+
+def test_how_long_is_left_follows_the_last_pace_and_something_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr("kinformer.cli.support.progress.monotonic", lambda: now[0])
+    monkeypatch.setattr("kinformer.cli.support.progress.SILENT", 0.01)
+    with progress("writing", 200, "texts") as hear:
+        for _ in range(500):
+            sleep(0.01)
+            if said := capsys.readouterr().err:
+                break
+        assert said == "writing: 200 texts ...\n"
+        for done in range(1, 101):
+            now[0] += 1 if done <= 50 else 20
+            hear(done)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == "writing: 100 of 200 texts, 33:20 left"  # 100 of 20 s, and not of 10.5
 
 
 def test_a_loss_that_is_not_finite_is_a_failure_in_one_line(
@@ -484,7 +517,7 @@ def test_pairs_are_trained_on_and_written_from_a_source(tmp_path: Path, capsys: 
     fails(capsys, ["generate", str(out), "--prompt", "x"], "this model writes from a source; give --source TEXT")
     fails(capsys, ["generate", str(out), "--source", ""], "the source is empty")
     none = tmp_path / "none"
-    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(none)], "reads text, and pairs came")
+    fails(capsys, ["train", "gpt", *small[-2:], "--steps", "1", "--out", str(none)], "reads a text, and pairs came")
     file.write_text("a\tb\nc\n")
     fails(capsys, ["train", *small, "--steps", "1", "--out", str(none)], "line 2 of pairs=")
     assert not none.exists()

@@ -33,9 +33,9 @@ WRONG = {
     "bytes": ("text={}/latin,tokenizer=bpe:300", "latin has the byte 0xe9, which is no UTF-8"),
     "a tokenizer": ("text={}/a.txt,tokenizer={}/tokenizer.json", "tokenizer.json is no tokenizer.json"),
     "parquet": ("text=hf:{}/bad.parquet", "datasets cannot read hf:"),
-    "ragged": ("labelled={}/ragged.tsv", "this gpt reads text, and labelled text came; give text="),
+    "ragged": ("labelled={}/ragged.tsv", "this gpt reads a text, and labelled text came; give text="),
     "an option": ("text={}/a.txt,tokeniser=bytes", "text= has no option 'tokeniser'; the nearest is 'tokenizer'"),
-    "another kind": ("pairs={}/ragged.tsv", "this gpt reads text, and pairs came; give text="),
+    "another kind": ("pairs={}/ragged.tsv", "this gpt reads a text, and pairs came; give text="),
 }
 
 
@@ -51,7 +51,7 @@ def test_what_is_wrong_is_one_line(folder: Path, capsys: pytest.CaptureFixture[s
 def test_a_member_says_what_it_reads(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "rows.tsv").write_text("".join(f"{n % 2}\ttext {n}\n" for n in range(50)))
     assert run(["train", *SMALL, "--data", f"labelled={folder}/rows.tsv", "--out", str(folder / "out")]) == 2
-    assert "this gpt reads text, and labelled text came; give text=PATH" in capsys.readouterr().err
+    assert "this gpt reads a text, and labelled text came; give text=PATH" in capsys.readouterr().err
     words = ["train", "transformer", *SMALL[1:], "--data", f"text={folder}/a.txt", "--out", str(folder / "out")]
     assert run(words) == 2
     assert "this transformer reads pairs, and a text came; give pairs=FILE.tsv" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def test_a_prompt_from_the_text_finds_its_own_place(there: Path, capsys: pytest.
     assert first["distance"] < 1e-3 and first["before"] == TEXT[:20].decode() and first["next"] == chr(TEXT[20])
     assert (first["place"], first["document"]) == (19, 0)
     assert run(["datastore", *map(str, words)]) == 0
-    assert f"{TEXT[:20].decode()}[{chr(TEXT[20])}]" in capsys.readouterr().out.splitlines()[0]
+    assert f"{TEXT[:20].decode()}[{chr(TEXT[20])}]" in capsys.readouterr().out.splitlines()[1]
 
 
 def test_more_is_put_behind_it(there: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,7 +92,11 @@ def test_what_is_wrong_is_said_in_one_line(
     masked, moved = folder(tmp_path / "bert", "bert"), tmp_path / "moved"
     measure = ["evaluate", made.out, *made.data]
     tune = ["--datastore", str(made.store), *made.data]
-    fails(capsys, ["evaluate", never, *made.data, "--knn"], f"has no {FILE}")
+    fails(
+        capsys,
+        ["evaluate", never, *made.data, "--knn"],
+        f"has no {FILE}, which is tuned first: kinformer knn-lm {never} --datastore DS",
+    )
     fails(capsys, ["knn-lm", other, *tune], "the datastore is of another model")
     fails(capsys, ["knn-lm", masked, *tune], "predicts no next token")
     fails(capsys, ["evaluate", masked, *made.data, "--knn"], "predicts no next token")

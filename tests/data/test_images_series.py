@@ -48,7 +48,9 @@ def test_idx_files_and_arrays_are_the_same_images(tmp_path: Path) -> None:
     assert sum(len(lot[0]) for lot in stream.measured) == 3
     beside = data.levels(image_transformer(d=8, depth=1, heads=1, shape=(1, 4, 3)), "test", 1, 5 * 12)
     assert beside["xz -9e"] == 8 * len(lzma.compress(pixels[:5].tobytes(), preset=9 | lzma.PRESET_EXTREME)) / 60
-    with pytest.raises(ValueError, match="this classifier reads labelled, and images came; give labelled=FILE.tsv"):
+    with pytest.raises(
+        ValueError, match="this classifier reads labelled text, and images came; give labelled=FILE.tsv"
+    ):
         fit(tiny.classifier(), f"images={tmp_path}", steps=1)
 
 
@@ -166,7 +168,7 @@ def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
     ("body", "says"),
     [
         ("", "has 0 lines"),
-        ("a,b\n" + "1,2\n" * 5 + "3\n", "line 7 of series=.* has 1 column where 2 are wanted"),
+        ("a,b\n" + "1,2\n" * 5 + "3\n", "line 7 of series=.* has 1 column, and its first line names 2"),
         ("a,b\n" + "1,2\n" * 5 + "3,\n", "line 7 of .* has '' in the column b; a number is wanted"),
         ("a,b\n" + "1,\n" * 2 + "1,2\n" * 5, "line 2 of .* has '' in the column b; a number is wanted"),
         ("a,b\n" + "1,2\n" * 5 + "3,nan\n", "line 7 of .* has 'nan' in the column b"),

@@ -71,9 +71,11 @@ def test_a_classifier_learns(tmp_path: Path) -> None:
 
 def test_a_member_of_another_kind_refuses(tmp_path: Path) -> None:
     spec = f"labelled={written(tmp_path, LINES)}"
-    with pytest.raises(ValueError, match="this gpt reads text, and labelled text came; give text=PATH"):
+    with pytest.raises(ValueError, match="this gpt reads a text, and labelled text came; give text=PATH"):
         fit(gpt(d=8, depth=1, heads=2), spec, steps=1)
-    with pytest.raises(ValueError, match="this classifier reads labelled, and a text came; give labelled=FILE.tsv"):
+    with pytest.raises(
+        ValueError, match="this classifier reads labelled text, and a text came; give labelled=FILE.tsv"
+    ):
         fit(tiny.classifier(), "text=stdlib", steps=1)
 
 

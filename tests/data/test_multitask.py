@@ -32,6 +32,13 @@ def test_labels_are_counted_through_all_tasks_and_a_text_is_in_one_split(tmp_pat
     texts = [{bytes(text) for text, _ in lot} for lot in (data.train, data.valid, data.test)]
     assert sum(map(len, texts)) == len(set().union(*texts)) == 160  # those of the second task are the first ones again
     assert sum(len(lot) for lot in (data.train, data.valid, data.test)) == 200
+    assert data.split.endswith("tasks: kind (3 labels), parity (2 labels)") and "--valid watches others" in data.split
+    counts, rows = Counter(label for _, label in data.train), data.test
+    most = [max(task, key=counts.__getitem__) for task in (range(3), range(3, 5))]
+    share = sum(label in most for _, label in rows) / len(rows)
+    assert data.levels(camtl(**SMALL, classes=(3, 2)), "test", 24, 1 << 16) == {"always the commonest label": share}
+    first = sum(label < 3 for _, label in data.valid)
+    assert f", {first} of kind, {len(data.valid) - first} of parity (always" in data.measured(24, 1 << 16)
 
 
 def test_batches_have_rows_of_many_tasks_and_come_again(tmp_path: Path) -> None:

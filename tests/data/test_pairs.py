@@ -91,7 +91,7 @@ def test_fit_learns_from_pairs_says_what_it_left_out_and_refuses_others(tmp_path
     with pytest.warns(UserWarning, match=r"\d of \d+ pairs have a side of more than 20 bytes and are left out"):
         history = fit(model, data, steps=2, batch=4, length=20)
     assert history.best.valid < 9 and model.trained_length is not None and 9 <= model.trained_length <= 21
-    with pytest.raises(ValueError, match="this bert reads masked, and pairs came; give text=PATH"):
+    with pytest.raises(ValueError, match="this bert reads a text, and pairs came; give text=PATH"):
         fit(bert(d=16, depth=1, heads=2), data, steps=1)
     with pytest.raises(ValueError, match="knows 11; give it vocab=256"):
         fit(transformer(d=16, depth=1, heads=2, hidden=16, vocab=11), data, steps=1)

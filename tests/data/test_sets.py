@@ -108,7 +108,8 @@ def test_it_trains_is_kept_and_measured(tmp_path: Path, capsys: Any) -> None:
     assert metric == "absolute error" and same
     assert error < 0.12  # always to say the median is off by 0.2
     assert run(["evaluate", folder, "--data", "sets=maximum,most=3", "--bytes", "60"]) == 0
-    assert "absolute error; 20 judged of test" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "absolute error; 20 judged of test" in said and "(always the same answer 0.2" in said
     assert run(["evaluate", folder, "--data", "sets=unique"]) == 2
     assert "has inputs=4, and this set_transformer 1; give inputs=4" in capsys.readouterr().err
 
@@ -187,7 +188,11 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     text = tmp_path / "some.txt"
     text.write_text("some words, " * 400)
     for model, data, says in (
-        (tiny.classifier(), "sets=maximum", "this classifier reads labelled, and sets came; give labelled=FILE.tsv"),
+        (
+            tiny.classifier(),
+            "sets=maximum",
+            "this classifier reads labelled text, and sets came; give labelled=FILE.tsv",
+        ),
         (
             set_transformer(**TINY),
             f"text={text}",

@@ -92,7 +92,10 @@ def test_the_command_line_takes_classes_of_the_data_and_judges_a_folder(
     for other, says in (
         (written(tmp_path, "bca", "same.tsv"), None),
         (written(tmp_path, "abd", "other.tsv"), "was trained to say 'a', 'b', 'c', and labelled="),
-        (f"text={tmp_path}/rows.tsv", "this bert_classifier reads labelled, and a text came; give labelled=FILE.tsv"),
+        (
+            f"text={tmp_path}/rows.tsv",
+            "this bert_classifier reads labelled text, and a text came; give labelled=FILE.tsv",
+        ),
     ):
         assert run(["evaluate", out, "--data", other]) == (0 if says is None else 2)
         assert says is None or says in capsys.readouterr().err

@@ -204,7 +204,7 @@ def test_too_little_text_is_said_before_anything_is_trained() -> None:
     text = tiny.text()
     with pytest.raises(ValueError, match="10 bytes are there, and a window of length 16 needs 17"):
         train(tiny.bigram(), type(text)("x", text.train[:10], text.valid, text.test), Steps(1), SMALL)
-    with pytest.raises(ValueError, match="x leaves 1 bytes to validate on"):
+    with pytest.raises(ValueError, match="x leaves 1 bytes of .* to validate on, and 2 are needed; .*--valid FILE"):
         train(tiny.bigram(), type(text)("x", text.train, text.valid[:1], text.test), Steps(1), SMALL)
 
 

@@ -8,11 +8,12 @@ from typing import Any
 from kinformer.cli.support.saved import saved
 from kinformer.cli.support.writing import Written
 
-WIDE, TALL = 64, 40  # cells of a line, and lines of a picture
+WIDE, TALL = 32, 40  # cells of a line, and lines of a picture
+CELL, LINE = 0.3, 0.42  # inches, so that letters can be read on a page
 LONGEST = 6  # letters of a token that are shown
 
 
-def draw(spelled: Any, written: Sequence[Written], most: int, path: Path) -> None:
+def draw(spelled: Any, written: Sequence[Written], most: int, path: Path, title: str) -> None:
     """Draw the begin of each text, as much as there is room for; a light cell is a token that left early."""
     import matplotlib
 
@@ -21,14 +22,16 @@ def draw(spelled: Any, written: Sequence[Written], most: int, path: Path) -> Non
 
     lines = _lines(spelled, written)
     width, tallest = max(len(line) for line in lines), len(lines)
-    figure, axes = pyplot.subplots(figsize=(max(width * 0.26, 3.0) + 1.2, tallest * 0.32 + 0.6), layout="constrained")
+    size = max(width * CELL, 5.0) + 1.2, max(tallest * LINE, 0.8) + 0.9
+    figure, axes = pyplot.subplots(figsize=size, layout="constrained")
     cells = [[took for _, took in line] + [float("nan")] * (width - len(line)) for line in lines]
     shown = axes.imshow(cells, cmap="YlGnBu", vmin=0.5, vmax=most + 0.5, aspect="auto")
     for y, line in enumerate(lines):
         for x, (text, took) in enumerate(line):
             colour = "white" if took > 0.6 * most else "black"
-            axes.text(x, y, text, ha="center", va="center", fontsize=8, color=colour, family="monospace")
+            axes.text(x, y, text, ha="center", va="center", fontsize=12, color=colour, family="monospace")
     axes.set(xticks=[], yticks=[])
+    axes.set_title(title, fontsize=11)
     borders = [n + 0.5 for n in range(most + 1)]
     figure.colorbar(shown, ax=axes, ticks=range(1, most + 1), label="layers", boundaries=borders)
     with warnings.catch_warnings():

@@ -24,6 +24,15 @@ def leave(folder: Path, model: Any) -> dict[str, Any] | None:
     return told
 
 
+def layers_can_be_left(model: Any) -> bool:
+    """Do tokens leave by a threshold, which calibration could find?"""
+    body = exits_of(model)
+    try:
+        return body is not None and bool(body.rule.grid(2))
+    except ValueError:
+        return False
+
+
 def at_of(rule: Any, threshold: float | Sequence[float]) -> str:
     """A threshold, or one for each layer; of one that falls with position also where it begins and ends."""
     if not isinstance(threshold, float | int):

@@ -15,7 +15,7 @@ matplotlib.use("Agg")
 
 from matplotlib import animation, pyplot  # noqa: E402  (the backend is chosen first)
 
-from kinformer.cli.errors import FAILED, INTERRUPTED, UserError, from_user, noted  # noqa: E402
+from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted  # noqa: E402
 from kinformer.cli.support.progress import progress  # noqa: E402
 from kinformer.cli.support.saved import saved  # noqa: E402
 from kinformer.core.acting import Player  # noqa: E402
@@ -127,7 +127,7 @@ def played(model: Player | None, way: Way, asked: Sequence[float | None], out: P
         found.tell()
         found.keep(out, save, pictures=not isinstance(failed, KeyboardInterrupt))  # which take their time
     if failed is not None:
-        code, why = (INTERRUPTED, "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
+        code, why = (ended_by(failed), "stopped") if isinstance(failed, KeyboardInterrupt) else (FAILED, str(failed))
         raise UserError(f"{why}; {found.count:,} of {total:,} episodes had ended, and are told", code) from failed
 
 

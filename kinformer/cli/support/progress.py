@@ -1,8 +1,10 @@
 """How far a long reading is: a bar on a terminal, a plain line now and then elsewhere, and the time that is left."""
 
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Timer
 from time import monotonic
 from typing import Protocol
 
@@ -10,6 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from kinformer.train.progress import EVERY, clock
+
+SILENT = 2.0  # seconds after which a first line comes, whatever is done
+LATELY, APART = 20, 1.0  # reports, and seconds between them, by whose pace the rest is told: it may change
 
 
 class Hear(Protocol):
@@ -22,9 +27,13 @@ class Hear(Protocol):
 def progress(name: str, total: int, unit: str) -> Iterator[Hear]:
     """A function that is told how much of the total is done; it says so on stderr."""
     began = monotonic()
+    heard = deque([(began, 0)], LATELY)
 
     def line(done: int, more: str = "") -> str:
-        left = clock((monotonic() - began) * (total - done) / done) if done else "?"
+        now, (since, before) = monotonic(), heard[0]
+        if done > heard[-1][1] and now - heard[-1][0] >= APART:
+            heard.append((now, done))
+        left = clock((now - since) * (total - done) / (done - before)) if done > before else "?"
         return f"{done:,} of {total:,} {unit}{more and f', {more}'}, {left} left"
 
     console = Console(stderr=True)
@@ -36,10 +45,20 @@ def progress(name: str, total: int, unit: str) -> Iterator[Hear]:
         return
     said = began
 
+    def tell(text: str) -> None:
+        print(f"{name}: {text}", file=sys.stderr, flush=True)
+
     def now_and_then(done: int, more: str = "") -> None:
         nonlocal said
+        text = line(done, more)
         if monotonic() - said >= EVERY:
             said = monotonic()
-            print(f"{name}: {line(done, more)}", file=sys.stderr, flush=True)
+            tell(text)
 
-    yield now_and_then
+    first = Timer(SILENT, tell, [f"{total:,} {unit} ..."])
+    first.daemon = True
+    first.start()
+    try:
+        yield now_and_then
+    finally:
+        first.cancel()

@@ -1,6 +1,5 @@
 """A training as the commands run it: everything that may be wrong is said before the first step."""
 
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted
+from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.support.afford import without_numbers
 from kinformer.cli.support.made import telling_what_is_past
 from kinformer.cli.support.wanted import Wanted
@@ -221,7 +220,7 @@ def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until
                     folder=folder, show=shown, hear=hear, resume=resume, until=until, group=job.group,
                 )  # fmt: skip
     except KeyboardInterrupt as stop:
-        raise UserError(str(stop) or "stopped", 128 + getattr(stop, "number", signal.SIGINT)) from stop
+        raise UserError(str(stop) or "stopped", ended_by(stop)) from stop
     except (OSError, TrainingStopped) as error:
         raise UserError(f"{name}: {error}", FAILED) from error
     except (MemoryError, RuntimeError) as error:
