@@ -31,14 +31,18 @@ def advise(
     member learns best is hardly known, so it orders nothing: the first command finds out on the data. Nothing is
     trained. What is not known is said: quality that nobody measured, times, rows longer than any that were counted.
     """
-    from kinformer.cli.support.advice import able_to, advised, room
-    from kinformer.cli.support.training import prepare, refuse_kind
-    from kinformer.cli.support.wanted import wanted
+    from rich.console import Console
 
-    there = room(memory)
-    able = able_to(task)
-    refuse_kind(wanted(able[0], ()), data)
-    found = advised(task, able, prepare(data, 1, None, device="cpu", batch=batch, length=length), data, there)
+    with Console(stderr=True).status("looking at the data ..."):  # nothing where that is no terminal
+        from kinformer.cli.support.advice import able_to, advised, room
+        from kinformer.cli.support.training import prepare, refuse_kind
+        from kinformer.cli.support.wanted import wanted
+
+        there = room(memory)
+        able = able_to(task)
+        refuse_kind(wanted(able[0], ()), data)
+        job = prepare(data, 1, None, device="cpu", batch=batch, length=length)
+    found = advised(task, able, job, data, there)
     if as_json:
         print(json.dumps(found.told(), indent=2))
     else:

@@ -35,7 +35,14 @@ def show(
     """
     from rich.console import Console
 
-    from kinformer.cli.support.find import Topic, found
+    from kinformer.cli.support.find import Topic, found, refuse_unknown
+
+    if out is not None:
+        _check(out)
+    first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
+    name, keywords = " ".join(words[:first]), tuple(words[first:])
+    refuse_unknown(name)
+
     from kinformer.cli.support.page import (
         measured,
         pictures,
@@ -46,10 +53,6 @@ def show(
         write_topic,
     )
 
-    if out is not None:
-        _check(out)
-    first = next((n for n, word in enumerate(words) if n and _is_keyword(word)), len(words))
-    name, keywords = " ".join(words[:first]), tuple(words[first:])
     told = found(name, keywords)
     console = Console(soft_wrap=True, highlight=False, markup=False)
     drawn: list[Picture] = []

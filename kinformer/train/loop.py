@@ -295,7 +295,8 @@ def train(
     if run is not None:
         recorded(model)
     if resume and not going_on:
-        held = "holds no whole checkpoint to go on from" if Path(folder or "").is_dir() else "is not there yet"
+        begun = folder is not None and any(Path(folder).glob("*"))
+        held = "holds no whole checkpoint to go on from" if begun else "holds nothing yet"
         warnings.warn(f"{folder} {held}: the training begins anew", stacklevel=2)
     again = checkpointed(model) if settings.checkpointing else nullcontext()
     with interrupts(group.size > 1) as stopped, _drawn(settings.seed, training.device), again, closing(training):

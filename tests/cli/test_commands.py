@@ -71,6 +71,7 @@ EARLY = {
     "`kinformer read` writes one": "generate {model} --state none",
     "there is no claim 'nothing'; kinformer claim has": "claim nothing",
     "there is no kind 'pattern'": "list pattern",
+    "'bnad'; the nearest is 'Band'": "show bnad",
     "No such command 'trian'": "trian gpt",
 }
 

@@ -49,7 +49,7 @@ def test_a_run_is_gone_on_with_and_made_longer(
 ) -> None:
     assert run(command("--resume")) == 0
     said = capsys.readouterr()
-    assert "run is not there yet: the training begins anew" in said.err
+    assert "run holds nothing yet: the training begins anew" in said.err
     assert f"at step 6, in {tmp_path}/run/best; " in said.out and f"at the end, step 6, in {tmp_path}/run" in said.out
     assert run(command("--resume", steps=9)) == 0
     assert "goes on from step 6" in capsys.readouterr().err and History.read(tmp_path / "run").step == 9

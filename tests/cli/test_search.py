@@ -150,7 +150,7 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
         (["--within", "-1"], "--within -1 is no loss"),
         (["--within", "nan"], "--within nan is no loss"),
         (["--search", "0"], "--search"),
-        (["--data", "sets=maximum"], "reads text"),
+        (["--data", "sets=maximum"], "reads a text"),
     ],
 )
 def test_what_cannot_be_searched_is_said_in_one_line(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.parts import first_sentence, named
 from kinformer.cli.support.topics import TOPICS, topic
-from kinformer.discover import Origin, kinds, modules, own_module, parse_keywords
+from kinformer.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
 from kinformer.environments.support.making import played_in
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
@@ -72,7 +72,31 @@ def found(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     talked = _talked(name)
     if talked:
         return Topic(name, "Nothing has this name; these speak of it.", talked)
-    raise UserError(f"there is no part or member {name!r}{near(name, _offered())}; kinformer list has them all")
+    raise _unknown(name, _offered())
+
+
+def refuse_unknown(name: str) -> None:
+    """UserError for plain words that nothing is called and no file has, found without running any.
+
+    What else `found` knows it is left to: expressions, places, files of one's own, and plugins.
+    """
+    folders = (*kinds(), *FOLDERS, *filter(None, [played_in()]))
+    if not re.fullmatch(r"[\w\s-]+", name) or topic(name) is not None or any(map(has_plugins, folders)):
+        return
+    import kinformer
+
+    texts = {file: path.read_text(encoding="utf-8") for kind in folders for file, path in own_files(kind).items()}
+    defined = [one for text in texts.values() for one in re.findall(r"^(?:class|def) ([A-Za-z]\w*)", text, re.M)]
+    there = {*texts, *defined, *kinformer.__all__}
+    words = [re.compile(rf"\b{re.escape(word)}", re.IGNORECASE) for word in re.split(r"[\s_-]+", name) if word]
+    if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, there)) and not any(
+        all(word.search(text) for word in words) for text in texts.values()
+    ):
+        raise _unknown(name, there | set(TOPICS))
+
+
+def _unknown(name: str, offered: Iterable[str]) -> UserError:
+    return UserError(f"there is no part or member {name!r}{near(name, offered)}; kinformer list has them all")
 
 
 def near(name: str, names: Iterable[str]) -> str:
