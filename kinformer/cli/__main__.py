@@ -63,7 +63,8 @@ COMMANDS = get_command(app)  # made once: a process may run many lines
 
 def main() -> None:
     """Run the command line; what goes wrong ends in one line on stderr and an exit code: 2 wrong input, 1 failure."""
-    signal.signal(signal.SIGTERM, _end_by)
+    if not several():  # a process that waits for others hears nothing, and torchrun's signal must end it
+        signal.signal(signal.SIGTERM, _end_by)
     sys.exit(run(sys.argv[1:] or ["--help"]))
 
 

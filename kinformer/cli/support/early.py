@@ -32,7 +32,7 @@ def member(name: str | None) -> str | None:
     if file is not None:
         if not Path(file).expanduser().is_file():
             raise UserError(absent(file))
-    elif not has_plugins("members"):
+    elif not has_plugins("members") and unrun.member_like(name) is None:
         with from_user(LookupError):
             refuse_no_member(name, unrun.member_names())
     return name

@@ -40,7 +40,7 @@ def member_like(name: str) -> Callable[..., Any] | None:
     A keyword whose annotation or default the file alone does not tell takes any text.
     """
     files = own_files("members")
-    for file in [files[name]] if name in files else files.values():
+    for file in [files[name]] if name in files else files.values() if name.isidentifier() else ():
         tree = _read(file)
         for function in _members(tree):
             if function.name == name:
