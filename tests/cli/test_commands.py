@@ -345,10 +345,10 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
 def test_a_signal_anywhere_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int
 ) -> None:
-    def app(*words: object, **more: object) -> None:
+    def commands(*words: object, **more: object) -> None:
         raise stop
 
-    monkeypatch.setattr("kinformer.cli.__main__.app", app)
+    monkeypatch.setattr("kinformer.cli.__main__.COMMANDS", commands)
     assert run(["list"]) == code and capsys.readouterr().err == "kinformer: stopped\n"
 
 

@@ -89,7 +89,7 @@ def test_what_is_wrong_is_said_in_one_line(there: Path, tmp_path: Path, capsys: 
         capsys, [*search, "x", "--model", str(there / "other")], "is of another model: its weights or keywords differ"
     )
     fails(capsys, ["datastore", "search", str(tmp_path), "--prompt", "x"], "there is no datastore in")
-    fails(capsys, ["datastore", "info", str(tmp_path / "nothing")], "there is no datastore in")
+    fails(capsys, ["datastore", "info", str(tmp_path / "nothing")], "`kinformer datastore build` makes a datastore")
     shutil.copytree(there / "ds", tmp_path / "cut")
     path = tmp_path / "cut" / "000.00000.keys.safetensors"
     path.write_bytes(path.read_bytes()[:-1])

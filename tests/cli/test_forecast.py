@@ -62,7 +62,7 @@ def test_what_cannot_be_forecast_is_said_in_one_line(tmp_path: Path, capsys: pyt
         capsys, ["forecast", made, "--data", wide, "--out", str(tmp_path / "b.csv")], "channels=3, and this model has 2"
     )
     fails(capsys, [*ask, str(tmp_path / "none" / "b.csv")], "there is no file or folder")
-    fails(capsys, ["forecast", made, "--data", "text=stdlib", "--out", str(tmp_path / "b.csv")], "reads series")
+    fails(capsys, ["forecast", made, "--data", "text=stdlib", "--out", str(tmp_path / "b.csv")], "reads a series")
     for words in (["generate", made, "--prompt", "x"], ["fill", made, "--text", "_"]):
         fails(capsys, words, "forecast by `kinformer forecast DIR --data series=FILE.csv --out next.csv`")
 

@@ -93,7 +93,7 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     assert all(torch.equal(tensor, again[name]) for name, tensor in models[2].state_dict().items())
     assert run(command(tmp_path, *then, "--resume")) == 0 and "(phase " not in capsys.readouterr().out
     for more, wrong in (
-        (then, "phase-1 holds a model of 'gpt' that was trained before, which would be overwritten"),
+        (then, "run holds a model of 'gpt' that was trained before, which would be overwritten"),
         ((*then, "--resume", "--then", "steps=1"), "holds other phases: no more there, and gpt("),
     ):
         assert run(command(tmp_path, *more)) == 2 and wrong in capsys.readouterr().err
