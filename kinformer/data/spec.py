@@ -1,13 +1,12 @@
 """From "text=stdlib", as it stands on a command line, to data."""
 
 import inspect
-import re
 from collections.abc import Callable
 from typing import get_type_hints
 
 from kinformer.data.kind import Data
+from kinformer.data.support.words import refuse_unknown, words_of
 from kinformer.discover import modules
-from kinformer.keywords import nearest
 
 
 def read_spec(spec: str, **more: str) -> Data:
@@ -17,13 +16,7 @@ def read_spec(spec: str, **more: str) -> Data:
     or kind, an option that the kind has not, and whatever the kind's own `read` raises, one line each.
     """
     found = {name: module for name, module in modules("data").items() if hasattr(module, "read")}
-    forms = f"write {', '.join(module.FORM for module in found.values())}"
-    kind, equals, rest = spec.partition("=")
-    where, options = _options(rest)
-    if not equals or not where:
-        raise ValueError(f"the data {spec!r} has no form KIND=WHERE; {forms}")
-    if kind not in found:
-        raise ValueError(f"there is no kind of data {kind!r}{nearest(kind, found)}; {forms}")
+    kind, where, options = words_of(spec, {name: module.FORM for name, module in found.items()})
     for name in more:
         if name in options:
             raise ValueError(f"{name} is given twice, by itself and in {spec!r}; give it once")
@@ -39,22 +32,8 @@ def kind_of(spec: str) -> type[Data] | None:
     return made if isinstance(made, type) and issubclass(made, Data) else None
 
 
-def _options(text: str) -> tuple[str, dict[str, str]]:
-    """WHERE, which may have commas of its own, and the NAME=VALUE at its end."""
-    options: dict[str, str] = {}
-    while found := re.fullmatch(r"(.*),(\w+)=([^,]*)", text, re.DOTALL):
-        text, name, value = found.groups()
-        if name in options:
-            raise ValueError(f"{name} is given twice in the data; give it once")
-        options = {name: value, **options}
-    return text, options
-
-
 def _refuse_unknown(kind: str, read: Callable[..., Data], options: dict[str, str]) -> None:
     parameters = list(inspect.signature(read).parameters.values())[1:]
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return
-    names = [parameter.name for parameter in parameters]
-    for name in options:
-        if name not in names:
-            raise ValueError(f"{kind}= has no option {name!r}{nearest(name, names)}")
+    refuse_unknown(kind, options, (parameter.name for parameter in parameters))

@@ -62,6 +62,8 @@ EARLY = {
     "no file or folder /none; write pairs=FILE.tsv": "evaluate {model} --data pairs=/none",
     "empty holds no byte": "train gpt --data text={model}/empty --out o --steps 1",
     "there is no kind of data 'txt'": "train gpt --data txt=a --out o --steps 1",
+    "text= has no option 'tokeniser'; the nearest is": "train gpt --data text=stdlib,tokeniser=a --out o --steps 1",
+    "there is no task 'recal'; the nearest is 'recall'": "train gpt --data task=recal,pairs=4 --out o --steps 1",
     "--valid names a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
     "holds a model of 'gpt' that was trained before": "train gpt --data text=stdlib --out {model} --steps 1",
     "holds a comparison, which would be": "compare gpt --data text=stdlib --out {model} --steps 1",

@@ -15,6 +15,7 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
 from kinformer.core.absent import absent
 from kinformer.data.files import found
+from kinformer.data.support.words import refuse_unknown, words_of
 from kinformer.discover import has_plugins, own_files, refuse_no_member
 from kinformer.keywords import nearest, parse_keywords, split
 from kinformer.train.kept import CONFIG, WEIGHTS, contents
@@ -66,18 +67,19 @@ def _fit(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
 
 def data(spec: str) -> str:
     """A spec has a form that is known, and what lies on the disk is there and holds something."""
+    if has_plugins("data"):
+        return spec
     files = {name: file for name, file in own_files("data").items() if unrun.defines(file, "read")}
-    kind, equals, rest = spec.partition("=")
     forms = {name: str(unrun.constant(file, "FORM")) for name, file in files.items()}
-    if not has_plugins("data"):
-        advice = f"write {', '.join(forms.values())}"
-        if not equals or not rest:
-            raise UserError(f"the data {spec!r} has no form KIND=WHERE; {advice}")
-        if kind not in files:
-            raise UserError(f"there is no kind of data {kind!r}{nearest(kind, files)}; {advice}")
-    if kind in files and ON_DISK.match(forms[kind]):
-        where = re.sub(r"(,\w+=[^,]*)+$", "", rest)
+    with from_user(ValueError):
+        kind, where, options = words_of(spec, forms)
+        if (names := unrun.arguments(files[kind], "read")) is not None:
+            refuse_unknown(kind, options, names[1:])
+    if ON_DISK.match(forms[kind]):
         _there(where, f"write {'text=stdlib or ' if kind == 'text' else ''}{forms[kind]}", f"{kind}={where}")
+    if "=NAME" in forms[kind] and ".py:" not in where and not has_plugins(f"{kind}s"):
+        if where not in (there := own_files(f"{kind}s")):
+            raise UserError(f"there is no {kind} {where!r}{nearest(where, there)}")
     return spec
 
 

@@ -29,6 +29,12 @@ def defines(file: Path, name: str) -> bool:
     return any(isinstance(one, ast.FunctionDef) and one.name == name for one in _read(file).body)
 
 
+def arguments(file: Path, name: str) -> list[str] | None:
+    """The arguments of a function of a file, in order; None where it takes any, by name."""
+    (found,) = (one for one in _read(file).body if isinstance(one, ast.FunctionDef) and one.name == name)
+    return None if found.args.kwarg else [one.arg for one in (*found.args.args, *found.args.kwonlyargs)]
+
+
 def member_names() -> list[str]:
     """Every member of the folder."""
     return [one.name for file in own_files("members").values() for one in _members(_read(file))]
