@@ -25,20 +25,24 @@ def cost(
 
     from kinformer.cli.support.afford import memory, refuse_too_large, size
     from kinformer.cli.support.progress import progress
+    from kinformer.core.model import Forecaster
     from kinformer.train.cost import STAGES
     from kinformer.train.cost import cost as cost_of
 
     refuse_too_large(one, batch, length)
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
         try:
-            found = cost_of(one.build(0), batch, length, hear)
+            model = one.build(0)
+            found = cost_of(model, batch, length, hear)
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"{one.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
     if as_json:
         more = {"step_flops": found.step_flops}
         print(json.dumps({"member": one.text, **asdict(found), **more}, indent=2))
         return
-    print(f"{one.text}, batches of {batch:,} x {length:,}")
+    series = isinstance(model, Forecaster)  # whose windows are as long as it says
+    each = f"{model.context:,} known rows and {model.horizon:,} that come" if series else f"{length:,}"
+    print(f"{one.text}, batches of {batch:,} x {each}")
     rows = {
         "parameters": f"{found.parameters:,} ({size(found.weights)} with buffers)",
         "forward": f"{_giga(found.flops)} additions and multiplications",

@@ -31,7 +31,9 @@ class GeneralisedKernel(Directions):
 
     f: a function without negative values, which a divisor needs; of the paper's the signed ones (cos, gelu, tanh, the
         identity) are left out. "exp" is scaled by each vector's own largest feature, so that it stays finite.
-    eps: keeps every vector some feature; above 0. 1e-3 is that of the authors' code.
+    eps: keeps every vector some feature; above 0. 1e-3 is the number of the authors' code,
+        for features that are scaled otherwise there: w.x / sqrt(m) for m directions, and here w.x / K^(1/4), as in
+        performer-pytorch. Beside the features it is K^(1/4) / sqrt(m) times as large here, .18 at m=256, K=64.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
     Source: Choromanski et al., 2020, arXiv:2009.14794, section 4 and appendix D ("Performer-ReLU").

@@ -1,11 +1,15 @@
 """Forecast: what it may know of the rows that it forecasts, what it is judged by, and what it refuses."""
 
+import math
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.mechanism import NoState
+from kinformer.members.informer import informer
 from kinformer.models.forecast import _example
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -49,6 +53,68 @@ def test_a_smaller_encoder_reads_the_last_half_of_the_known_rows() -> None:
     model.forecast(model.sample(2, 0, 0))
     whole, half = seen
     assert whole.shape[1] == 9 and torch.equal(half, whole[:, -4:])
+
+
+@torch.no_grad()
+def test_a_whole_forecast_against_loops() -> None:
+    """Embedded rows, two encoder blocks with the row halved between, zeros behind the label, the decoder, the head."""
+    model: Any = informer(
+        channels=2, targets=1, calendar=3, context=7, label=4, horizon=3, d=8, depth=2, heads=2, hidden=12,
+        attention="full"
+    ).eval()  # fmt: skip
+    for weight in model.parameters():
+        weight.copy_(torch.randn_like(weight) / 2)
+    batch = model.sample(1, 0, 0)
+    values, calendar = batch.values[0], batch.calendar[0]
+
+    def linear(part: Any, x: Tensor) -> Tensor:
+        return part.weight @ x + (0 if part.bias is None else part.bias)
+
+    def convolved(conv: Any, row: list[Tensor]) -> list[Tensor]:
+        between = [torch.zeros_like(row[0]), *row, torch.zeros_like(row[0])]
+        return [sum(conv.weight[:, :, a] @ between[t + a] for a in range(3)) + conv.bias for t in range(len(row))]
+
+    def embedded(part: Any, row: list[Tensor], when: Tensor) -> list[Tensor]:
+        found = []
+        for t, x in enumerate(convolved(part.values, row)):
+            waves = [(math.sin, math.cos)[n % 2](t / 10000 ** (n // 2 * 2 / 8)) for n in range(8)]
+            found.append(x + part.calendar.weight @ when[t] + torch.tensor(waves))
+        return found
+
+    def attended(layer: Any, row: list[Tensor], source: list[Tensor], causal: bool) -> list[Tensor]:
+        (q, k, v), found = (layer.projection.matrix(name) for name in "qkv"), []
+        for i, x in enumerate(row):
+            read = [s for j, s in enumerate(source) if not causal or j <= i]
+            heads = []
+            for at in (slice(0, 4), slice(4, 8)):
+                asking, keys, told = (
+                    [w[at] @ y + b[at] for y in ys] for (w, b), ys in ((q, [x]), (k, read), (v, read))
+                )
+                weight = torch.tensor([float(asking[0] @ key) / 2 for key in keys]).softmax(0)
+                heads.append(sum(w * value for w, value in zip(weight, told, strict=True)))
+            found.append(linear(layer.aggregation.linear, torch.cat(heads)))
+        return found
+
+    def normed(norm: Any, x: list[Tensor], y: list[Tensor]) -> list[Tensor]:
+        def one(z: Tensor) -> Tensor:
+            return (z - z.mean()) / (z.var(correction=0) + norm.eps).sqrt() * norm.weight + norm.bias
+
+        return [one(a + b) for a, b in zip(x, y, strict=True)]
+
+    def block(part: Any, row: list[Tensor], causal: bool, source: list[Tensor] | None = None) -> list[Tensor]:
+        *attentions, mlp = part.layers
+        for n, layer in enumerate(attentions):
+            row = normed(part.norms[n], row, attended(layer, row, source if n and source else row, causal and not n))
+        return normed(part.norms[-1], row, [linear(mlp.down, F.gelu(linear(mlp.up, x))) for x in row])
+
+    encoder = model.encoders[0]
+    row = block(encoder.layers[0], embedded(model.known, list(values[:7]), calendar), False)
+    strong = [F.elu(x) for x in convolved(encoder.between[0].conv, row)]
+    row = [torch.stack(strong[max(t - 1, 0) : t + 2]).amax(0) for t in range(0, 7, 2)]
+    source = block(encoder.layers[1], row, False)
+    asked = embedded(model.asked, [*values[3:7], *torch.zeros(3, 2)], calendar[3:])
+    said = block(model.decoder.layers[0], asked, True, source)[4:]
+    assert torch.allclose(model.forecast(batch)[0], torch.stack([linear(model.head, x) for x in said]), atol=1e-10)
 
 
 def test_what_it_refuses_is_one_line() -> None:

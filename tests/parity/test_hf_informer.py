@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 import torch
-from transformers.models.informer.modeling_informer import InformerProbSparseAttention
+from transformers import InformerConfig
+from transformers.models.informer.modeling_informer import (
+    InformerDecoderLayer,
+    InformerEncoderLayer,
+    InformerProbSparseAttention,
+)
 
 from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.layer import Context
+from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.probsparse import ProbSparse
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
 from tests.parity.peers import agree, gradient, put, put_qkv, shaken
 
@@ -53,3 +63,49 @@ def test_outputs_and_gradients(dtype: torch.dtype, causal: bool) -> None:
     got.square().sum().backward()
     want.square().sum().backward()
     agree(gradient(ours.projection, "q"), theirs.q_proj.weight.grad, tolerance and 10 * tolerance)
+
+
+def test_an_encoder_layer_and_a_decoder_layer_over_it() -> None:
+    """Theirs halves the row by a batch norm and a convolution that wraps around, so whole models are not the same."""
+    sizes: dict[str, Any] = {"prediction_length": 5, "d_model": D, "sampling_factor": 2, "dropout": 0.0}
+    both_sides = {
+        f"{side}_{name}": number
+        for side in ("encoder", "decoder")
+        for name, number in (("attention_heads", HEADS), ("ffn_dim", 40))
+    }
+    config = InformerConfig(**sizes, **both_sides, attention_type="prob", activation_function="gelu")
+    config._attn_implementation = "eager"
+    below, above = (
+        shaken(kind.double().eval()) for kind in (InformerEncoderLayer(config), InformerDecoderLayer(config))
+    )
+    sparse, causal = (
+        ProbSparse(causal=ahead, factor=2, measure="max-mean", rest="sum" if ahead else "mean")
+        for ahead in (False, True)
+    )
+    encoder: Any = PostNorm(Attention(QKV(D, HEADS), sparse), MLP(D, 40)).double().eval()
+    across = Attention(QKV(D, HEADS), Softmax(Full()), cross=True)
+    decoder: Any = PostNorm(Attention(QKV(D, HEADS), causal), across, MLP(D, 40)).double().eval()
+    for ours, theirs in ((encoder, below), (decoder, above)):
+        attentions = [getattr(theirs, name) for name in ("self_attn", "encoder_attn") if hasattr(theirs, name)]
+        norms = [
+            getattr(theirs, f"{name}_layer_norm")
+            for name in ("self_attn", "encoder_attn", "final")
+            if hasattr(theirs, f"{name}_layer_norm")
+        ]
+        for layer, one in zip(ours.layers[:-1], attentions, strict=True):
+            for name in "qkv":
+                put_qkv(layer.projection, name, (linear := getattr(one, f"{name}_proj")).weight, linear.bias)
+            put(layer.aggregation.linear, one.out_proj.weight, one.out_proj.bias)
+        for norm, one in zip(ours.norms, norms, strict=True):
+            put(norm, one.weight, one.bias)
+        put(ours.layers[-1].up, theirs.fc1.weight, theirs.fc1.bias)
+        put(ours.layers[-1].down, theirs.fc2.weight, theirs.fc2.bias)
+    x, y = torch.randn(2, LENGTH, D, dtype=torch.float64), torch.randn(2, LENGTH, D, dtype=torch.float64)
+    told = below(x, attention_mask=None)
+    told = told[0] if isinstance(told, tuple) else told
+    source = encoder(x).y
+    agree(source, told)
+    future = torch.full((LENGTH, LENGTH), -torch.inf, dtype=torch.float64).triu(1).expand(2, 1, -1, -1)
+    want = above(y, attention_mask=future, encoder_hidden_states=told)
+    ctx = Context.of(y).but(source=source, source_pos=Context.of(source).pos)
+    agree(decoder(y, None, ctx).y, want[0] if isinstance(want, tuple) else want, 1e-6)

@@ -23,7 +23,8 @@ class Grouped(Shorten):
 
     size: keys of a group.
     align: groups are counted from the row's "first" key, so that the last may be of fewer, or from its "last" one, so
-        that the first may: then each new token moves all groups, and a row cannot be read in pieces.
+        that the first may: then each new token moves all groups, so that a row cannot be read in pieces, and under
+        `Causal()` what an early query reads depends on how long the row is.
     """
 
     gapless = True
