@@ -1,13 +1,15 @@
 """Steps of training of members of one block by length, against `gpt` and `bert`: from where on each is the faster.
 
-`python bench/crossover.py [MEMBER ...]` measures these alone, and then writes no file. Members whose blocks share
-something have two blocks, against two of the plain member.
+`python bench/crossover.py [MEMBER ...] [LENGTH ...]` measures these alone, and then writes no file. Members whose
+blocks share something have two blocks, against two of the plain member. `informer` and `set_transformer`, which read
+no text, are raced against themselves with attention to every pair; their lengths are known rows and elements.
 """
 
 import inspect
 import json
 import math
 import sys
+from collections.abc import Sequence
 from itertools import cycle, pairwise
 from pathlib import Path
 
@@ -30,6 +32,7 @@ OF_GPT: dict[str, dict[str, object]] = {
     "low_rank_band": {},
     "linear_transformer": {},
     "performer": {},
+    "rfa": {},
     "luna": {"form": "decoder"},
     "average_attention": {},
     "routing_transformer": {},
@@ -77,11 +80,15 @@ OF_TWO: dict[str, dict[str, object]] = {
     "predictive_attention, decoder": {"form": "decoder"},
 }
 OF_TWO_BERTS: dict[str, dict[str, object]] = {"lazyformer": {}, "predictive_attention": {}}
+OF_FULL: dict[str, dict[str, object]] = {"informer": {"attention": "probsparse"}}
+OF_PAIRS: dict[str, dict[str, object]] = {"set_transformer": {"inducing": 16}}
 BASES: dict[str, tuple[dict[str, object], dict[str, dict[str, object]]]] = {
     "gpt": ({}, OF_GPT),
     "bert": ({}, OF_BERT),
     "gpt, two blocks": ({"depth": 2}, OF_TWO),
     "bert, two blocks": ({"depth": 2}, OF_TWO_BERTS),
+    "informer, attention=full": ({"attention": "full"}, OF_FULL),
+    "set_transformer, inducing=none": ({"inducing": None}, OF_PAIRS),
 }
 # they hold numbers for every pair of tokens, of which four heads have 4 GB at 16,384
 PAIRS, PAIRED = 4_096, {
@@ -101,12 +108,12 @@ def made(label: str, length: int, keywords: dict[str, object]) -> Model:
     """A member of these sizes, as long as the row where it has a length."""
     function = find_member(member_of(label))
     names = inspect.signature(function).parameters
-    sizes = {key: value for key, value in {**SIZES, "length": length}.items() if key in names}
+    sizes = {key: value for key, value in {**SIZES, "length": length, "context": length}.items() if key in names}
     return function(**{**sizes, **keywords}).train()
 
 
 def step(model: Model, length: int) -> Contender:
-    """The loss of a row of random bytes, and its gradients."""
+    """The loss of a row of random bytes, or of numbers, and its gradients."""
     rows = model.sample(1, length, 0)
 
     def call() -> None:
@@ -117,12 +124,12 @@ def step(model: Model, length: int) -> Contender:
 
 
 def race_of(
-    base: str, sizes: dict[str, object], members: dict[str, dict[str, object]], rounds: int
+    base: str, sizes: dict[str, object], members: dict[str, dict[str, object]], lengths: Sequence[int], rounds: int
 ) -> dict[str, dict[int, Middle]]:
     """How many times as fast as `base` each of them is, at each length that it can be asked at."""
     found: dict[str, dict[int, Middle]] = {name: {} for name in members}
     slow: set[str] = set()
-    for length in LENGTHS:
+    for length in lengths:
         asked_now = {
             name: {**sizes, **keywords}
             for name, keywords in members.items()
@@ -155,13 +162,13 @@ def crossing(by: dict[int, Middle]) -> str:
     return f"above {max(by):,}"
 
 
-def show(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
+def show(found: dict[str, dict[str, dict[int, Middle]]], lengths: Sequence[int]) -> None:
     """A table for each base."""
     for base, members in found.items():
-        print(f"| times as fast as {base} | " + " | ".join(f"{n:,}" for n in LENGTHS) + " | faster from |")
-        print("|---" * (2 + len(LENGTHS)) + "|")
+        print(f"| times as fast as {base} | " + " | ".join(f"{n:,}" for n in lengths) + " | faster from |")
+        print("|---" * (2 + len(lengths)) + "|")
         for name, by in members.items():
-            cells = [f"{by[n].median:.2f} [{by[n].low:.2f}, {by[n].high:.2f}]" if n in by else "" for n in LENGTHS]
+            cells = [f"{by[n].median:.2f} [{by[n].low:.2f}, {by[n].high:.2f}]" if n in by else "" for n in lengths]
             print(f"| {name} | {' | '.join(cells)} | {crossing(by)} |")
         print()
 
@@ -186,7 +193,11 @@ def write(found: dict[str, dict[str, dict[int, Middle]]]) -> None:
 
 
 def main() -> None:
-    rounds, names = asked(f"{__doc__} float32, batch 1, {SIZES}.", "the members to measure; all of them if none")
+    rounds, words = asked(
+        f"{__doc__} float32, batch 1, {SIZES}.", "members and lengths to measure; all of them if none"
+    )
+    names = [word for word in words if not word.isdecimal()]
+    lengths = [int(word) for word in words if word.isdecimal()] or LENGTHS
     known = {member_of(label) for _, members in BASES.values() for label in members}
     if unknown := sorted(set(names) - known):
         sys.exit(f"there is no {unknown[0]} here; choose of {', '.join(sorted(known))}")
@@ -194,9 +205,9 @@ def main() -> None:
     for base, (sizes, members) in BASES.items():
         chosen = {label: words for label, words in members.items() if not names or member_of(label) in names}
         if chosen:
-            found[base] = race_of(base, sizes, chosen, rounds)
-    show(found)
-    if not names:
+            found[base] = race_of(base, sizes, chosen, lengths, rounds)
+    show(found, lengths)
+    if not words:
         write(found)
 
 
