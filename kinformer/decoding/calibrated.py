@@ -76,4 +76,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise CalibrationError(
             f"{path} is of edition {told.get('edition')!r:.20}, and this version reads edition {EDITION}; {ANEW}"
         )
+    threshold = told["threshold"]
+    given = threshold if isinstance(threshold, list) else [] if threshold is None else [threshold]
+    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in given):
+        raise CalibrationError(f"{path} fits no rule: threshold={threshold!r:.40}, and numbers are wanted; {ANEW}")
     return told

@@ -71,17 +71,25 @@ class History:
     def add(self, line: dict[str, Any]) -> None:
         """What a line of the file tells: of a step, or of a measurement."""
         if "step" in line:
-            self.step, self.tokens, self.seconds = (_number(line[name]) for name in ("step", "tokens", "seconds"))
+            self.step, self.tokens = (_whole(line[name]) for name in ("step", "tokens"))
+            self.seconds = _number(line["seconds"])
         elif "valid" in line:
             others = {name: _number(value) for name, value in line.get("others", {}).items()}
-            after, minutes, train, valid = (_number(line[name]) for name in ("after", "minutes", "train", "valid"))
-            self.points.append(Point(after, minutes, train, valid, others))
+            minutes, train, valid = (_number(line[name]) for name in ("minutes", "train", "valid"))
+            self.points.append(Point(_whole(line["after"]), minutes, train, valid, others))
 
 
 def _number(value: Any) -> Any:
     """What a line says, which must be a number: TypeError for what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{value!r:.40} is no number")
+    return value
+
+
+def _whole(value: Any) -> Any:
+    """What a line says, which must be a whole number: TypeError for another."""
+    if not isinstance(_number(value), int):
+        raise TypeError(f"{value!r:.40} is no whole number")
     return value
 
 

@@ -144,7 +144,10 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
     calibrated(capsys, out, *LOOSE, "--samples", "8")
     file = Path(out) / "exits.json"
     told = json.loads(file.read_text())
-    for threshold, says in ((1.5, "threshold=1.5"), ([0.5], "1 thresholds came for 3 layers"), ("a", "threshold='a'")):
+    for threshold, says in (
+        (1.5, "threshold=1.5"), ([0.5], "1 thresholds came for 3 layers"), ("/dev/zero", "threshold='/dev/zero'"),
+        ([0.5, "a"], "threshold=[0.5, 'a']"), (True, "threshold=True"),
+    ):  # fmt: skip
         file.write_text(json.dumps(told | {"threshold": threshold}))
         fails(capsys, ["generate", out, "--prompt", "a"], says)
     file.write_text(json.dumps(told | {"threshold": [0.5, 0.75]}))

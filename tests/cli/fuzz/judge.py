@@ -100,7 +100,10 @@ def measured(words: list[str], seen: Seen) -> Iterator[str]:
 
 
 def wrote(words: list[str], seen: Seen) -> Iterator[str]:
-    if "--json" in words and not json.loads(seen.out)["texts"]:
+    if "--json" not in words:
+        return
+    told = json.loads(seen.out)
+    if not (Path(told["out"]).is_file() if "pictures" in told else told["texts"]):
         yield "wrote nothing"
 
 
