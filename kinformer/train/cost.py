@@ -1,15 +1,13 @@
 """cost: what a model takes before it is trained: parameters, multiplications, memory, and who reads its layers."""
 
 import math
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,13 +26,14 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.train.after_step import after_step
 from kinformer.train.optimise import adamw, clip, clipped_apart
+from kinformer.train.resident import highest, resident, restart
 from kinformer.train.settings import Settings
 from kinformer.train.tally import Tally, products_of
 
 QUERIES = 64  # of a read that the reference reads, to see what a query multiplies
 SAMPLED = 1024  # queries of which live pairs are counted; of rows up to this length every one
 TOKENS = 4096  # of a batch that is run as it is; at least two rows are
-STAGES = 4  # its state, what it multiplies, a batch in memory, and a smaller one
+STAGES = 4  # its state, a batch in memory, another one, and what it multiplies
 STEPS = 3  # of training: the optimiser's means are there from the second on, and so is a memory
 KEPT = 1.25  # bytes that the C library holds for each that is alive at the peak (glibc; tests/train/test_cost.py)
 
@@ -78,8 +77,8 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     a line. Multiplications are PyTorch's count (`torch.utils.flop_counter`) over the reference's way to
     read: of all pairs where a pattern is `Full()` or `Causal()`, else of the pairs that it allows.
 
-    What a kernel keeps to itself is not seen: a process that trains `predictive_attention`, whose convolutions unfold
-    maps of scores, took up to half as much again (1.14 GB where 0.73 were told, of 8 x 256).
+    Bytes of tensors are counted, and what a kernel keeps to itself is not among them. A process is measured while it
+    runs them, where the system tells (Linux) and nothing large ran in it before; else it is reckoned from the tensors.
 
     model: as a member makes it, on the CPU. It is trained for a few steps: do not use it afterwards.
     batch, length: rows of a batch, and tokens of a row.
@@ -91,34 +90,23 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
         raise ValueError(f"batch={batch} and length={length}; both are numbers from 1 on")
     if model.predicts_next and length < 2:
         raise ValueError("a row of one token has none to predict; give a length from 2 on")
-    here = resident()
+    here, anew = resident(), restart()
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = _state_bytes(model, length)
     hear(1)
-    flops = batch * _flops(model, length)
-    hear(2)
-    most = max(2, TOKENS // length)
     readers: dict[str, Counter[str]] = {}
-    kept, high, steady = _memory(model, min(batch, most), length, readers)
+    most = max(2, TOKENS // length)
+    less = _memory(model, most // 2, length, readers) if batch > most else None
+    hear(2)
+    used = _memory(model, min(batch, most), length, readers)
     hear(3)
-    if batch > most:
-        less, low, _ = _memory(model, most // 2, length, {})
-        further = (batch - most) / (most - most // 2)
-        kept, high = round(kept + further * (kept - less)), round(high + further * (high - low))
-    peak = max(high, steady)
-    process = None if here is None else round(here + KEPT * peak)
+    if less is not None:
+        used = used.further(less, (batch - most) / (most - most // 2))
+    process = None if here is None else here + used.grown(here if anew else None)
+    flops = batch * _flops(model, length)
     heard = {layer: dict(counts) for layer, counts in readers.items()}  # asdict makes other Mappings of Counters
-    return Cost(batch, length, parameters, flops, state, weights, kept, peak, process, heard)
-
-
-def resident() -> int | None:
-    """The bytes of memory that this process has now; None where nobody tells."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    return Cost(batch, length, parameters, flops, state, weights, used.kept, used.peak, process, heard)
 
 
 def _own(model: nn.Module) -> list[Tensor]:
@@ -137,9 +125,34 @@ def _begin(model: Model, batch: Batch, length: int) -> State | None:
     return model.start(len(batch), length) if model.lanes else None
 
 
-def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]]) -> tuple[int, int, int]:
-    """Bytes of some training steps: of activations, at the highest within forward and backward, and at that within the
-    optimiser's step. Who read the layers in the last one goes into `readers`."""
+class Used(NamedTuple):
+    """Bytes of some training steps: of activations, at the highest within forward and backward, at that within the
+    optimiser's step, and the most that the process had by then."""
+
+    kept: int
+    high: int
+    steady: int
+    top: int | None
+
+    @property
+    def peak(self) -> int:
+        """The most bytes of tensors that were alive at once."""
+        return max(self.high, self.steady)
+
+    def further(self, less: "Used", times: float) -> "Used":
+        """Of a larger batch, on a line from a smaller one through this; `times` as far behind it as they are apart."""
+        kept, high = (round(now + times * (now - before)) for now, before in zip(self[:2], less[:2], strict=True))
+        top = None if self.top is None or less.top is None else round(self.top + times * (self.top - less.top))
+        return Used(kept, high, self.steady, top)
+
+    def grown(self, here: int | None) -> int:
+        """The bytes that a process of `here` bytes took more; reckoned from tensors where it had room from before."""
+        grown = 0 if here is None or self.top is None else self.top - here
+        return grown if grown >= self.peak else round(KEPT * self.peak)
+
+
+def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str]]) -> Used:
+    """Some training steps on as many rows. Who read the layers in the last one goes into `readers`."""
     model.train()
     optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clipped_apart(model), Settings().clip
     batch = model.sample(rows, length, 0)
@@ -161,7 +174,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
             state = detach(loss.state) if model.lanes else None
             del loss
             tally.restart()
-    return kept, high, steady
+    return Used(kept, high, steady, highest())
 
 
 @torch.no_grad()

@@ -17,7 +17,8 @@ from kinformer.cli.support.trials import length_of
 from kinformer.cli.support.wanted import folder_name
 from kinformer.data.kind import Data
 from kinformer.discover import members
-from kinformer.train.cost import KEPT, resident
+from kinformer.train.cost import KEPT
+from kinformer.train.resident import resident
 from kinformer.train.settings import Settings
 
 READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it

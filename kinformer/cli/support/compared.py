@@ -17,9 +17,9 @@ from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, 
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
 from kinformer.train.budget import Budget
-from kinformer.train.cost import resident
 from kinformer.train.evaluate import MOST
 from kinformer.train.history import History
+from kinformer.train.resident import resident
 
 
 @dataclass(frozen=True)
