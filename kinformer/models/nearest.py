@@ -11,6 +11,7 @@ from kinformer.core.checks import at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out
 from kinformer.core.neighbours import Neighbours, Store
+from kinformer.core.uncompiled import uncompiled
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.models.lm import LM
 from kinformer.models.support.by_token import by_token, log_probabilities, mixed
@@ -75,7 +76,7 @@ class Nearest(Wrapped):
         at = slice(states.shape[1] - out.y.shape[1], None)
         return out, self.found(states[:, at], ctx.pos[:, at] >= 0)
 
-    @torch.compiler.disable
+    @uncompiled
     @torch.no_grad()
     def found(self, states: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"]) -> Neighbours:
         """The entries that are nearest to the state of each token that is real."""

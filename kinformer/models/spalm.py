@@ -17,6 +17,7 @@ from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.read import precise
 from kinformer.core.state import shared
+from kinformer.core.uncompiled import uncompiled
 from kinformer.models.lm import LM
 from kinformer.models.support.pieces import LEAST, Pieces
 
@@ -140,7 +141,7 @@ class SPALM(LM):
         z, gate = self.gated(out.y, found)
         return out._replace(y=z, aux={**out.aux, "gate": gate})
 
-    @torch.compiler.disable
+    @uncompiled
     def found(
         self, keys: Float[Tensor, "B T d"], real: Bool[Tensor, "B T"], own: Int[Tensor, "B T R 2"] | None
     ) -> Neighbours:

@@ -89,7 +89,7 @@ def test_labels_have_their_own_and_what_nobody_reads_is_said(
 def test_what_is_too_large_is_told_and_a_smaller_batch_is_taken(
     text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kinformer.cli.support.advice.resident", lambda: 0)
+    monkeypatch.setattr("kinformer.cli.support.advice.before_training", lambda: 0)
     words = ["--task", "lm", "--data", text, "--length", "256"]
     whole = advice(capsys, *words, "--memory", "64GB", "--batch", "4")
     sizes = {one["member"]: one["process_bytes"] for one in whole["members"]}

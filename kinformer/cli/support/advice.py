@@ -18,7 +18,7 @@ from kinformer.cli.support.wanted import folder_name
 from kinformer.data.kind import Data
 from kinformer.discover import members
 from kinformer.train.cost import KEPT
-from kinformer.train.resident import resident
+from kinformer.train.resident import before_training
 from kinformer.train.settings import Settings
 
 READS = {"lm": "text", "mask": "masked", "classify": "labelled"}  # by task, what a model reads that can do it
@@ -114,8 +114,8 @@ def advised(task: str, able: list[str], job: Job, data: str, bytes_there: int) -
     """Rank what can do a task on the data of a job, and say what to try."""
     settings = job.settings
     length = length_of(job)
+    before = before_training() or 0  # and not what is built to ask its sizes
     found, refused = _asked(able, length, job.data)
-    before = resident() or 0
     batch = settings.batch
     while batch > 1 and not any(_process(one, batch, before) <= bytes_there for one in found.values()):
         batch //= 2

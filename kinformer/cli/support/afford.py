@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.support.undrawn import Undrawn
 from kinformer.cli.support.wanted import Wanted
 from kinformer.discover import modules
 
@@ -44,7 +45,7 @@ def without_numbers(one: Wanted) -> Any | None:
     """The model built without its numbers; None where it draws or looks at numbers while it is built."""
     modules("patterns")  # imported by the first that reads an expression, and what they make must have numbers
     try:
-        with from_user(ValueError, TypeError, LookupError), torch.device("meta"):
+        with from_user(ValueError, TypeError, LookupError), torch.device("meta"), Undrawn():
             return one.function(**one.keywords)
     except UserError:
         raise

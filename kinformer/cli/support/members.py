@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import UserError
-from kinformer.cli.support.afford import NUMBERS, without_numbers
+from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.support.afford import NUMBERS
+from kinformer.cli.support.undrawn import Undrawn
 from kinformer.cli.support.wanted import Wanted, wanted
 from kinformer.core.model import Model
 from kinformer.keywords import signature
@@ -81,8 +82,12 @@ def reads(name: str) -> str:
 
 
 def model_of(one: Wanted) -> Model:
-    """A member's model, without its numbers where that can be."""
-    return without_numbers(one) or one.build(0)
+    """A member's model for its sizes alone, its numbers not drawn.
+
+    On the CPU: arithmetic of tensors without numbers would import PyTorch's compiler, which takes longer than all else.
+    """
+    with from_user(ValueError, TypeError, LookupError), Undrawn():
+        return one.function(**one.keywords)
 
 
 def taken(one: Wanted, length: int) -> Taken:
