@@ -6,7 +6,8 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def uncompiled(call: Callable[P, R]) -> Callable[P, R]:
