@@ -14,6 +14,7 @@ import typer
 
 from kinformer.cli.errors import from_user, noted
 from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained
+from kinformer.cli.support import early
 
 if TYPE_CHECKING:
     from kinformer.data.support.part import Part
@@ -27,7 +28,9 @@ Split = Literal["train", "valid", "test", "all"]
 
 def evaluate(
     folder: Trained,
-    keywords: Annotated[list[str] | None, typer.Argument(help="Keywords of its member to change: memory=512.")] = None,
+    keywords: Annotated[
+        list[str] | None, typer.Argument(callback=early.changed, help="Keywords of its member to change: memory=512.")
+    ] = None,
     *,
     data: Data,
     split: Annotated[Split, typer.Option(help="Which part of the data, or each of them.")] = "test",

@@ -7,6 +7,7 @@ by the command, in the same words.
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import typer
@@ -42,6 +43,18 @@ def member(name: str | None) -> str | None:
 def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     """The member has such keywords, and they take such values."""
     _fit(ctx, str(ctx.params.get("member")), texts or ())
+    return texts
+
+
+def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
+    """The member of a model that is kept has such keywords, and they take such values."""
+    with suppress(OSError, ValueError, KeyError, TypeError):  # a config that says nothing is refused where it is read
+        config = json.loads(contents(Path(ctx.params["folder"]) / CONFIG))
+        if "file" not in config and (like := unrun.member_like(config["member"])) is not None:
+            try:
+                parse_keywords(like, texts or ())
+            except TypeError as error:
+                raise UserError(str(error)) from error
     return texts
 
 
