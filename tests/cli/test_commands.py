@@ -54,6 +54,9 @@ LISTS = [["--help"], ["train", "--help"], ["compare", "--help"], ["list", "--hel
 EARLY = {
     "there is no member 'gtp'; the nearest is 'gpt'": "train gtp --data text=stdlib --out o --steps 1",
     "has no keyword 'dept'": "train gpt dept=3 --data text=stdlib --out o --steps 1",
+    "'dscount', nor has 'agent', which learns over its layers; the nearest is 'discount'": (
+        "train lstm dscount=1 --data env=t_maze --out o --steps 1"
+    ),
     "the member 'gpt' has no keyword 'dd'": "evaluate {model} dd=3 --data text=stdlib",
     "'depth' of 'gpt' is int, and 'two' came": "cost gpt depth=two",
     "there is no member 'gtp'": "compare gpt gtp(d=3) --data text=stdlib --out o --steps 1",

@@ -150,7 +150,7 @@ def test_what_is_wrong_is_said_in_one_line(
         ([out, "--prompt", "a", "--device", "meta"], "there is no device 'meta' here"),
         ([out, "--prompt", "a", "--state", state], "there is no file or folder"),
         ([pairs, "--prompt", "a"], "this model writes from a source; give --source TEXT or --sources FILE"),
-        ([pairs, "--source", "a", "--state", state], "leave out --state"),
+        ([pairs, "--source", "a", "--state", __file__], "leave out --state"),
         ([pairs, "--source", "a", "--prompts", str(file)], "there are 4 prompts and 1 sources"),
         ([masked, "--prompt", "a"], "this bert fills in hidden bytes and writes none"),
     ]

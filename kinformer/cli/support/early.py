@@ -14,6 +14,7 @@ import typer
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
+from kinformer.cli.support.wanted import apart
 from kinformer.core.absent import absent
 from kinformer.data.files import found
 from kinformer.data.support.words import refuse_unknown, words_of
@@ -73,9 +74,14 @@ def _fit(ctx: typer.Context, name: str, texts: Iterable[str]) -> None:
     like = unrun.member_like(name)
     kind = str(ctx.params.get("data") or "").partition("=")[0]
     host = unrun.constant(own_files("data")[kind], "lends") if kind in own_files("data") else None
-    if like is not None and not host:
-        with from_user(TypeError):
-            parse_keywords(like, texts)
+    over = unrun.member_like(host) if host else None
+    if like is None or (host and over is None):
+        return
+    with from_user(TypeError):
+        own, others = (texts, ()) if over is None else apart(like, over, texts)
+        parse_keywords(like, own)
+        if over is not None:
+            parse_keywords(over, others)
 
 
 def data(spec: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.wanted import Wanted, member_named, wanted
+from kinformer.cli.support.wanted import Wanted, apart, member_named, wanted
 from kinformer.data.kind import Data
 from kinformer.data.spec import kind_of
 from kinformer.discover import find_member, parse_keywords
@@ -21,9 +21,9 @@ def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
     if kind is None or not kind.lends or _reads_it(function, kind):
         return wanted(name, texts)
     host = find_member(kind.lends)
-    theirs = signature(host).parameters.keys() - signature(function).parameters.keys() - {"stack"}
-    others = [text for text in texts if text.partition("=")[0].strip() in theirs]
-    one = wanted(name, [text for text in texts if text not in others])
+    with from_user(TypeError):
+        own, others = apart(function, host, texts)
+    one = wanted(name, own)
     if ".py:" in name:
         raise UserError(
             f"{name} is of a file, which is not run when a model is loaded, so it lends no layers; write a member "

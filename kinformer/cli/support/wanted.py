@@ -7,7 +7,7 @@ from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.discover import Origin, find_member, own_module, parse_keywords
-from kinformer.keywords import split
+from kinformer.keywords import called, name_of, nearest, signature, split
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,19 @@ def wanted(name: str, texts: Iterable[str]) -> Wanted:
     with from_user(TypeError):
         keywords = parse_keywords(function, texts)
     return Wanted(f"{name}({', '.join(texts)})" if texts else name, function, keywords)
+
+
+def apart(function: Callable[..., Any], host: Callable[..., Any], texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The texts that are keywords of a member, and those of what takes its layers; TypeError for one of neither."""
+    mine, theirs = signature(function).parameters, signature(host).parameters.keys() - {"stack"}
+    own, others = list[str](), list[str]()
+    for text in texts:
+        name, equals, _ = (piece.strip() for piece in text.partition("="))
+        if equals and name not in mine and name not in theirs:
+            nor = f"nor has {name_of(host)!r}, which learns over its layers"
+            raise TypeError(f"{called(function)} has no keyword {name!r}, {nor}{nearest(name, {*mine, *theirs})}")
+        (others if name in theirs and name not in mine else own).append(text)
+    return own, others
 
 
 def spelled(text: str, make: Callable[[str, list[str]], Wanted] | None = None) -> Wanted:
