@@ -4,11 +4,12 @@ from kinformer.discover import member
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.mlm import MLM
+from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def bert(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",

@@ -22,6 +22,7 @@ from kinformer.patterns.full import Full
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 Name = Literal["next", "previous", "first", "delimiter", "period", "same"]
 GUIDES: dict[str, Guide] = {
@@ -30,7 +31,7 @@ GUIDES: dict[str, Guide] = {
 }  # fmt: skip
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def guided_attention(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     guides: tuple[Name, ...] = ("next", "previous", "first", "delimiter", "period"), share: float = 0.5,

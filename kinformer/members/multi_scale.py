@@ -12,11 +12,12 @@ from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.train.recipe import Recipe
 
 Form = Literal["encoder", "decoder"]
 
 
-@member
+@member(recipe=Recipe(lr=1e-3))
 def multi_scale(
     d: int = 128, depth: int = 5, heads: int = 4, scales: tuple[int, ...] = (), alpha: float = 0.5,
     form: Form = "encoder", position: Positions = "learned", norm: Norms = "post", head_dim: int | None = None,

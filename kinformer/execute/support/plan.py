@@ -22,9 +22,7 @@ from kinformer.patterns.full import Full
 BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
 EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow
 CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
-FOLDED = (
-    1 << 21
-)  # numbers of the keys that a call reads at most: fewer calls, but their gradients are memory for a while
+FOLDED = 1 << 21  # numbers of the keys that a call reads at most: fewer calls, but gradients that fill memory for a while
 GATHERED = 1 << 19  # numbers of the keys that a call copies: more of them fall out of the cache in the backward pass
 GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
 STEP = 16  # queries
