@@ -22,7 +22,7 @@ from kinformer.patterns.full import Full
 BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
 EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow
 CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
-FOLDED = 1 << 21  # numbers of the keys that a call reads at most: fewer calls, but gradients that fill memory for a while
+FOLDED = 1 << 21  # numbers of the keys that a call reads: the more, the fewer calls, but their gradients take memory
 GATHERED = 1 << 19  # numbers of the keys that a call copies: more of them fall out of the cache in the backward pass
 GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
 STEP = 16  # queries
@@ -71,10 +71,7 @@ def of_runs(pattern: Pattern, runs: Alike, sizes: Sizes, device: torch.device) -
 
 
 def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
-    """The cheapest of some ways to read a pattern; `plain` as in `Plan`.
-
-    `once`: it will not be found again, so a small read is planned in no time.
-    """
+    """The cheapest of some ways; `plain` as in `Plan`. `once`: not found again, so a small read is planned in no time."""
     # what is kept serves training too, on the CPU
     with torch.inference_mode(False), _on(torch.device("cpu")):
         return _made(pattern, lines, plain, sizes, once)
