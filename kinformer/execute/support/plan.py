@@ -71,7 +71,7 @@ def of_runs(pattern: Pattern, runs: Alike, sizes: Sizes, device: torch.device) -
 
 
 def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
-    """The cheapest of some ways; `plain` as in `Plan`. `once`: not found again, so a small read is planned in no time."""
+    """The cheapest of some ways; `plain` as in `Plan`. `once`: not found again, so a small read is planned at once."""
     # what is kept serves training too, on the CPU
     with torch.inference_mode(False), _on(torch.device("cpu")):
         return _made(pattern, lines, plain, sizes, once)
