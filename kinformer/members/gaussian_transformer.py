@@ -13,9 +13,10 @@ from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.train.recipe import Recipe
 
 
-@member
+@member(recipe=Recipe(lr=1e-3))
 def gaussian_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, by_head: bool = False,
     sigma: float = 5.0, own: float = 0.02, form: Form = "encoder", position: Positions = "sinusoidal",

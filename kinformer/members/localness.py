@@ -15,12 +15,13 @@ from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.train.recipe import Recipe
 
 Window = Literal["query", "layer", "fixed"]
 WIDTH = 10.0
 
 
-@member
+@member(recipe=Recipe(lr=1e-3))
 def localness(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: Window = "query",
     width: float = WIDTH, local: int | None = None, form: Form = "encoder", position: Positions = "sinusoidal",
