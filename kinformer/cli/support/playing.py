@@ -52,7 +52,7 @@ class Played:
         limit = f", {cut} of them cut off by a limit of steps" if cut else ""
         steps = mean(len(one.episode.rewards) for one in some)
         told = f"{mean(returns):.4g}{spread} from {min(returns):.4g} to {max(returns):.4g}"
-        return f"{ask}returned {told} in {len(some)} episodes of {steps:.4g} steps{more}{limit}"
+        return f"{ask}returned {told} in {len(some)} episode{'s' * (len(some) > 1)} of {steps:.4g} steps{more}{limit}"
 
     @property
     def means(self) -> dict[float, float]:

@@ -55,7 +55,9 @@ def json_lines(path: Path) -> Iterator[Record]:
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{place} is no JSON; write an object on each line") from error
+            raise ValueError(
+                f"{place} is no JSON; write an object on each line, or leave it out: 'text=FOLDER/*.txt'"
+            ) from error
         if not isinstance(fields, dict):
             raise ValueError(f"{place} is no object; write {{...}} on each line, with a text in a field")
         yield Record(place, fields)
