@@ -9,7 +9,8 @@ from kinformer.cli.support.picture import colour, drawings
 from kinformer.cli.support.results import Results, Row
 from kinformer.train.files import write
 
-CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(13, 32), *range(127, 160))}  # no page may hold them
+CONTROL = {code: "\ufffd" for code in (*range(9), 11, 12, *range(14, 32), *range(127, 160))}  # no page may hold them
+CONTROL[ord("\r")] = ""  # lines of a text may end in two
 STYLE = """
 :root { color-scheme: light dark; --back: #fff; --ink: #1c2024; --soft: #5b6570; --line: #d9dee3; --box: #f5f7f9 }
 @media (prefers-color-scheme: dark) {
@@ -26,7 +27,7 @@ p { max-width: 62rem; overflow-wrap: anywhere } .soft, figcaption { color: var(-
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { padding: .4rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line) }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--back);
-  white-space: normal; min-width: 8rem; max-width: 22rem; overflow-wrap: anywhere }
+  white-space: normal; min-width: 11rem; max-width: 22rem; overflow-wrap: anywhere }
 tr:last-child td { border-bottom: 0 } thead th { color: var(--soft); font-weight: 600 }
 .drawings { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)) }
 figure { margin: 0; padding: .8rem; background: var(--box); border-radius: .5rem; min-width: 0 }
