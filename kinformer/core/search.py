@@ -28,8 +28,13 @@ class Vectors(ABC):
     width: int
 
     @abstractmethod
-    def blocks(self, size: int = BLOCK) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
-        """All of them in order, at most `size` at a time, each block with the number of its first."""
+    def blocks(
+        self, size: int = BLOCK, begin: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+        """From one number up to another, all of them unless given, at most `size` at a time.
+
+        Each block comes with the number of its first, and is only read.
+        """
 
     @abstractmethod
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
@@ -49,8 +54,11 @@ class Held(Vectors):
         self.rows = rows
         self.count, self.width = rows.shape
 
-    def blocks(self, size: int = BLOCK) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
-        yield from zip(range(0, self.count, size), self.rows.split(size), strict=False)
+    def blocks(
+        self, size: int = BLOCK, begin: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+        last = self.count if end is None else end
+        yield from zip(range(begin, last, size), self.rows[begin:last].split(size), strict=False)
 
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         return self.rows.index_select(0, places)  # copies whole rows

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 from kinformer.core.search import BLOCK, Found, Index, Search, Vectors, spread
+from kinformer.search.support.crew import Crew, crew, cut
 from kinformer.search.support.kept import Nearest
 
 QUERIES = 512  # that are looked at together
@@ -22,7 +23,7 @@ SOME = 16  # queries for which that is worth the reading
 SLACK, SHARE = 32, 32  # candidates beyond k, and a share of k, so that rounding seldom leaves a doubt
 MORE = 8  # so many times as many are looked for where it does
 NUMBERS = 1 << 20  # of a product that are held at a time: what a processor's cache has room for
-PAIRS = 1 << 9  # of a query and a vector whose distance is computed anew at a time
+PAIRS = 1 << 11  # of a query and a vector whose distance is computed anew at a time
 LONG = 2.0**60  # of a vector: sums of squares of what is longer may be more than float32 holds
 
 
@@ -82,63 +83,82 @@ def _precisely() -> Iterator[None]:
 class Blocks(Index):
     """Vectors that are all looked at for each batch of queries; their squared lengths are kept once they are known."""
 
+    @torch.no_grad()
     def __init__(self, vectors: Vectors):
         self.vectors = vectors
         self.centre = _centre(vectors)
-        self.lengths = torch.empty(vectors.count)
-        self.known = 0
+        self.away = float(self.centre.double().square().sum().sqrt())
+        self.lengths = torch.full((vectors.count,), torch.nan)  # half of their squares, off the centre; not yet known
+        self.longest: float | None = None
 
     @torch.no_grad()
     @torch.autocast("cpu", enabled=False)  # or products would be rounded further than the bound allows for
     @_precisely()
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
         queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
-        found = [self._some(some, k) for some in queries.split(QUERIES)]
+        with crew(min(torch.get_num_threads(), -(-self.vectors.count // BLOCK))) as by:
+            found = [self._some(some, k, by) for some in queries.split(QUERIES)]
         return Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
-    def blocks(self, size: int) -> Iterator[_Block]:
-        """All vectors in float32, off their centre, with half of their squared lengths; inf for NaN and infinity."""
+    def blocks(self, size: int, begin: int = 0, end: int | None = None, *, lying: bool = False) -> Iterator[_Block]:
+        """Vectors in float32, off their centre or as they lie, with half of their squared lengths off it.
+
+        The lengths are inf for vectors with NaN and infinity.
+        """
         room = torch.empty(0, self.vectors.width)  # asking the system for it each time takes longer than to fill it
-        for first, vectors in self.vectors.blocks(size):
-            end = first + len(vectors)
-            room = room if len(vectors) <= len(room) else torch.empty(vectors.shape)
-            vectors = room[: len(vectors)].copy_(vectors).sub_(self.centre)
-            if end > self.known:
-                self.lengths[first:end], self.known = _half_squares(vectors, torch.arange(first, end)), end
-            lengths = self.lengths[first:end]
+        for first, vectors in self.vectors.blocks(size, begin, end):
+            if not lying or vectors.dtype != torch.float32:
+                room = room if len(vectors) <= len(room) else torch.empty(vectors.shape)
+                vectors = room[: len(vectors)].copy_(vectors)
+            lengths = self.lengths[first : first + len(vectors)]
+            if not lying:
+                vectors.sub_(self.centre)
+                if bool(lengths.isnan().any()):
+                    lengths.copy_(_half_squares(vectors, torch.arange(first, first + len(vectors))))
             if bool(lengths.isinf().any()):  # 0 times infinity would be no number
                 vectors = vectors.masked_fill(lengths[:, None].isinf(), 0.0)
             yield _Block(first, vectors, lengths)
 
-    def _some(self, queries: Float[Tensor, "N D"], k: int, more: int = 1) -> Found:
+    def _some(self, queries: Float[Tensor, "N D"], k: int, by: Crew, more: int = 1) -> Found:
         wide = min(k + more * (SLACK + k // SHARE), self.vectors.count)
+        # then hardly more is rounded off, and no vector need be changed
+        lying = more == 1 and self.longest is not None and self.away <= self.longest
         away = queries - self.centre
-        half, places = self._candidates(away, self._guess(away, wide), wide)
-        found = nearest_of(self.vectors, queries, places, k)
+        half, places = self._candidates(away, self._guess(away, wide, by), wide, by, lying)
+        found = nearest_of(self.vectors, queries, places, k, by)
         if wide == self.vectors.count or not len(queries):
             return found
-        rows, limits = self._doubts(away, found, half[:, -1])
+        rows, limits = self._doubts(away, found, half[:, -1], lying)
         if len(rows):
-            best = self._some(queries[rows], k, MORE) if more == 1 else self._all_as_near(queries[rows], limits, k)
+            again = queries[rows]
+            best = self._some(again, k, by, MORE) if more == 1 else self._all_as_near(again, limits, k)
             found.distances[rows], found.places[rows] = best
         return found
 
     def _candidates(
-        self, queries: Float[Tensor, "N D"], bounds: Float[Tensor, " N"], wide: int
+        self, queries: Float[Tensor, "N D"], bounds: Float[Tensor, " N"], wide: int, by: Crew, lying: bool
     ) -> tuple[Float[Tensor, "N w"], Int[Tensor, "N w"]]:
         """Half distances of the nearest, as products round them, in order, and which vectors these are."""
-        near = Nearest(bounds, wide)
         size = min(BLOCK, max(NUMBERS // max(len(queries), 1), 1))
-        room = torch.empty(len(queries) * size)
-        for block in self.blocks(size):
-            near.add(block.halves(queries, room), block.first)
+        shift = (queries.double() @ self.centre.double())[:, None] * lying  # of products with vectors as they lie
+        nearer = (bounds - shift[:, 0]).float()
+
+        def part(ends: tuple[int, int]) -> Nearest:
+            near, room = Nearest(nearer, wide), torch.empty(len(queries) * size)
+            for block in self.blocks(size, *ends, lying=lying):
+                near.add(block.halves(queries, room), block.first)
+            return near
+
+        near = Nearest.joined(by.work(part, cut(self.vectors.count, by.count)))
         half, places = near.settled()
+        half = half.double() + shift
         short = near.short()
         if len(short) and bool(bounds.isfinite().any()):
-            half[short], places[short] = self._candidates(queries[short], _anything(len(short)), wide)
+            again = self._candidates(queries[short], _anything(len(short)), wide, by, lying)
+            half[short], places[short] = again
         return half, places
 
-    def _guess(self, queries: Float[Tensor, "N D"], wide: int) -> Float[Tensor, " N"]:
+    def _guess(self, queries: Float[Tensor, "N D"], wide: int, by: Crew) -> Float[Tensor, " N"]:
         """Half distances within which a little more than `wide` vectors should be, by some from all over; inf for none.
 
         Most of what is further is left out by one comparison, where many are wanted too.
@@ -150,28 +170,35 @@ class Blocks(Index):
             return _anything(len(queries))
         some = self.vectors.at(at).float() - self.centre
         half = _half_squares(some, at)
-        halves = _Block(0, some.masked_fill(half[:, None].isinf(), 0.0), half).halves(queries)
-        return torch.from_numpy(numpy.partition(halves.numpy(), rank - 1, axis=1)[:, rank - 1].copy())
+        sample = _Block(0, some.masked_fill(half[:, None].isinf(), 0.0), half)
+
+        def part(ends: tuple[int, int]) -> Float[Tensor, " n"]:
+            halves = sample.halves(queries[slice(*ends)]).numpy()
+            return torch.from_numpy(numpy.partition(halves, rank - 1, axis=1)[:, rank - 1].copy())
+
+        return torch.cat(by.work(part, cut(len(queries), by.count)))
 
     def _doubts(
-        self, away: Float[Tensor, "N D"], found: Found, furthest: Float[Tensor, " N"]
+        self, away: Float[Tensor, "N D"], found: Found, furthest: Float[Tensor, " N"], lying: bool
     ) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
         """Rows where something that was left out may be as near as the last that was found, and how near it may be."""
-        own, error = away.double().square().sum(1), self._error(away)
+        own, error = away.double().square().sum(1), self._error(away, lying)
         last = found.distances[:, -1]
-        rows = (~(last < 2 * furthest.double() + own - 2 * error)).nonzero()[:, 0]
+        rows = (~(last < 2 * furthest + own - 2 * error)).nonzero()[:, 0]
         return rows, ((last - own) / 2 + error)[rows]
 
-    def _error(self, queries: Float[Tensor, "N D"]) -> Float[Tensor, " N"]:
+    def _error(self, queries: Float[Tensor, "N D"], lying: bool) -> Float[Tensor, " N"]:
         """No half distance of a query is further than this from what it would be without rounding.
 
         Of n products that are added in any order no more than n u of what their sizes come to is lost, u being half of
         eps; taking off the centre, the length and the difference lose some more. |q||k| + |k|^2 / 2 is at most half of
-        (|q| + |k|)^2.
+        (|q| + |k|)^2, and |q| times the centre's length is what vectors as they lie may add.
         """
-        longest = self.lengths.where(self.lengths.isfinite(), 0).amax().double().mul(2).sqrt()
+        if self.longest is None:  # of all, as by now all were looked at
+            self.longest = float(self.lengths.where(self.lengths.isfinite(), 0).amax().double().mul(2).sqrt())
+        own = queries.double().square().sum(1).sqrt()
         size = (self.vectors.width + 16) * torch.finfo(queries.dtype).eps / 4
-        return size * (queries.double().square().sum(1).sqrt() + longest) ** 2
+        return size * ((own + self.longest) ** 2 + 2 * own * self.away * lying)
 
     def _all_as_near(self, queries: Float[Tensor, "N D"], limits: Float[Tensor, " N"], k: int) -> Found:
         """The k nearest of all vectors that may be as near as a query's limit, by distances in float64."""
@@ -226,22 +253,34 @@ def asked(queries: Float[Tensor, "N D"], vectors: Vectors) -> Float[Tensor, "N D
 
 def distances(queries: Float[Tensor, "*n D"], vectors: Float[Tensor, "n D"]) -> Float[Tensor, " n"]:
     """Sums of squared differences in float64."""
-    return (queries.double() - vectors.double()).square().sum(-1)
+    away = (vectors.double() - queries).numpy()
+    return torch.from_numpy(numpy.vecdot(away, away))
 
 
-def nearest_of(vectors: Vectors, queries: Float[Tensor, "N D"], places: Int[Tensor, "N c"], k: int) -> Found:
+def nearest_of(
+    vectors: Vectors, queries: Float[Tensor, "N D"], places: Int[Tensor, "N c"], k: int, by: Crew | None = None
+) -> Found:
     """The k nearest of some candidates of each query, -1 being none, by distances in float64; equal ones in order."""
+    by = by or Crew()
+
+    def part(ends: tuple[int, int]) -> Found:
+        return _nearest_of(vectors, queries[slice(*ends)], places[slice(*ends)], k)
+
+    return Found(*map(torch.cat, zip(*by.work(part, cut(len(queries), by.count)), strict=True)))
+
+
+def _nearest_of(vectors: Vectors, queries: Float[Tensor, "N D"], places: Int[Tensor, "N c"], k: int) -> Found:
     # so that a stable order of distances leaves the first of equal ones first; NumPy sorts whole numbers much faster
-    places, count = torch.from_numpy(numpy.sort(places.numpy(), axis=1)), max(1, places.shape[1])
+    at, count = torch.from_numpy(numpy.sort(places.numpy(), axis=1)), max(1, places.shape[1])
     size, wide = max(1, PAIRS // count), -(-count // -(-count // PAIRS))
-    far = torch.empty(places.shape, dtype=torch.float64)
+    far = torch.empty(at.shape, dtype=torch.float64)
     room = torch.empty(size * wide, vectors.width, dtype=torch.float64)  # small enough to stay in a processor's cache
-    for some, at, to in zip(queries.split(size), places.clamp_min(0).split(size), far.split(size), strict=True):
-        own = some[:, None].double()
-        for near, result in zip(at.split(wide, dim=1), to.split(wide, dim=1), strict=True):
-            there = room[: near.numel()].copy_(vectors.at(near.reshape(-1))).view(*near.shape, vectors.width)
-            result.copy_(there.sub_(own).square_().sum(-1))
-    far.masked_fill_((places < 0) | far.isnan(), torch.inf)
-    far, order = far.sort(dim=1, stable=True)
-    places = places.gather(1, order)
-    return Found(far[:, :k], places.masked_fill(far == torch.inf, -1)[:, :k])
+    for some, there, to in zip(queries.double().split(size), at.clamp_min(0).split(size), far.split(size), strict=True):
+        for near, result in zip(there.split(wide, dim=1), to.split(wide, dim=1), strict=True):
+            rows = room[: near.numel()].copy_(vectors.at(near.reshape(-1)).float()).view(*near.shape, vectors.width)
+            away = rows.sub_(some[:, None]).numpy()
+            numpy.vecdot(away, away, out=result.numpy())
+    far.masked_fill_((at < 0) | far.isnan(), torch.inf)
+    order = torch.from_numpy(numpy.argsort(far.numpy(), axis=1, kind="stable")[:, :k])
+    far, at = far.gather(1, order), at.gather(1, order)
+    return Found(far, at.masked_fill(far == torch.inf, -1))

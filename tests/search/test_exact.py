@@ -1,6 +1,7 @@
 """Exact search against a naive loop: ties, many equal vectors, few vectors, NaN, float16, blocks."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -155,16 +156,18 @@ def bounds(x: Float[Tensor, "N S"], wide: int, guess: str) -> Float[Tensor, " N"
 
 @pytest.mark.parametrize("guess", ["none", "near", "far"])
 @pytest.mark.parametrize("order", ["any", "falling", "rising", "mixed"])
-@pytest.mark.parametrize("wide", [1, 7, 29])
-def test_the_smallest_are_kept_in_whatever_order_they_come(order: str, wide: int, guess: str) -> None:
+@pytest.mark.parametrize(("wide", "shared"), [(1, 3), (7, 1), (29, 2), (29, 9)])
+def test_the_smallest_are_kept_in_whatever_order_they_come(order: str, wide: int, shared: int, guess: str) -> None:
     x = torch.randn(5, 3000, generator=torch.Generator().manual_seed(wide))
     if order != "any":
         x = x.sort(dim=1, descending=order != "rising").values
     if order == "mixed":  # some rows get many at once, others none
         x[1::2] = x[1::2].flip(1)
     nearest = Nearest(bounds(x, wide, guess), wide)
-    for first in range(0, 3000, 400):
-        nearest.add(x[:, first : first + 400], first)
+    parts = [nearest, *(Nearest(bounds(x, wide, guess), wide) for _ in range(shared - 1))]
+    for n, first in enumerate(range(0, 3000, 400)):
+        parts[n % shared].add(x[:, first : first + 400], first)
+    nearest = Nearest.joined(parts)
     smallest, places = nearest.settled()
     short = [] if guess == "none" else [0]
     assert nearest.short().tolist() == short
@@ -182,9 +185,9 @@ def test_a_guess_that_is_too_small_is_told_and_searched_again(monkeypatch: pytes
     seen = []
     candidates = exact.Blocks._candidates
 
-    def counted(index: exact.Blocks, some: Tensor, limits: Tensor, wide: int) -> tuple[Tensor, Tensor]:
+    def counted(index: exact.Blocks, some: Tensor, limits: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
         seen.append((len(some), bool(limits.isfinite().all())))
-        return candidates(index, some, limits, wide)
+        return candidates(index, some, limits, *given)
 
     monkeypatch.setattr(exact.Blocks, "_candidates", counted)
     same(Exact().index(Held(vectors)).search(queries, 20), vectors, queries, 20)
@@ -218,6 +221,67 @@ def test_lengths_are_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     first = index.search(torch.zeros(2, 3), 4)
     monkeypatch.setattr(torch.linalg, "vector_norm", None)
     assert torch.equal(index.search(torch.zeros(2, 3), 4).places, first.places)
+
+
+@pytest.fixture
+def threads() -> Iterator[int]:
+    """PyTorch with several threads, among which a search is shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield 3
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("k", [3, 40])
+def test_threads_that_share_the_work_find_what_a_loop_finds(k: int, threads: int) -> None:
+    chance = torch.Generator().manual_seed(k)
+    vectors = torch.randint(-2, 3, (90, 3), generator=chance).float()
+    vectors[71] = torch.nan
+    queries = torch.randn(7, 3, generator=chance)
+    index = Exact().index(Held(vectors.requires_grad_()))
+    for _ in range(2):
+        found = index.search(queries, k)
+        same(found, vectors, queries, k)
+        assert not found.distances.requires_grad and torch.get_num_threads() == threads
+
+
+def test_threads_are_given_back_where_one_fails(threads: int) -> None:
+    vectors = torch.ones(90, 3)
+    vectors[80] = 1e19
+    with pytest.raises(ValueError, match="vector 80 is longer than 2\\^60"):
+        Exact().index(Held(vectors)).search(torch.zeros(1, 3), 2)
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(("furthest", "changed"), [(-9000.0, False), (1000.0, True)])
+def test_vectors_are_taken_as_they_lie_once_that_loses_little(
+    furthest: float, changed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their lengths are known behind the first search; what products then lose is looked up off the centre."""
+    chance = torch.Generator().manual_seed(2)
+    vectors, queries = (1000 + torch.randn(n, 4, generator=chance) / 100 for n in (60, 5))
+    vectors[7] = furthest
+    blocks, seen = exact.Blocks.blocks, []
+
+    def noted(*given: Any, lying: bool = False) -> Iterator[exact._Block]:
+        seen.append(lying)
+        return blocks(*given, lying=lying)
+
+    index = Exact().index(Held(vectors))
+    monkeypatch.setattr(exact.Blocks, "blocks", noted)
+    for _ in range(2):
+        same(index.search(queries, 5), vectors, queries, 5)
+    assert not seen[0] and any(seen) is not changed
+
+
+def test_equal_vectors_have_equal_distances_wherever_they_lie() -> None:
+    """Or the first of them would not come first."""
+    chance = torch.Generator().manual_seed(6)
+    for width in (1, 3, 17, 129):
+        vectors = torch.randn(2, width, generator=chance).repeat(11, 1)
+        found = Exact().index(Held(vectors)).search(torch.randn(2, width, generator=chance), 22)
+        assert (found.distances.unique(dim=1).shape[1]) == 2, width
+        assert (found.places.view(2, 2, 11).diff() == 2).all(), width
 
 
 def test_products_are_in_float32_where_a_program_allows_for_less(monkeypatch: pytest.MonkeyPatch) -> None:

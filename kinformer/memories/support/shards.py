@@ -37,22 +37,25 @@ class Shards(Vectors):
         self.ends = list(accumulate((len(one) for one in self.maps), initial=0))
         self.count, self.width = self.ends[-1], width
 
-    def blocks(self, size: int = BLOCK) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+    def blocks(
+        self, size: int = BLOCK, begin: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
         for first, one in zip(self.ends, self.maps, strict=False):
-            for at in range(0, len(one), size):
-                yield first + at, torch.from_numpy(numpy.array(one[at : at + size]))
+            last = len(one) if end is None else min(end - first, len(one))
+            for at in range(max(begin - first, 0), last, size):
+                yield first + at, torch.from_numpy(numpy.array(one[at : min(at + size, last)]))
 
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
-        if bool(((places < 0) | (places >= self.count)).any()):
-            raise ValueError(f"places {int(places.min())} to {int(places.max())} came; give 0 to {self.count - 1}")
-        if bool((places.diff() < 0).any()):
+        wanted = places.numpy()
+        if bool((wanted[1:] < wanted[:-1]).any()):
             order = places.argsort(stable=True)
             found = self.at(places[order])
             return torch.empty_like(found).index_copy_(0, order, found)
-        wanted = places.numpy()
+        if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < self.count:
+            raise ValueError(f"places {wanted[0]} to {wanted[-1]} came; give 0 to {self.count - 1}")
         ends = numpy.searchsorted(wanted, self.ends)
         parts = [
-            one[wanted[a:b] - first]
+            one.take(wanted[a:b] - first, 0)
             for first, one, (a, b) in zip(self.ends, self.maps, pairwise(ends), strict=False)
             if a < b
         ]

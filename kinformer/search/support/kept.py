@@ -1,5 +1,7 @@
 """Kept: the smallest numbers of rows that come block by block, without sorting each block."""
 
+from collections.abc import Sequence
+
 import numpy
 import torch
 from jaxtyping import Float, Int
@@ -48,6 +50,22 @@ class Nearest:
         self.half.view(-1)[slots] = block.reshape(-1)[at]
         self.places.view(-1)[slots] = at - rows * block.shape[1] + first
         self.counts += counts
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Nearest]") -> "Nearest":
+        """What several found for the same rows, bounds and `wide`, each among places of its own."""
+        first = parts[0]
+        if len(parts) == 1 or not len(first.counts):
+            return first
+        self = cls(first.bounds[:, 0], first.wide)
+        used = [int(one.counts.amax()) for one in parts]
+        self.room = max(sum(used), self.wide)
+        self.half = torch.cat([one.half[:, :size] for one, size in zip(parts, used, strict=True)], 1)
+        self.places = torch.cat([one.places[:, :size] for one, size in zip(parts, used, strict=True)], 1)
+        self.half = F.pad(self.half, (0, self.room - sum(used)), value=torch.inf)
+        self.places = F.pad(self.places, (0, self.room - sum(used)), value=-1)
+        self.counts = torch.stack([one.counts for one in parts]).sum(0)
+        return self
 
     def settled(self) -> tuple[Float[Tensor, "N w"], Int[Tensor, "N w"]]:
         """The smallest numbers of each row, in order, and their places."""
