@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.checks import within
+from kinformer.core.example import Example
 from kinformer.maps.support.drawn import Directions, Lengths
 
 
@@ -62,4 +63,9 @@ class Trigonometric(Directions):
         return total.clamp_min(self.floor)
 
 
-EXAMPLES = (lambda: Trigonometric(8, 16), lambda: Trigonometric(8, 12, orthogonal=False, redraw=1))
+_RAISED = {"derivative": "where a sum is raised to the floor, the largest prefactor of its keys is held fast"}
+EXAMPLES = (
+    lambda: Trigonometric(8, 16),
+    lambda: Trigonometric(8, 12, orthogonal=False, redraw=1),
+    Example(lambda: Trigonometric(8, 16, floor=10.0), breaks=_RAISED),
+)

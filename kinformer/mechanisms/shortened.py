@@ -171,6 +171,7 @@ def _by_head(order: torch.Tensor, pos: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 _APART = {"merge": "a key is made of several tokens, so the keys of two halves of a row are not those of the whole"}
+_LAST = {"peek": "groups that are counted from the last token move with each new one, and are read otherwise by all"}
 _NULL = {"empty_rows": "the null key is read where there is no other"}
 
 
@@ -187,7 +188,8 @@ def _examples() -> tuple[Example, ...]:
         lambda: Shortened(Softmax(Full()), Linformer(96, 4)),
     )
     with_null = Example(lambda: Shortened(Softmax(Causal()), Convolved(3, 8, heads=2), NullKey(2, 8)), _APART | _NULL)
-    return *(Example(make, _APART) for make in makes), with_null
+    counted_back = Example(lambda: Shortened(Softmax(Causal()), Pooled(3, align="last")), _APART | _LAST)
+    return *(Example(make, _APART) for make in makes), with_null, counted_back
 
 
 EXAMPLES = _examples()
