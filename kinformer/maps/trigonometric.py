@@ -66,6 +66,6 @@ class Trigonometric(Directions):
 _RAISED = {"derivative": "where a sum is raised to the floor, the largest prefactor of its keys is held fast"}
 EXAMPLES = (
     lambda: Trigonometric(8, 16),
-    lambda: Trigonometric(8, 12, orthogonal=False, redraw=1),
+    lambda: Trigonometric(8, 48, orthogonal=False, redraw=1),
     Example(lambda: Trigonometric(8, 16, floor=10.0), breaks=_RAISED),
 )
