@@ -34,8 +34,10 @@ def informer(
     For `--data series=FILE.csv`, whose columns decide `channels`, `targets` and `calendar`. Encoder blocks read by
     ProbSparse attention, in which few queries read all and the others get a mean; between two of them the row is
     halved. The decoder reads the last `label` known rows and zeros where answers are wanted, by causal ProbSparse
-    attention, then what the encoder made, by softmax. Choose it where known rows are many hundreds; on ETT a linear map
-    of 96 known hours errs less (Zeng et al., 2023, arXiv:2205.13504), so `kinformer evaluate` tells what one reaches.
+    attention, then what the encoder made, by softmax. Choose it where known rows are many hundreds. On ETT a linear map
+    of 96 known hours errs less (Zeng et al., 2023, arXiv:2205.13504): on test of ETTh1 a small one had a mean squared
+    error of .49 at 24 hours and .77 at 96, least squares .31 and .38, and the last day again .42 and .51
+    (bench/README.md). So look at `kinformer evaluate`, which tells all three.
 
     channels: numbers of a row.
     targets: how many of them are forecast, the last ones; all unless given.
