@@ -87,13 +87,16 @@ def test_repeating_what_was_shown_returns_1() -> None:
 
 
 def test_a_masked_cart_shows_places_and_no_velocity() -> None:
-    masked, whole = make("masked_cartpole", 5), make("CartPole-v1", 5)
+    masked, whole = make("masked_cartpole,worth=0.25", 5), make("CartPole-v1", 5)
     for _ in range(2):
         there, known = masked.reset(seed=7)[0], whole.reset(seed=7)[0]
         for action in (0, 1, 1):
             bounds = whole.unwrapped.x_threshold, whole.unwrapped.theta_threshold_radians  # type: ignore[attr-defined]
             numpy.testing.assert_allclose(there, known[[0, 2]] / bounds * 5, rtol=1e-6)
-            there, known = masked.step(action)[0], whole.step(action)[0]
+            (there, reward, *_), known = masked.step(action), whole.step(action)[0]
+            assert reward == 0.25 and make("masked_cartpole", 5).step(action)[1] == 1
+    with pytest.raises(ValueError, match="worth=0: give a number above 0"):
+        make("masked_cartpole,worth=0")
 
 
 @pytest.mark.parametrize("mode", ["ansi", "rgb_array"])
