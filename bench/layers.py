@@ -16,6 +16,7 @@ from kinformer import Attention
 from kinformer.core.mechanism import Mechanism
 from kinformer.maps.elu import ELU
 from kinformer.maps.favor import FAVOR
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.linear import LinearAttention
 from kinformer.mechanisms.linear_full import FullLinearAttention
@@ -29,6 +30,7 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.support.null_key import NullKey
 from kinformer.mechanisms.support.sorting import PairNet
 from kinformer.mechanisms.support.value_conv import ValueConv
+from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.patterns.band import Band
 from kinformer.patterns.block import Block
 from kinformer.patterns.causal import Causal
@@ -53,6 +55,7 @@ class Row(NamedTuple):
     ours: Make
     others: Mapping[str, Make | None]
     causal: bool = False
+    lengths: tuple[int, ...] = LENGTHS
 
 
 def ours(mechanism: Callable[[int], Mechanism], shared: bool = False) -> Make:
@@ -208,6 +211,12 @@ def peers() -> dict[str, Make | None]:
             ),
             first=True,
         ),
+        "x-transformers": packaged(
+            "x_transformers",
+            lambda m, _: m.x_transformers.Attention(
+                D, dim_head=WIDTH, heads=HEADS, causal=True, pre_talking_heads=True, post_talking_heads=True
+            ),
+        ),
     }  # fmt: skip
 
 
@@ -215,8 +224,8 @@ def rows() -> dict[str, Row]:
     """All that is compared, by what it is."""
     of = peers()
 
-    def row(mine: Make, *names: str, causal: bool = False) -> Row:
-        return Row(mine, {name: of.get(name) for name in names}, causal)
+    def row(mine: Make, *names: str, causal: bool = False, lengths: tuple[int, ...] = LENGTHS) -> Row:
+        return Row(mine, {name: of.get(name) for name in names}, causal, lengths)
 
     return {
         "window of 256 either side, one global token": row(
@@ -246,6 +255,12 @@ def rows() -> dict[str, Row]:
             ours(lambda _: Sinkhorn(64, PairNet(WIDTH), iterations=0)), "sinkhorn-transformer", causal=True
         ),
         "routing, clusters of 128, causal": row(ours(routing), "routing-transformer", causal=True),
+        "talking heads, causal": row(
+            ours(lambda _: Explicit(Causal(), before=MixHeads(HEADS), after=MixHeads(HEADS))),
+            "x-transformers",
+            causal=True,
+            lengths=LENGTHS[:2],  # the next one's weights are 4 GB
+        ),
     }  # fmt: skip
 
 
@@ -289,7 +304,8 @@ def memory(chosen: Mapping[str, Row]) -> None:
     print(f"| MB at the peak of a step | by | {' | '.join(names)} |" + "\n|---|---" + "|---" * len(names) + "|")
     for what, row in chosen.items():
         for name, make in contenders(row).items():
-            print(f"| {what} | {name} | {' | '.join(f'{taken(make, n):,.0f}' for n in LENGTHS)} |", flush=True)
+            peaks = (f"{taken(make, n):,.0f}" if n in row.lengths else "" for n in LENGTHS)
+            print(f"| {what} | {name} | {' | '.join(peaks)} |", flush=True)
     print()
 
 
@@ -300,7 +316,7 @@ def main() -> None:
     memory(chosen)
     for what, row in chosen.items():
         slow: set[str] = set()
-        for length in LENGTHS:
+        for length in row.lengths:
             asked_for = {name: step(make, length) for name, make in contenders(row).items() if name not in slow}
             seconds = race(asked_for, rounds)
             report(f"{what}, {length:,}", seconds, length)

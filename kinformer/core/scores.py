@@ -81,10 +81,23 @@ def softmax(logits: Float[Tensor, "B H T S"]) -> tuple[Float[Tensor, "B H T S"],
 
     A row of -inf gives zeros and -inf, with zero gradients instead of NaN.
     """
+    some, safe = _some(logits)
+    # softmax apart from lse: fused, and where nobody uses the lse its backward costs nothing
+    lse = safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1)
+    return _attention(some, safe).to(logits.dtype), torch.where(some, lse, -torch.inf)
+
+
+def attention(logits: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
+    """The same softmax, where nobody wants the lse."""
+    return _attention(*_some(logits)).to(logits.dtype)
+
+
+def _some(logits: Float[Tensor, "B H T S"]) -> tuple[Bool[Tensor, "B H T"], Float[Tensor, "B H T S"]]:
+    """Which queries have a key, and logits in float32 or better, 0 for the other queries."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     some = (wide > -torch.inf).any(-1)
-    safe = torch.where(some[..., None], wide, 0.0)
-    # softmax apart from lse: fused, and where nobody uses the lse its backward costs nothing
-    attention = torch.where(some[..., None], safe.softmax(-1), 0.0).to(logits.dtype)
-    lse = safe.logsumexp(-1) if logits.shape[-1] else safe.sum(-1)
-    return attention, torch.where(some, lse, -torch.inf)
+    return some, torch.where(some[..., None], wide, 0.0)
+
+
+def _attention(some: Bool[Tensor, "B H T"], safe: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
+    return torch.where(some[..., None], safe.softmax(-1), 0.0)

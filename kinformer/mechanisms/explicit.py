@@ -18,7 +18,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.score import Score
-from kinformer.core.scores import mask, scores, softmax, weighted
+from kinformer.core.scores import attention, mask, scores, softmax, weighted
 from kinformer.scores.product import Product
 
 PAIRS = 1 << 20  # scores of a block, of all rows and heads
@@ -101,13 +101,13 @@ class Explicit(Keyed):
             x = self.before(x, mask(request))
         where = mask(request, x.shape[1])
         logits = x if where is None else x.masked_fill(~where, -torch.inf)
-        weights, lse = softmax(logits)
+        weights, lse = softmax(logits) if self.lse else (attention(logits), None)
         if self.after is not None:
             read = (logits > -torch.inf).any(1, keepdim=True)  # a constant that `after` adds is no leave to read a key
             weights = self.after(weights, read).masked_fill(~read, 0.0)
         _check_value_heads(weights.shape[1], request.keys.v.shape[1])
         y = weighted(F.dropout(weights, request.dropout), request)
-        return Read(y, lse if self.lse else None), x
+        return Read(y, lse), x
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         if self.before is not None or self.after is not None:

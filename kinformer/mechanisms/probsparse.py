@@ -26,7 +26,9 @@ from kinformer.patterns.full import Full
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]
 Divisor = Literal["sample", "row"]
 Rest = Literal["mean", "sum"]
-BLOCK = 1 << 17  # products that are held at a time, and keys gathered for them
+GATHERED = 1 << 14  # keys that are gathered at a time
+HELD = 1 << 20  # products that are held at a time, where those of all keys are made
+ALL = 32  # keys of a row for each that is drawn, up to which it is faster to multiply all of them than to gather
 
 
 class ProbSparse(Keyed):
@@ -179,24 +181,23 @@ class ProbSparse(Keyed):
         rank = (asking >= 0).cumsum(-1) - 1
         drawn = self.ranks(heads, rank, count, self._most(asked.shape[2]))
         used = torch.arange(drawn.shape[-1], device=q.device) < some[..., None, None]  # [B 1 1 U]
-        group = torch.arange(heads, device=q.device) // number_of_groups(heads, k.shape[1])
-        row, group = torch.arange(len(q), device=q.device)[:, None, None, None], group[:, None, None]
-        size = max(1, BLOCK // max(1, len(q) * heads * drawn.shape[-1]))
+        every = k.shape[2] <= ALL * drawn.shape[-1]
+        held = HELD // max(1, k.shape[2]) if every else GATHERED // max(1, drawn.shape[-1])
+        size = max(1, held // max(1, len(q) * heads))
         found = []
         for mine, at in zip(q.split(size, 2), drawn.split(size, 2), strict=True):
-            column = places[row, 0, at]  # [B #H t U]
-            found.append(self._max_mean(mine, k[row, group, column], used, count, some))
+            column = places[:, 0].gather(1, at.flatten(1)).view_as(at).expand(-1, heads, -1, -1)
+            found.append(self._max_mean((_of_all if every else _gathered)(mine, k, column), used, count, some))
         return torch.cat(found, 2) * request.scale
 
     def _max_mean(
         self,
-        q: Float[Tensor, "B H t K"],
-        k: Float[Tensor, "B H t U K"],
+        product: Float[Tensor, "B H t U"],
         used: Bool[Tensor, "B 1 1 U"],
         count: Int[Tensor, "B 1"],
         some: Int[Tensor, "B 1"],
     ) -> Float[Tensor, "B H t"]:
-        product = precise(torch.einsum("bhtk,bhtuk->bhtu", q, k))
+        product = precise(product)
         over = some if self.divisor == "sample" else count
         mean = product.where(used, 0.0).sum(-1) / over[..., None].clamp_min(1)
         return product.masked_fill(~used, -torch.inf).amax(-1) - mean
@@ -210,6 +211,26 @@ class ProbSparse(Keyed):
     def _most(self, length: int) -> int:
         """The same of so many tokens: no row has more."""
         return min(length, max(1, self.factor * math.ceil(math.log(max(length, 1)))))
+
+
+def _of_all(
+    q: Float[Tensor, "B H t K"], k: Float[Tensor, "B G S K"], column: Int[Tensor, "B H t U"]
+) -> Float[Tensor, "B H t U"]:
+    """The products with the keys in some columns, of those with all of them."""
+    heads = number_of_groups(q.shape[1], k.shape[1])
+    asking = q.unflatten(1, (-1, heads)).flatten(2, 3)  # [B G r*t K]
+    return (asking @ k.mT).view(*q.shape[:3], k.shape[2]).gather(3, column)
+
+
+def _gathered(
+    q: Float[Tensor, "B H t K"], k: Float[Tensor, "B G S K"], column: Int[Tensor, "B H t U"]
+) -> Float[Tensor, "B H t U"]:
+    """The same of keys that are gathered."""
+    (batch, heads), (groups, size, width) = q.shape[:2], k.shape[1:]
+    group = torch.arange(heads, device=q.device) // number_of_groups(heads, groups)
+    row = torch.arange(batch, device=q.device)[:, None] * groups + group  # [B H]
+    of_queries = k.reshape(-1, width).index_select(0, (column + (row * size)[..., None, None]).flatten())
+    return (of_queries.view(*column.shape, width) @ q[..., None])[..., 0]
 
 
 _APART = {"merge": "the queries that are chosen by some of the keys are not those that are chosen by all of them"}

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import at_least
 from kinformer.core.example import Example
 from kinformer.core.pair_map import PairMap
+from kinformer.core.transforms import transformed
 from kinformer.mechanisms.explicit import Explicit
 
 
@@ -41,9 +42,24 @@ class MixHeads(PairMap):
             raise ValueError(
                 f"MixHeads mixes {self.mix.in_features} heads and got {x.shape[1]}; make it with heads={x.shape[1]}"
             )
+        if _all_spoken(x):
+            return self._mixed(x)
         spoken = x > -torch.inf
-        mixed = self.mix(torch.where(spoken, x, 0.0).movedim(1, -1)).movedim(-1, 1)  # [B T S H] times [H M]
-        return torch.where(spoken.any(1, keepdim=True), mixed, -torch.inf)
+        return torch.where(spoken.any(1, keepdim=True), self._mixed(torch.where(spoken, x, 0.0)), -torch.inf)
+
+    def _mixed(self, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B M T S"]:
+        # heads stay where they are: one product of a few rows, and no copy of the pairs
+        mixed = self.mix.weight.expand(len(x), -1, -1) @ x.flatten(2)  # [M H] times [B H T*S]
+        mixed = mixed if self.mix.bias is None else mixed + self.mix.bias[:, None]
+        return mixed.unflatten(2, x.shape[2:])
+
+
+def _all_spoken(x: Tensor) -> bool:
+    """Is no pair shut out of any head? Asked where the answer takes one look, and no wait for a device."""
+    plain = type(x) is Tensor and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed())  # type: ignore[attr-defined]
+    if not plain or x.device.type != "cpu" or not x.numel():
+        return False
+    return bool(x.detach().amin() > -torch.inf)
 
 
 def _paper() -> Explicit:

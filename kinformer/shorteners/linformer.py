@@ -57,8 +57,12 @@ class Linformer(Shorten):
 
     def _mixed(self, name: str, x: Float[Tensor, "B G S N"], padding: Tensor) -> Float[Tensor, "B G k N"]:
         x = x.masked_fill(padding[..., None], 0.0)[:, :, : self.length]
+        matrix = self.along.of(name, x)[:, : x.shape[2]]
+        if len(matrix) == 1:  # one product of all heads
+            mixed = matrix[0].mT @ x.transpose(1, 2).flatten(2)
+            return mixed.unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
         # the matrix first: the numbers of a mixture then lie side by side, as fused kernels want them
-        return torch.einsum("gsk,bgsn->bgkn", self.along.of(name, x)[:, : x.shape[2]], x)
+        return torch.einsum("gsk,bgsn->bgkn", matrix, x)
 
 
 EXAMPLES = (lambda: Linformer(96, 4), lambda: Linformer(96, 3, heads=2), lambda: Linformer(96, 3, tied=True))
