@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
+from kinformer.mechanisms import probsparse
 from kinformer.mechanisms.probsparse import ProbSparse
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -155,3 +156,16 @@ def test_wrong_choices_are_refused(given: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says) as caught:
         ProbSparse(**given)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("groups", (1, 2, H))
+@pytest.mark.parametrize("source", (None, SOURCE), ids=("self", "across"))
+def test_keys_that_are_drawn_are_gathered_or_all_multiplied(
+    groups: int, source: Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mechanism, (queries, keys, ctx) = ProbSparse(factor=1), bundles(groups, source=source)
+    request = mechanism.request(queries, keys, None, ctx)[0]
+    of_all = mechanism.measured(request)
+    monkeypatch.setattr(probsparse, "ALL", 0)
+    monkeypatch.setattr(probsparse, "GATHERED", 70)  # several blocks
+    torch.testing.assert_close(mechanism.measured(request), of_all)

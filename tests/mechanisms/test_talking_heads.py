@@ -140,3 +140,18 @@ def test_heads_that_do_not_divide_are_refused_in_words() -> None:
     layer = talking(Causal(), 4, 4, 3, key_heads=2)
     with pytest.raises(ValueError, match="3 heads of weights cannot share 2 heads of values evenly"):
         layer(torch.randn(1, 3, 16), None, Context(torch.arange(3)[None]))
+
+
+def test_a_pair_that_is_shut_out_changes_no_other_pair() -> None:
+    mix, x = MixHeads(3, 4, bias=True), torch.randn(2, 3, 5, 6)
+    torch.nn.init.normal_(mix.mix.bias)
+    open_ = mix(x, None)
+    x[:, :, 2, 3] = -torch.inf
+    x[0, 1, 4, 4] = -torch.inf
+    some = mix(x, None)
+    assert bool((some[:, :, 2, 3] == -torch.inf).all())
+    without = x[0, (0, 2), 4, 4] @ mix.mix.weight[:, (0, 2)].T + mix.mix.bias
+    torch.testing.assert_close(some[0, :, 4, 4], without)
+    same = torch.ones(2, 1, 5, 6, dtype=torch.bool)
+    same[:, :, 2, 3] = same[0, :, 4, 4] = False
+    torch.testing.assert_close(some.where(same, 0.0), open_.where(same, 0.0))
