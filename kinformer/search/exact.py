@@ -22,8 +22,9 @@ CENTRE = 1 << 8  # vectors whose mean is taken off all of them
 SOME = 16  # queries for which that is worth the reading
 SLACK, SHARE = 32, 32  # candidates beyond k, and a share of k, so that rounding seldom leaves a doubt
 MORE = 8  # so many times as many are looked for where it does
-NUMBERS = 1 << 20  # of a product that are held at a time: what a processor's cache has room for
-PAIRS = 1 << 11  # of a query and a vector whose distance is computed anew at a time
+FEW = 1 << 12  # vectors that are multiplied at a time, and
+NUMBERS, TOGETHER = 1 << 19, 1 << 15  # of a product, of how many vectors at most, are held: what a cache has room for
+PAIRS = 1 << 10  # of a query and a vector whose distance is computed anew at a time
 LONG = 2.0**60  # of a vector: sums of squares of what is longer may be more than float32 holds
 
 
@@ -39,10 +40,10 @@ class Exact(Search):
     whose distances are computed again as sums of squared differences in float64; the mean of some vectors is taken off
     all of them before, as states of a model lie close together and far from 0. Where a bound on the rounding of the
     product leaves it in doubt whether others are as near (many equal vectors), all that may be are computed so. Beside
-    the vectors 4 bytes of each are held. Vectors with NaN or infinity are never found. A search takes two to three
-    times as long as a bare product of all queries and vectors (`bench/search.py`), which for keys of a trained model,
-    128 wide, was 2.4 for k=4 and 2.8 for k=64; where k is a hundredth of the store it takes five to six times as long,
-    half of it for the distances in float64.
+    the vectors 4 bytes of each are held. Vectors with NaN or infinity are never found. A search is shared
+    among PyTorch's threads, and takes one and a half to three times the processor time of a bare product of all
+    queries and vectors; where k is a hundredth of the store more than three times, for the distances in float64
+    (`bench/README.md`).
 
     Errors: ValueError for queries of another width, for queries with NaN or infinity, and for queries or vectors longer
     than 2^60, as float32 holds no sums of their squares.
@@ -62,10 +63,8 @@ class _Block(NamedTuple):
     vectors: Float[Tensor, "S D"]
     lengths: Float[Tensor, " S"]
 
-    def halves(self, queries: Float[Tensor, "N D"], room: Float[Tensor, " R"] | None = None) -> Float[Tensor, "N S"]:
-        """|k|^2 / 2 - q.k: half of the distance, without what is the same for all vectors; in `room`, if there is."""
-        shape = (len(queries), len(self.vectors))
-        out = None if room is None else room[: shape[0] * shape[1]].view(shape)
+    def halves(self, queries: Float[Tensor, "N D"], out: Float[Tensor, "N S"] | None = None) -> Float[Tensor, "N S"]:
+        """|k|^2 / 2 - q.k: half of the distance, without what is the same for all vectors; in `out`, if it is there."""
         return torch.addmm(self.lengths[None], queries, self.vectors.T, alpha=-1, out=out)
 
 
@@ -139,14 +138,20 @@ class Blocks(Index):
         self, queries: Float[Tensor, "N D"], bounds: Float[Tensor, " N"], wide: int, by: Crew, lying: bool
     ) -> tuple[Float[Tensor, "N w"], Int[Tensor, "N w"]]:
         """Half distances of the nearest, as products round them, in order, and which vectors these are."""
-        size = min(BLOCK, max(NUMBERS // max(len(queries), 1), 1))
+        size = min(TOGETHER, max(NUMBERS // max(len(queries), 1), 1))
         shift = (queries.double() @ self.centre.double())[:, None] * lying  # of products with vectors as they lie
         nearer = (bounds - shift[:, 0]).float()
 
         def part(ends: tuple[int, int]) -> Nearest:
-            near, room = Nearest(nearer, wide), torch.empty(len(queries) * size)
-            for block in self.blocks(size, *ends, lying=lying):
-                near.add(block.halves(queries, room), block.first)
+            near, room, begin = Nearest(nearer, wide), torch.empty(len(queries), size), ends[0]
+            for block in self.blocks(min(size, FEW), *ends, lying=lying):
+                at, last = block.first - begin, block.first - begin + len(block.vectors)
+                if last > size:
+                    near.add(room[:, :at], begin)
+                    begin, at, last = block.first, 0, len(block.vectors)
+                block.halves(queries, room[:, at:last])
+                if begin + last == ends[1]:
+                    near.add(room[:, :last], begin)
             return near
 
         near = Nearest.joined(by.work(part, cut(self.vectors.count, by.count)))

@@ -42,6 +42,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "SLACK", 2)
     monkeypatch.setattr(exact, "PAIRS", 16)
     monkeypatch.setattr(exact, "BLOCK", 8)
+    monkeypatch.setattr(exact, "FEW", 3)
+    monkeypatch.setattr(exact, "TOGETHER", 8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
