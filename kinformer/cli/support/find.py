@@ -92,7 +92,13 @@ def refuse_unknown(name: str) -> None:
     if {name.lower(), "_".join(name.split()).lower()}.isdisjoint(map(str.lower, there)) and not any(
         all(word.search(text) for word in words) for text in texts.values()
     ):
-        raise _unknown(name, there | set(TOPICS))
+        shown = {
+            one
+            for text in texts.values()
+            for one in re.findall(r"^class ([A-Za-z]\w*)", text, re.M)
+            if re.search(rf"\b{one}\b", text.partition("\nEXAMPLES")[2])
+        }
+        raise _unknown(name, {*texts, *shown, *kinformer.__all__, *TOPICS})  # helpers are no names to look for
 
 
 def _unknown(name: str, offered: Iterable[str]) -> UserError:
