@@ -26,7 +26,7 @@ from kinformer.patterns.full import Full
 Measure = Literal["sampled", "max-mean", "log-sum-exp"]
 Divisor = Literal["sample", "row"]
 Rest = Literal["mean", "sum"]
-GATHERED = 1 << 14  # keys that are gathered at a time
+GATHERED = 1 << 16  # keys that are gathered at a time
 HELD = 1 << 20  # products that are held at a time, where those of all keys are made
 ALL = 32  # keys of a row for each that is drawn, up to which it is faster to multiply all of them than to gather
 

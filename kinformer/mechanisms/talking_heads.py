@@ -32,7 +32,7 @@ class MixHeads(PairMap):
 
     def __init__(self, heads: int, out: int | None = None, *, bias: bool = False):
         super().__init__()
-        self.mix = nn.Linear(at_least("heads", heads, 1), heads if out is None else at_least("out", out, 1), bias=bias)
+        self.mix = _OverHeads(at_least("heads", heads, 1), heads if out is None else at_least("out", out, 1), bias=bias)
         nn.init.normal_(self.mix.weight, std=heads**-0.5)
         if bias:
             nn.init.zeros_(self.mix.bias)
@@ -43,14 +43,17 @@ class MixHeads(PairMap):
                 f"MixHeads mixes {self.mix.in_features} heads and got {x.shape[1]}; make it with heads={x.shape[1]}"
             )
         if _all_spoken(x):
-            return self._mixed(x)
+            return self.mix(x)
         spoken = x > -torch.inf
-        return torch.where(spoken.any(1, keepdim=True), self._mixed(torch.where(spoken, x, 0.0)), -torch.inf)
+        return torch.where(spoken.any(1, keepdim=True), self.mix(torch.where(spoken, x, 0.0)), -torch.inf)
 
-    def _mixed(self, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B M T S"]:
-        # heads stay where they are: one product of a few rows, and no copy of the pairs
-        mixed = self.mix.weight.expand(len(x), -1, -1) @ x.flatten(2)  # [M H] times [B H T*S]
-        mixed = mixed if self.mix.bias is None else mixed + self.mix.bias[:, None]
+
+class _OverHeads(nn.Linear):
+    """A linear map of heads, which stay where they are: one product of a few rows, and no copy of the pairs."""
+
+    def forward(self, x: Float[Tensor, "B H T S"]) -> Float[Tensor, "B M T S"]:
+        mixed = self.weight.expand(len(x), -1, -1) @ x.flatten(2)  # [M H] times [B H T*S]
+        mixed = mixed if self.bias is None else mixed + self.bias.to(mixed.dtype)[:, None]
         return mixed.unflatten(2, x.shape[2:])
 
 

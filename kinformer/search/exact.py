@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 from kinformer.core.search import BLOCK, Found, Index, Search, Vectors, spread
-from kinformer.search.support.crew import Crew, crew, cut
+from kinformer.search.support.crew import Crew, Setting, crew, cut
 from kinformer.search.support.kept import Nearest
 
 QUERIES = 512  # that are looked at together
@@ -41,16 +40,17 @@ class Exact(Search):
     all of them before, as states of a model lie close together and far from 0. Where a bound on the rounding of the
     product leaves it in doubt whether others are as near (many equal vectors), all that may be are computed so. Beside
     the vectors 4 bytes of each are held. Vectors with NaN or infinity are never found. A search is shared
-    among PyTorch's threads, and takes one and a half to three times the processor time of a bare product of all
-    queries and vectors; where k is a hundredth of the store more than three times, for the distances in float64
-    (`bench/README.md`).
+    among PyTorch's threads, and takes two to three times as long as a bare product of all queries and vectors
+    (`bench/README.md`); a single query of vectors in float16 three to five times, and where k is a hundredth of the
+    store five to nine times, for the distances in float64.
 
     Errors: ValueError for queries of another width, for queries with NaN or infinity, and for queries or vectors longer
     than 2^60, as float32 holds no sums of their squares.
     """
 
     def index(self, vectors: Vectors) -> "Blocks":
-        return Blocks(vectors)
+        with torch.device("cpu"):  # where vectors lie, also where a model is built without numbers
+            return Blocks(vectors)
 
     def products(self, width: int) -> None:
         return None
@@ -68,20 +68,14 @@ class _Block(NamedTuple):
         return torch.addmm(self.lengths[None], queries, self.vectors.T, alpha=-1, out=out)
 
 
-@contextmanager
-def _precisely() -> Iterator[None]:
-    """Products of float32 in float32, also where a program has allowed for less."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+# products of float32 in float32, also where a program has allowed for less
+PRECISELY = Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")
 
 
 class Blocks(Index):
     """Vectors that are all looked at for each batch of queries; their squared lengths are kept once they are known."""
 
+    @torch.inference_mode(False)  # what is kept is written to by searches outside of it, and by other threads
     @torch.no_grad()
     def __init__(self, vectors: Vectors):
         self.vectors = vectors
@@ -90,12 +84,12 @@ class Blocks(Index):
         self.lengths = torch.full((vectors.count,), torch.nan)  # half of their squares, off the centre; not yet known
         self.longest: float | None = None
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     @torch.autocast("cpu", enabled=False)  # or products would be rounded further than the bound allows for
-    @_precisely()
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
         queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
-        with crew(min(torch.get_num_threads(), -(-self.vectors.count // BLOCK))) as by:
+        with PRECISELY.held(), crew(min(torch.get_num_threads(), -(-self.vectors.count // BLOCK))) as by:
             found = [self._some(some, k, by) for some in queries.split(QUERIES)]
         return Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
@@ -282,7 +276,9 @@ def _nearest_of(vectors: Vectors, queries: Float[Tensor, "N D"], places: Int[Ten
     room = torch.empty(size * wide, vectors.width, dtype=torch.float64)  # small enough to stay in a processor's cache
     for some, there, to in zip(queries.double().split(size), at.clamp_min(0).split(size), far.split(size), strict=True):
         for near, result in zip(there.split(wide, dim=1), to.split(wide, dim=1), strict=True):
-            rows = room[: near.numel()].copy_(vectors.at(near.reshape(-1)).float()).view(*near.shape, vectors.width)
+            found = vectors.at(near.reshape(-1))
+            found = found.float() if found.itemsize < 4 else found  # PyTorch takes long for float16 to float64
+            rows = room[: near.numel()].copy_(found).view(*near.shape, vectors.width)
             away = rows.sub_(some[:, None]).numpy()
             numpy.vecdot(away, away, out=result.numpy())
     far.masked_fill_((at < 0) | far.isnan(), torch.inf)

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from kinformer.aggregations.out_projection import Concat, OutProjection
 from kinformer.attention import Attention
@@ -44,9 +45,9 @@ def naive(layer: Attention, x: Tensor, pos: Tensor, pattern: Pattern) -> Tensor:
         mixed = []
         for j in reads:
             products = [q[b, h, i].dot(k[b, h * k.shape[1] // h_k, j]) / math.sqrt(q.shape[-1]) for h in range(h_k)]
-            mixed.append(before(torch.stack(products)))
+            mixed.append(linear(torch.stack(products), before.weight, before.bias))
         for n, j in enumerate(reads):
-            weight = after(torch.stack(mixed).softmax(0)[n])
+            weight = linear(torch.stack(mixed).softmax(0)[n], after.weight, after.bias)
             for g in range(h_v):
                 y[b, g, i] += weight[g] * v[b, g * v.shape[1] // h_v, j]
     return layer.aggregation(y, pos)
@@ -155,3 +156,13 @@ def test_a_pair_that_is_shut_out_changes_no_other_pair() -> None:
     same = torch.ones(2, 1, 5, 6, dtype=torch.bool)
     same[:, :, 2, 3] = same[0, :, 4, 4] = False
     torch.testing.assert_close(some.where(same, 0.0), open_.where(same, 0.0))
+
+
+def test_what_stands_on_the_map_of_heads_is_asked() -> None:
+    """A hook, a parametrization, a wrapper: each hangs on the call of a module."""
+    layer, seen = Explicit(Causal(), before=MixHeads(2), after=MixHeads(2)), []
+    for name, part in layer.named_modules():
+        if name.endswith(".mix"):
+            part.register_forward_hook(lambda part, given, out, name=name: seen.append(name))
+    Attention(QKV(8, 2), layer)(torch.randn(1, 4, 8))
+    assert seen == ["before.mix", "after.mix"]

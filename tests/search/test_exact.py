@@ -12,6 +12,7 @@ from torch import Tensor
 from kinformer.core.search import Found, Held, spread
 from kinformer.search import exact
 from kinformer.search.exact import Exact
+from kinformer.search.support.crew import Setting
 from kinformer.search.support.kept import Nearest
 
 
@@ -245,6 +246,39 @@ def test_threads_that_share_the_work_find_what_a_loop_finds(k: int, threads: int
         found = index.search(queries, k)
         same(found, vectors, queries, k)
         assert not found.distances.requires_grad and torch.get_num_threads() == threads
+
+
+def test_an_index_of_inference_is_searched_by_threads_and_outside_of_it(threads: int) -> None:
+    vectors, queries = torch.randn(90, 3), torch.randn(4, 3)
+    with torch.inference_mode():
+        index = Exact().index(Held(vectors))
+        same(index.search(queries, 3), vectors, queries, 3)
+    same(index.search(queries, 3), vectors, queries, 3)
+
+
+def test_an_index_lies_where_its_vectors_do_while_a_model_is_built_without_numbers() -> None:
+    vectors, queries = torch.randn(9, 3), torch.randn(4, 3)
+    with torch.device("meta"):
+        index = Exact().index(Held(vectors))
+    same(index.search(queries, 3), vectors, queries, 3)
+
+
+def test_distances_of_vectors_in_float64_lose_no_digit() -> None:
+    vectors = 3 + 1e-6 * torch.randn(40, 3, dtype=torch.float64)
+    found = Exact().index(Held(vectors)).search(vectors[:4].float(), 40)
+    same(found, vectors, vectors[:4].float(), 40)
+
+
+def test_a_setting_is_put_back_by_the_last_who_wants_it() -> None:
+    kept = ["before"]
+    one = Setting(lambda: kept[0], lambda value: kept.__setitem__(0, value), "wanted")
+    first, second = one.held(), one.held()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert kept == ["wanted"]
+    second.__exit__(None, None, None)
+    assert kept == ["before"]
 
 
 def test_threads_are_given_back_where_one_fails(threads: int) -> None:

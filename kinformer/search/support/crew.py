@@ -1,15 +1,42 @@
-"""Crew: threads that work side by side, each by one thread of PyTorch."""
+"""Crew: threads that work side by side, each by one thread of PyTorch; and settings of the process that they share."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from threading import Lock
+from typing import Any, TypeVar
 
 import torch
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+
+class Setting:
+    """A setting of the whole process, for as long as anybody wants it: the first changes it, the last puts it back."""
+
+    def __init__(self, get: Callable[[], Any], put: Callable[[Any], None], value: Any):
+        self.get, self.put, self.value = get, put, value
+        self.lock, self.wanted, self.before = Lock(), 0, None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with self.lock:
+            self.wanted += 1
+            if self.wanted == 1:
+                self.before = self.get()
+                self.put(self.value)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.wanted -= 1
+                if not self.wanted:
+                    self.put(self.before)
+
+
+ALONE = Setting(torch.get_num_threads, torch.set_num_threads, 1)
 
 
 @dataclass(frozen=True)
@@ -32,18 +59,14 @@ class Crew:
 def crew(count: int) -> Iterator[Crew]:
     """A crew while it is wanted.
 
-    Many small steps hardly gain by PyTorch's own threads, which meet again after each of them.
+    Many small steps hardly gain by PyTorch's own threads, which meet again after each of them. Theirs is a setting of
+    the process: a thread that uses PyTorch for the first time meanwhile has one of them, until it sets their number.
     """
     if count < 2:
         yield Crew()
         return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(count - 1) as others:
-            yield Crew(count, others)
-    finally:
-        torch.set_num_threads(before)
+    with ALONE.held(), ThreadPoolExecutor(count - 1) as others:
+        yield Crew(count, others)
 
 
 def cut(count: int, parts: int) -> list[tuple[int, int]]:
