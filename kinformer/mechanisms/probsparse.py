@@ -28,6 +28,7 @@ Divisor = Literal["sample", "row"]
 Rest = Literal["mean", "sum"]
 GATHERED = 1 << 16  # keys that are gathered at a time
 HELD = 1 << 20  # products that are held at a time, where those of all keys are made
+FEW = 16  # queries of each row and head at a time, for which reading all keys pays
 ALL = 32  # keys of a row for each that is drawn, up to which it is faster to multiply all of them than to gather
 
 
@@ -181,9 +182,9 @@ class ProbSparse(Keyed):
         rank = (asking >= 0).cumsum(-1) - 1
         drawn = self.ranks(heads, rank, count, self._most(asked.shape[2]))
         used = torch.arange(drawn.shape[-1], device=q.device) < some[..., None, None]  # [B 1 1 U]
-        every = k.shape[2] <= ALL * drawn.shape[-1]
-        held = HELD // max(1, k.shape[2]) if every else GATHERED // max(1, drawn.shape[-1])
-        size = max(1, held // max(1, len(q) * heads))
+        rows, length = max(1, len(q) * heads), max(1, k.shape[2])
+        every = HELD // (rows * length) >= FEW and length <= ALL * drawn.shape[-1]
+        size = max(1, (HELD // length if every else GATHERED // max(1, drawn.shape[-1])) // rows)
         found = []
         for mine, at in zip(q.split(size, 2), drawn.split(size, 2), strict=True):
             column = places[:, 0].gather(1, at.flatten(1)).view_as(at).expand(-1, heads, -1, -1)

@@ -28,6 +28,8 @@ def rfa(
     """Random feature attention (Peng et al., 2021, arXiv:2103.02143), as a decoder.
 
     Choose it over `performer` where what is recent matters more. Pre-norm blocks; the past is a state of fixed size.
+    A step of training of one block (width 256, batch 1, on a CPU) is faster than `gpt`'s from about 5,600 tokens on, at
+    16,384 1.7 times as fast (bench/README.md).
 
     d: the width of the model.
     depth: blocks; each draws directions of its own.

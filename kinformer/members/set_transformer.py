@@ -33,7 +33,8 @@ def set_transformer(
 
     Choose it over a mean of elements, each read alone, where the answer is of how they stand to one another. `--data
     sets=maximum`, `sets=unique` and `sets=FILE.npz` say what `inputs` and `answer` are. encoder=alone pooling=mean is
-    what the paper compares with.
+    what the paper compares with. A step of training of one block (width 256, one set, on a CPU) is 1.2 times as fast as
+    with inducing=none for 1,024 elements, 2.2 times for 4,096 and 6.1 times for 16,384 (bench/README.md).
 
     d: width of an element.
     depth: blocks of the encoder.
