@@ -38,7 +38,7 @@ def informer(
     of 96 known hours errs less (Zeng et al., 2023, arXiv:2205.13504): on test of ETTh1 a small one had a mean squared
     error of .49 at 24 hours and .77 at 96, least squares .31 and .38, and the last day again .42 and .51
     (bench/README.md). So look at `kinformer evaluate`, which tells all three. A step of training
-    (width 256, batch 1, on a CPU) is 1.4 times as fast as with attention=full for 1,024 known rows, 5.1 times for 4,096.
+    (width 256, batch 1, on a CPU) is 1.4 times as fast as with attention=full of 1,024 known rows, 5.1 times of 4,096.
 
     channels: numbers of a row.
     targets: how many of them are forecast, the last ones; all unless given.
