@@ -15,7 +15,7 @@ from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
-from kinformer.cli.errors import INTERRUPTED, WRONG, Ended, UserError, after_the_first, debugging, ended_by, several
+from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, after_the_first, debugging, ended_by, several
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
@@ -26,6 +26,7 @@ from kinformer.cli.play import play
 from kinformer.cli.read import read
 from kinformer.cli.show import show
 from kinformer.cli.train import train
+from kinformer.train.interrupt import Stopped
 
 SEVERAL = {"--law", "--return", "--then"}  # options that may come again
 GROUPS = {"datastore"}  # words that another command follows
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 def _end_by(number: int, frame: FrameType | None) -> None:
-    raise Ended(number)
+    raise Stopped("", number)
 
 
 def run(words: list[str]) -> int:

@@ -15,14 +15,6 @@ SECONDS = 5.0
 WRONG, FAILED, INTERRUPTED = 2, 1, 130  # a signal's own code is 128 and its number
 
 
-class Ended(KeyboardInterrupt):
-    """The end that a signal other than Ctrl-C asks for, by its `number`."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
-
-
 def ended_by(stop: BaseException) -> int:
     """The exit code of a command that a signal stopped: 128 and its number."""
     return 128 + getattr(stop, "number", signal.SIGINT)

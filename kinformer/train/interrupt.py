@@ -11,7 +11,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """A training that was asked to stop by the signal `number`, and saved what there was."""
+    """What the signal `number` asked to stop; of a training, that it saved what there was."""
 
     def __init__(self, message: str, number: int) -> None:
         super().__init__(message)

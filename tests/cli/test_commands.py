@@ -12,7 +12,6 @@ from time import sleep
 import pytest
 
 from kinformer.cli.__main__ import run
-from kinformer.cli.errors import Ended
 from kinformer.cli.support import unrun
 from kinformer.cli.support.parts import first_sentence
 from kinformer.cli.support.progress import progress
@@ -20,6 +19,7 @@ from kinformer.cli.support.wanted import folder_name, spelled, titles
 from kinformer.discover import find_member, kinds, members, modules, own_files
 from kinformer.keywords import signature
 from kinformer.train.checkpoint import load, save
+from kinformer.train.interrupt import Stopped
 
 ROOT = Path(__file__).parents[2]
 BIGRAM = f"{ROOT}/tests/train/tiny.py:bigram"
@@ -348,7 +348,7 @@ def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str], tmp_path: 
     fails(capsys, ["trian"], "No such command 'trian'")
 
 
-@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Ended(signal.SIGTERM), 143)])
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Stopped("", signal.SIGTERM), 143)])
 def test_a_signal_anywhere_is_said_in_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stop: BaseException, code: int
 ) -> None:
