@@ -237,8 +237,7 @@ def find_member(name: str) -> Callable[..., Any]:
 def refuse_no_member(name: str, names: Iterable[str]) -> None:
     """LookupError, with the nearest, for a name that is none of the members'."""
     if name not in (names := tuple(names)):
-        near = nearest(name, names)
-        near = near if near.startswith("; the nearest") else "; kinformer list members has them all"
+        near = nearest(name, names, "; kinformer list members has them all")
         raise LookupError(f"there is no member {name!r}{near}")
 
 

@@ -14,12 +14,17 @@ _SCALARS: tuple[Any, ...] = (int, float, bool, str, types.NoneType)
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """The end of an error's sentence: the nearest of the names there are, or all of them where none is near."""
+def nearest(name: str, names: Iterable[str], otherwise: str | None = None) -> str:
+    """The end of an error's sentence: the nearest of the names there are.
+
+    Where none is near it is all of them, or `otherwise`, where they are too many to tell.
+    """
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if close:
         return f"; the nearest is {close[0]!r}"
+    if otherwise is not None:
+        return otherwise
     return f"; there are {', '.join(names)}" if names else "; there are none"
 
 
@@ -167,10 +172,9 @@ def _composed(text: str, annotation: Any) -> str:
     options = [option for option in typing.get_args(annotation) if isinstance(option, str)]
     if typing.get_origin(annotation) is not Literal or not options:
         return ""
-    near = nearest(text, options)
-    if near.startswith("; the nearest"):
-        return near
-    return "; a part of your own is taken by a member of your own, FILE.py:NAME, which composes it"
+    return nearest(
+        text, options, "; a part of your own is taken by a member of your own, FILE.py:NAME, which composes it"
+    )
 
 
 def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[str, Any]:

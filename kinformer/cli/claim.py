@@ -35,9 +35,7 @@ def claim(
             print(f"{key:<{widest}}{says}")
         return
     if name not in known:
-        near = nearest(name, known)
-        near = near if near.startswith("; the nearest") else "; kinformer claim has them all"
-        raise UserError(f"there is no claim {name!r}{near}")
+        raise UserError(f"there is no claim {name!r}{nearest(name, known, '; kinformer claim has them all')}")
 
     from kinformer.cli.support.training import make_folder
 

@@ -102,9 +102,7 @@ def _known(name: str, words: Iterable[str], ours: Iterable[str]) -> "gymnasium.E
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(f"{name}: {_line(error)}") from error
     except gymnasium.error.NameNotFound as error:
-        near = nearest(name, [*ours, *gymnasium.registry])
-        # Gymnasium knows too many to tell them all
-        told = near if near.startswith("; the nearest") else f"; ours are {', '.join(ours)}"
+        told = nearest(name, [*ours, *gymnasium.registry], f"; ours are {', '.join(ours)}")
         raise ValueError(f"there is no environment {name!r}{told}, and Gymnasium has others") from error
     except (gymnasium.error.Error, ImportError) as error:
         raise ValueError(f"there is no environment {name!r}: {_line(error)}") from error

@@ -20,8 +20,7 @@ def stack_of(text: str) -> LM:
         raise ValueError(f"stack={text!r} is no member; write gpt, or gpt(depth=2, heads=4)")
     there, name = members(), found["name"]
     if name not in there:
-        near = nearest(name, there)
-        advice = near if near.startswith("; the nearest") else "; give one that kinformer list members names"
+        advice = nearest(name, there, "; give one that kinformer list members names")
         raise ValueError(f"stack={text!r} names no member of the library{advice}")
     try:
         keywords = parse_keywords(there[name], [one for one in split(found["words"] or "") if one])
