@@ -7,11 +7,19 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.nn import Parameter
 
 
 def transformed() -> bool:
     """Under vmap, jvp or another transform of functions, or where derivatives go forward."""
     return torch._C._are_functorch_transforms_active() or derived_forward()
+
+
+def ordinary(*tensors: Tensor) -> bool:
+    """Are tensors what they seem, and no part of a trace or of a transform such as vmap and jvp?"""
+    if torch.jit.is_tracing() or transformed():  # type: ignore[attr-defined]
+        return False
+    return all(type(x) in (Tensor, Parameter) for x in tensors)
 
 
 def derived_forward() -> bool:

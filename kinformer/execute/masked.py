@@ -4,6 +4,7 @@ import torch
 
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
+from kinformer.core.transforms import ordinary
 from kinformer.execute.support import kernel
 from kinformer.execute.support.kernel import added
 from kinformer.scores.product import Product
@@ -19,7 +20,7 @@ def cost(request: Request) -> float | Refusal:
     plain = isinstance(request.score, Product) and request.bias is None
     if not plain or not kernel.serves(request) or not request.pairs:
         return Refusal("it takes the product of query and key on a CPU, without bias or dropout, and values as wide")
-    if not kernel.plain(request.queries.q, request.keys.k, request.keys.v):
+    if not ordinary(request.queries.q, request.keys.k, request.keys.v):
         return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
     return CALL + request.pairs * SECONDS * (request.queries.q.shape[3] + request.keys.v.shape[3])
 

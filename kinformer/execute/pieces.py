@@ -9,6 +9,7 @@ from kinformer.core.bias import Bias
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
+from kinformer.core.transforms import ordinary
 from kinformer.execute.support import banded, explicit, kernel, operator
 from kinformer.execute.support.flash import Planned
 from kinformer.execute.support.lines import Alike, Run
@@ -24,7 +25,7 @@ def cost(request: Request) -> float | Refusal:
     """What its calls take, each a little more than its pairs. A plan is made, masks are not."""
     if torch.compiler.is_compiling():
         return operator.cost(request)
-    if not kernel.plain(request.queries.q, request.keys.k, request.keys.v):
+    if not ordinary(request.queries.q, request.keys.k, request.keys.v):
         return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
     if type(request.score) is not Product or (request.bias is not None and request.bias.wants):
         return Refusal("what comes from the block beneath is a matrix that it does not cut")

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from kinformer.core.checks import at_least
 from kinformer.core.example import Example
 from kinformer.core.pair_map import PairMap
-from kinformer.core.transforms import transformed
+from kinformer.core.transforms import ordinary
 from kinformer.mechanisms.explicit import Explicit
 
 
@@ -59,8 +59,7 @@ class _OverHeads(nn.Linear):
 
 def _all_spoken(x: Tensor) -> bool:
     """Is no pair shut out of any head? Asked where the answer takes one look, and no wait for a device."""
-    plain = type(x) is Tensor and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or transformed())  # type: ignore[attr-defined]
-    if not plain or x.device.type != "cpu" or not x.numel():
+    if torch.compiler.is_compiling() or not ordinary(x) or x.device.type != "cpu" or not x.numel():
         return False
     return bool(x.detach().amin() > -torch.inf)
 

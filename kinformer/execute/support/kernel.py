@@ -9,12 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
-from torch.nn import Parameter
 
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import mask
-from kinformer.core.transforms import first_order, transformed
+from kinformer.core.transforms import first_order
 from kinformer.scores.product import Product
 
 forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -49,13 +48,6 @@ def lowered(x: Tensor) -> Tensor:
 def near(x: Tensor) -> Tensor:
     """x as the kernel takes it: the numbers of a vector side by side."""
     return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def plain(*tensors: Tensor) -> bool:
-    """Are tensors what they seem, and no part of a trace or of a transform such as vmap and jvp?"""
-    if torch.jit.is_tracing() or transformed():  # type: ignore[attr-defined]
-        return False
-    return all(type(x) in (Tensor, Parameter) for x in tensors)
 
 
 class Held(NamedTuple):
