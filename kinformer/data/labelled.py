@@ -61,19 +61,19 @@ class Labelled(Data):
         )
 
     def measured(self, length: int, limit: int) -> str:
-        some = self._watched(limit)
+        some = watched(self.valid, limit)
         guess = f"always {COMMONEST} scores {self._guessing(some):.3f}"
         return f"{len(some):,} texts of valid{self._by_task(some)} ({guess})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What an answer that is always the same scores."""
-        some = replace(self, valid=getattr(self, split))._watched(limit)
+        some = watched(getattr(self, split), limit)
         return {f"always {COMMONEST}": self._guessing(some)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
         """Batches of rows of like lengths drawn by seed and step, and of valid its first, up to `limit` bytes."""
         kept = self.within(length)
-        drawn, some = Buckets([len(text) for text, _ in kept.train], batch, seed), kept._watched(limit)
+        drawn, some = Buckets([len(text) for text, _ in kept.train], batch, seed), watched(kept.valid, limit)
         lots = [rows(some[first : first + MEASURED]) for first in range(0, len(some), MEASURED)]
         return Batches(lambda step: rows([kept.train[n] for n in drawn.at(step)]), lots)
 
@@ -91,14 +91,16 @@ class Labelled(Data):
     def _by_task(self, some: Sequence[Row]) -> str:
         return ""
 
-    def _watched(self, limit: int) -> tuple[Row, ...]:
-        count, size = 0, 0
-        for text, _ in self.valid:
-            size += len(text)
-            if size > limit and count:
-                break
-            count += 1
-        return self.valid[:count]
+
+def watched(rows: tuple[Row, ...], limit: int) -> tuple[Row, ...]:
+    """The first rows, up to so many tokens; one at the least."""
+    count, size = 0, 0
+    for text, _ in rows:
+        size += len(text)
+        if size > limit and count:
+            break
+        count += 1
+    return rows[:count]
 
 
 def read(

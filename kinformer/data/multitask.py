@@ -83,7 +83,7 @@ class Multitask(labelled.Labelled):
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
         kept, of_class = self.within(length), numpy.arange(len(self.classes)).repeat(self.classes)
         by_task = [[row for row in kept.train if of_class[row[1]] == task] for task in range(len(self.classes))]
-        some, size = kept._watched(limit), labelled.MEASURED
+        some, size = labelled.watched(kept.valid, limit), labelled.MEASURED
         measured = tuple(self._rows(some[first : first + size]) for first in range(0, len(some), size))
         if self.sampling == "random":
             return Batches(partial(self._drawn, by_task, batch, seed), measured)
