@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry
+from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry, of_heads
 from kinformer.core.checks import at_least
 from kinformer.core.request import Request
 
@@ -12,26 +12,31 @@ from kinformer.core.request import Request
 class Relative(Bias):
     """Makes the score scale * q_i.(k_j + a_n) and the value v_j + b_n, n being j - i clipped to [-clip, clip].
 
-    Choose it where nearness matters and far distances are all alike. The tables a and b have 2 clip + 1 rows and are
-    shared by all heads.
+    Choose it where nearness matters and far distances are all alike. The tables a and b have 2 clip + 1 rows, which all
+    heads share, as in the paper's section 3.3, or with `heads` are each head's own, as in its base model.
 
     head_dim: the width of a query, and of a.
     clip: the furthest distance with a vector of its own, in positions.
     value_dim: the width of a value, and of b; head_dim unless given.
     values: False leaves b out, as most later models do.
+    heads: how many heads the layer has, where each is to have tables of its own.
 
-    Errors: ValueError for a negative clip. Source: Shaw et al., 2018, arXiv:1803.02155, section 3.2.
+    Errors: ValueError for a negative clip, and for tables of another number of heads than the layer has.
+    Source: Shaw et al., 2018, arXiv:1803.02155, section 3.2.
     """
 
-    def __init__(self, head_dim: int, clip: int, *, value_dim: int | None = None, values: bool = True):
+    def __init__(
+        self, head_dim: int, clip: int, *, value_dim: int | None = None, values: bool = True, heads: int | None = None
+    ):
         super().__init__()
-        self.clip = at_least("clip", clip, 0)
-        self.keys = _drawn(clip, at_least("head_dim", head_dim, 1))
-        self.added = _drawn(clip, head_dim if value_dim is None else value_dim) if values else None
+        self.clip, self.heads = at_least("clip", clip, 0), None if heads is None else at_least("heads", heads, 1)
+        self.keys = _drawn(heads, clip, at_least("head_dim", head_dim, 1))
+        self.added = _drawn(heads, clip, head_dim if value_dim is None else value_dim) if values else None
 
     def bind(self, piece: Request) -> ScoreFn:
+        self._refuse_others(piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
-        term = torch.einsum("bhtk,nk->bhtn", piece.queries.q, self.keys) * piece.scale  # [B H T K] [N K]
+        term = piece.queries.q @ self.keys.mT * piece.scale  # [B H T K] [(H) N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return s + entry(term, b, h, i, self._row(at(k_pos, b, h, j) - at(q_pos, b, h, i)))
@@ -43,19 +48,35 @@ class Relative(Bias):
     ) -> tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]] | None:
         if self.added is None:
             return None
-        return self.added, self._row(k_pos[..., None, :] - q_pos[..., :, None])
+        row = self._row(k_pos[..., None, :] - q_pos[..., :, None])
+        if self.heads is None:
+            return self.added, row
+        # the tables of all heads are one: head h begins at row h N
+        begins = torch.arange(self.heads, device=row.device)[:, None, None] * self.added.shape[1]
+        return self.added.flatten(0, 1), row + begins
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
+        self._refuse_others(request)
         q, row = request.queries.q, self._row(-far)
-        added = None if self.added is None else self.added[row]
-        return Distances(q, self.keys[row][None], q * request.scale, added)
+        values = None if self.added is None else _at(self.added, row)
+        return Distances(q, _at(self.keys, row), q * request.scale, values)
+
+    def _refuse_others(self, piece: Request) -> None:
+        if self.heads is not None:
+            of_heads(f"a Relative of {self.heads} heads", self.heads, piece)
 
     def _row(self, ahead: Tensor) -> Tensor:
         return ahead.clamp(-self.clip, self.clip) + self.clip
 
 
-def _drawn(clip: int, width: int) -> nn.Parameter:
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(2 * clip + 1, width)))
+def _at(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor, "#H N D"]:
+    """These rows of the table that all heads share, or of each head's."""
+    return (table if table.dim() == 3 else table[None])[:, row]
 
 
-EXAMPLES = (lambda: Relative(8, 3), lambda: Relative(8, 2, values=False))
+def _drawn(heads: int | None, clip: int, width: int) -> nn.Parameter:
+    tables = [nn.init.xavier_uniform_(torch.empty(2 * clip + 1, width)) for _ in range(heads or 1)]
+    return nn.Parameter(tables[0] if heads is None else torch.stack(tables))
+
+
+EXAMPLES = (lambda: Relative(8, 3), lambda: Relative(8, 2, values=False), lambda: Relative(8, 3, heads=2))

@@ -26,7 +26,7 @@ class Distances(NamedTuple):
     q: Float[Tensor, "B H T K"]
     table: Float[Tensor, "#H N *R"]
     asks: Float[Tensor, "B H T R"] | None = None
-    values: Float[Tensor, "N V"] | None = None
+    values: Float[Tensor, "#H N V"] | None = None
 
 
 class Bias(nn.Module, ABC):

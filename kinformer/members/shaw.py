@@ -10,19 +10,19 @@ from kinformer.train.recipe import Recipe
 @member(recipe=Recipe(lr=7e-4, warmup=0.04, schedule="inverse_sqrt"))
 def shaw(
     d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 1024, clip: int = 16,
-    values: bool = True, pattern: str = "Full()", norm: Norms = "post", vocab: int = 256, dropout: float = 0.1,
-    smoothing: float = 0.1
+    values: bool = True, by_head: bool = False, pattern: str = "Full()", norm: Norms = "post", vocab: int = 256,
+    dropout: float = 0.1, smoothing: float = 0.1
 ) -> Seq2Seq:
     """The Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
 
     Choose it over `transformer` where a token's neighbours matter and its place does not, and for rows longer than
     those of training: distances beyond `clip` are all alike. Each layer that reads its own sequence has a table of keys
     and, with `values`, one of values, 2 clip + 1 vectors each that its heads share; the paper finds that without
-    `values` little is lost. Nothing is added to what is embedded, and where the source is read no distance counts. The
-    sizes are those of the paper's base model, whose tables differ by head too. For text alone choose
-    `gpt(position="relative")`. The recipe and the start are those of `transformer`.
+    `values` little is lost; with `by_head` each head has tables of its own, as in the paper's base model, whose sizes
+    are the defaults. Nothing is added to what is embedded, and where the source is read no distance counts. For text
+    alone choose `gpt(position="relative")`. The recipe and the start are those of `transformer`.
     """
-    made = Wiring(d, heads, head_dim, "relative", clip=clip, values=values, norm=norm, dropout=dropout)
+    made = Wiring(d, heads, head_dim, "relative", clip=clip, values=values, by_head=by_head, norm=norm, dropout=dropout)
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
     return Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, std=start(made), smoothing=smoothing, dropout=dropout)
 

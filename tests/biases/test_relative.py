@@ -1,5 +1,7 @@
 """Shaw's relative positions against the paper's equations, one pair at a time."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -17,6 +19,11 @@ pytestmark = pytest.mark.usefixtures("float64")
 K, V = 6, 5
 
 
+def own(table: Tensor | None, head: int) -> Any:
+    """A head's table: the one that all share, or its own."""
+    return table if table is None or table.dim() == 2 else table[head]
+
+
 def naive(bias: Relative, q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos: Tensor, pattern: Pattern) -> Tensor:
     """e_ij = q_i.(k_j + a_n) / sqrt(K) and z_i = sum_j softmax(e)_ij (v_j + b_n), n = clip(j - i)."""
     y = torch.zeros(*q.shape[:3], v.shape[-1])
@@ -29,8 +36,9 @@ def naive(bias: Relative, q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos:
                     if min(query, key) < 0 or not pattern(b, h, query, key):
                         continue
                     row = max(-bias.clip, min(bias.clip, key - query)) + bias.clip
-                    logits.append(q[b, h, i] @ (k[b, h // group, j] + bias.keys[row]) * K**-0.5)
-                    read.append(v[b, h // group, j] + (0 if bias.added is None else bias.added[row]))
+                    keys, added = (own(table, h) for table in (bias.keys, bias.added))
+                    logits.append(q[b, h, i] @ (k[b, h // group, j] + keys[row]) * K**-0.5)
+                    read.append(v[b, h // group, j] + (0 if added is None else added[row]))
                 if read:
                     y[b, h, i] = torch.stack(logits).softmax(0) @ torch.stack(read)
     return y
@@ -39,8 +47,9 @@ def naive(bias: Relative, q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor, k_pos:
 @pytest.mark.parametrize("pattern", [Full(), Causal(), Band(1, 3), Causal() & ~Band(0)], ids=repr)
 @pytest.mark.parametrize("clip", [0, 2, 9])
 @pytest.mark.parametrize("values", [True, False])
-def test_it_is_the_equation(pattern: Pattern, clip: int, values: bool) -> None:
-    bias = Relative(K, clip, value_dim=V, values=values)
+@pytest.mark.parametrize("heads", [None, 4])
+def test_it_is_the_equation(pattern: Pattern, clip: int, values: bool, heads: int | None) -> None:
+    bias = Relative(K, clip, value_dim=V, values=values, heads=heads)
     q, k, v = torch.randn(3, 4, 4, K), torch.randn(3, 2, 6, K), torch.randn(3, 2, 6, V)
     q_pos = torch.tensor([[0, 1, 2, 3], [-1, 0, 8, 9], [5, 1, 4, -1]])
     k_pos = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, 0, 4, 5, 8, 9], [5, 0, 3, 1, 2, -1]])
@@ -68,6 +77,9 @@ def test_every_row_of_both_tables_learns() -> None:
         assert table is not None and table.grad is not None and bool((table.grad.abs().amax(1) > 0).all())
 
 
-def test_a_negative_clip_is_refused() -> None:
+def test_a_negative_clip_and_tables_of_other_heads_are_refused() -> None:
     with pytest.raises(ValueError, match="clip=-1"):
         Relative(8, -1)
+    q, pos = torch.randn(1, 2, 5, K), torch.arange(5)[None, None]
+    with pytest.raises(ValueError, match="a Relative of 3 heads came to a layer of 2 heads"):
+        attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Full(), bias=Relative(K, 1, heads=3))

@@ -39,6 +39,7 @@ TOLD = {
     "Step": lambda: Step((1, 4, 0, 30)),
     "T5": lambda: T5(4, 8, 12),
     "Relative": lambda: Relative(8, 3),
+    "Relative, by head": lambda: Relative(8, 3, heads=4),
     "Relative, keys": lambda: Relative(8, 3, values=False),
     "TransformerXL": lambda: TransformerXL(4, 8),
     "TransformerXL, clamped": lambda: TransformerXL(4, 8, 6, clamp=4),
@@ -102,7 +103,7 @@ def test_vectors_for_distances_want_bands(pattern: Pattern) -> None:
 @pytest.mark.parametrize("groups", (1, 2, 4))
 @pytest.mark.usefixtures("tiles", "only_bands")
 def test_heads_in_groups(groups: int) -> None:
-    for bias in ("ALiBi", "Relative", "TransformerXL"):
+    for bias in ("ALiBi", "Relative", "Relative, by head", "TransformerXL"):
         for pattern in (Causal() & Band(5), Heads(Causal(), Causal() & Strided(4))):
             equal(biased(pattern, TOLD[bias](), groups=groups))
 
@@ -143,7 +144,7 @@ def by_distance_is_bind(bias: Bias) -> None:
     values = bias.values(request.queries.pos, request.keys.pos)
     assert (values is None) == (told.values is None)
     if values is not None and told.values is not None:
-        torch.testing.assert_close(told.values[row].expand(2, 1, -1, -1, -1), values[0][values[1]])
+        torch.testing.assert_close(told.values[:, row].expand(2, -1, -1, -1, -1), values[0][values[1]])
 
 
 @pytest.mark.usefixtures("tiles")

@@ -25,6 +25,15 @@ def test_the_base_model_is_the_papers_with_tables_shared_by_heads() -> None:
     assert sum(w.numel() for w in model.parameters()) == 37_002 * 512 + layers + 12 * 2 * 33 * 64
 
 
+def test_with_by_head_each_head_has_tables_of_its_own_as_in_the_papers_base_model() -> None:
+    with torch.device("meta"):
+        shared, own = (shaw(vocab=11, by_head=one) for one in (False, True))
+    tables = [part for part in own.modules() if isinstance(part, Relative)]
+    assert all(bias.keys.shape == bias.added.shape == (8, 33, 64) for bias in tables)  # type: ignore[union-attr]
+    sizes = [sum(w.numel() for w in model.parameters()) for model in (shared, own)]
+    assert sizes[1] - sizes[0] == 12 * 2 * 7 * 33 * 64
+
+
 def test_without_values_only_the_keys_have_a_table() -> None:
     model = shaw(d=16, depth=1, heads=2, hidden=16, vocab=11, values=False, clip=3)
     tables = [part for part in model.modules() if isinstance(part, Relative)]

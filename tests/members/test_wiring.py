@@ -23,7 +23,7 @@ from kinformer.members.da_transformer import da_transformer
 from kinformer.members.gpt import gpt
 from kinformer.members.llama import llama
 from kinformer.members.shaw import shaw
-from kinformer.members.support.wiring import Norms, Positions
+from kinformer.members.support.wiring import SINUSOIDS, Norms, Positions
 from kinformer.members.transformer import transformer
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -43,7 +43,7 @@ def attentions(model: Any) -> list[Any]:
 @pytest.mark.parametrize("member", MEMBERS)
 def test_the_keywords_are_the_same(member: Callable[..., Any]) -> None:
     found = signature(member).parameters
-    assert get_args(Positions) == ("learned", "sinusoidal", "tensor2tensor", "rotary", "alibi", "relative", "none")
+    assert get_args(Positions) == ("learned", *SINUSOIDS, "rotary", "alibi", "relative", "none")
     assert found["position"].annotation == Positions and found["norm"].annotation == Norms
     assert found["pattern"].annotation == str | tuple[str, ...] and found["head_dim"].default is None
 
@@ -52,7 +52,7 @@ def test_the_keywords_are_the_same(member: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("member", MEMBERS)
 def test_a_position_is_added_turns_or_changes_scores(member: Callable[..., Any], position: str) -> None:
     model = member(**SMALL, position=position)
-    added = {"learned": Learned, "sinusoidal": Sinusoidal, "tensor2tensor": Sinusoidal}.get(position, type(None))
+    added = {"learned": Learned, **dict.fromkeys(SINUSOIDS, Sinusoidal)}.get(position, type(None))
     assert isinstance(model.position, added)
     own = [part for part in attentions(model) if not part.cross]
     for part in own:
@@ -68,7 +68,7 @@ def test_distances_know_no_origin_and_what_is_added_does(position: str, float64:
     model = gpt(**SMALL, position=position, length=64).eval()
     tokens, pos = torch.randint(0, 11, (2, 9)), torch.arange(9).expand(2, 9)
     here, there = (model.logits(tokens, None, Context(pos + n, run=True)).y for n in (0, 40))
-    assert torch.allclose(here, there, atol=1e-10) == (position not in ("learned", "sinusoidal", "tensor2tensor"))
+    assert torch.allclose(here, there, atol=1e-10) == (position not in ("learned", *SINUSOIDS))
     apart = model.logits(tokens, None, Context(pos * 2, run=True)).y
     assert torch.allclose(here, apart, atol=1e-10) == (position == "none")
 
@@ -122,6 +122,12 @@ def test_tensor2tensors_sinusoids_are_all_sines_then_all_cosines_at_its_frequenc
         assert added[n].item() == pytest.approx(math.sin(angle)) and added[n + 8].item() == pytest.approx(
             math.cos(angle)
         )
+
+
+def test_marians_sinusoids_are_the_papers_with_all_sines_first(float64: None) -> None:
+    pos = torch.arange(40)[None]
+    paper, added = (gpt(**SMALL, position=one).double().position(pos) for one in ("sinusoidal", "marian"))
+    assert torch.equal(added, torch.cat([paper[..., ::2], paper[..., 1::2]], -1))
 
 
 def test_a_pattern_for_each_block() -> None:

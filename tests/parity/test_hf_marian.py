@@ -16,7 +16,6 @@ from transformers import MarianConfig, MarianMTModel
 from kinformer.generation import generate
 from kinformer.members.transformer import transformer
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.positions.sinusoidal import Sinusoidal
 from tests.parity.peers import agree, put, put_qkv, shaken
 
 VOCAB, D, DEPTH, HEADS, HIDDEN = 13, 24, 2, 4, 40
@@ -48,9 +47,7 @@ def peer(dtype: torch.dtype) -> MarianMTModel:
 
 
 def ours_like(theirs: Any) -> Seq2Seq:
-    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB)
-    # the paper's waves in the order of Marian's: all sines first
-    made.position = Sinusoidal(D, layout="concat", frequencies="paper")
+    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB, position="marian")
     made.to(theirs.dtype).eval()
     # large embeddings and a head of its own, or an untrained model would say one token for ever
     with torch.no_grad():

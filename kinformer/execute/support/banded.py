@@ -20,7 +20,7 @@ class Banded(NamedTuple):
 
     table: Float[Tensor, "#H N *R"]
     asks: Float[Tensor, "B H T R"] | None
-    values: Float[Tensor, "N V"] | None
+    values: Float[Tensor, "#H N V"] | None
     most: int
 
     def added(

@@ -54,7 +54,7 @@ class Planned(Way):
                 if mask is None or band is None or band.values is None:
                     new, level = kernel.forward(*ends_of, 0.0, tiles.causal, attn_mask=mask, scale=scale)
                 else:
-                    new, level = plain.forward(*ends_of, mask, scale, band.values[band.at(stage, tiles)])
+                    new, level = plain.forward(*ends_of, mask, scale, band.values[:, band.at(stage, tiles)])
                 if empty is not None:
                     level = level.masked_fill(empty, -torch.inf)
                 if stage.first in begun:
@@ -105,7 +105,7 @@ class Planned(Way):
                         given, *ends_of, whole, level[..., 0], 0.0, tiles.causal, attn_mask=mask, scale=scale
                     )
                 else:
-                    added = None if band.values is None else band.values[band.at(stage, tiles)]
+                    added = None if band.values is None else band.values[:, band.at(stage, tiles)]
                     *found, ds, p = plain.backward(given, *ends_of, whole, level, mask, scale, added)
                     _learn(band, into_band, stage, tiles, some, ds, p, given)
                 for one, at, grad in zip(sums, (tiles.q, tiles.k, tiles.k), found, strict=True):
@@ -169,7 +169,7 @@ def _learn(
         add(into.asks, call.q, some, given.unflatten(1, (len(ds), -1)).transpose(0, 1))
         into.table[:, at] += (of_distances.mT @ asks).sum_to_size(into.table[:, at].shape)
     if into.values is not None:
-        into.values[at] += spread(p).flatten(0, 1).mT @ by_head(gy.to(p.dtype)).flatten(0, 1)
+        into.values[:, at] += (spread(p).mT @ by_head(gy.to(p.dtype))).sum_to_size(into.values[:, at].shape)
 
 
 def _runs(stage: Stage, batch: int) -> Iterator[tuple[slice, Call]]:

@@ -13,7 +13,7 @@ def forward(
     v: Float[Tensor, "n G k D"],
     mask: Float[Tensor, "#n #H q k"],
     scale: float,
-    values: Float[Tensor, "W D"],
+    values: Float[Tensor, "#H W D"],
 ) -> tuple[Float[Tensor, "n H q D"], Float[Tensor, "n H q"]]:
     """y and lse; `values` are added at each distance of the tile, the furthest first."""
     groups, wide = k.shape[1], torch.promote_types(q.dtype, torch.float32)
@@ -33,7 +33,7 @@ def backward(
     lse: Float[Tensor, "n H q 1"],
     mask: Float[Tensor, "#n #H q k"],
     scale: float,
-    values: Float[Tensor, "W D"] | None,
+    values: Float[Tensor, "#H W D"] | None,
 ) -> tuple[Tensor, Tensor, Tensor, Float[Tensor, "n H q k"], Float[Tensor, "n H q k"]]:
     """The gradients of q, k, v and of the scores, and the weights, from the y and the lse of the whole."""
     (heads, groups), wide = (q.shape[1], k.shape[1]), lse.dtype

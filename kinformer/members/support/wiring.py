@@ -27,8 +27,8 @@ from kinformer.positions.rotary import Rotary
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 
-Positions = Literal["learned", "sinusoidal", "tensor2tensor", "rotary", "alibi", "relative", "none"]
-SINUSOIDS = ("sinusoidal", "tensor2tensor")
+Positions = Literal["learned", "sinusoidal", "tensor2tensor", "marian", "rotary", "alibi", "relative", "none"]
+SINUSOIDS = ("sinusoidal", "tensor2tensor", "marian")
 Norms = Literal["pre", "post"]
 START = 0.02  # embeddings' standard deviation at the start where a head must not repeat what it reads, as in BERT
 
@@ -51,12 +51,14 @@ class Wiring:
     head_dim: the width of a head, d / heads unless given.
     v_dim: the width of a value, that of a head unless given.
     position: "learned" and "sinusoidal" are added to what is embedded, as are sinusoids in the order and at the
-        frequencies of the 2017 code, "tensor2tensor"; "rotary" turns queries and keys, "alibi" slopes scores,
-        "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to tell order.
+        frequencies of the 2017 code, "tensor2tensor", and the paper's in the order of Marian, all sines first,
+        "marian"; "rotary" turns queries and keys, "alibi" slopes scores, "relative" adds Shaw's vectors to keys and
+        values; "none" leaves only the pattern to tell order.
     length: rows of the learned table.
     per_layer: added positions are added anew before each block, a table for each.
     clip: the furthest distance with a relative vector of its own.
     values: relative vectors are added to values too.
+    by_head: each head has relative vectors of its own.
     norm: "pre" is x + f(norm(x)) with one more norm at the end, "post" is norm(x + f(x)).
     dropout: of the embedded and of each sublayer's output.
     eps: of the norms.
@@ -72,6 +74,7 @@ class Wiring:
     per_layer: bool = False
     clip: int = 16
     values: bool = True
+    by_head: bool = False
     norm: Norms = "pre"
     dropout: float = 0.0
     eps: float = 1e-5
@@ -102,6 +105,8 @@ class Wiring:
             return Learned(self.d, self.length)
         if self.position == "tensor2tensor":
             return Sinusoidal(self.d, layout="concat")
+        if self.position == "marian":
+            return Sinusoidal(self.d, layout="concat", frequencies="paper")
         return Sinusoidal(self.d) if self.position == "sinusoidal" else None
 
     @property
@@ -134,7 +139,10 @@ class Wiring:
     def _bias(self) -> ALiBi | Relative | None:
         if self.position == "alibi":
             return ALiBi(self.heads)
-        return Relative(self.width, self.clip, values=self.values) if self.position == "relative" else None
+        if self.position != "relative":
+            return None
+        heads = self.heads if self.by_head else None
+        return Relative(self.width, self.clip, value_dim=self.v_dim, values=self.values, heads=heads)
 
     def block(self, *layers: Layer) -> Layer:
         """The sublayers, each with its norm and the stream around it, told positions anew with `per_layer`."""
