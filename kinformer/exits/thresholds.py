@@ -90,7 +90,7 @@ def search(
         cheapest is kept.
 
     Errors: ValueError for counts below 1, and for a single layer, which has no threshold.
-    Source: Elbayad et al., 2019, arXiv:1910.10073, section 4.
+    Source: Elbayad et al., 2019, arXiv:1910.10073, section 3.2.
     """
     at_least("depth", depth, 2)
     at_least("draws", draws, 1)

@@ -35,7 +35,7 @@ def aligned(
         "inverse_sqrt" its root.
     smoothing: as of `cross_entropy`.
 
-    Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, section 2.1; "linear":
+    Errors: ValueError for other weights. Source: Elbayad et al., 2019, arXiv:1910.10073, equation 4; "linear":
     Schuster et al., 2022, arXiv:2207.07061, section 3.5.
     """
     power = POWER[one_of("weights", weights, Weights)]

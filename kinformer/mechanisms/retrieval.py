@@ -1,5 +1,6 @@
 """Retrieval: near keys are read as usual, far ones only where they are among the k best of their query."""
 
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -31,6 +32,7 @@ CROSS = (
     "Retrieval searches the past of the sequence that asks, and keys of another one came; use Softmax to read a source"
 )
 EXACT = Exact()
+MOST = 1 << 24  # pairs that a pattern is asked about when a layer is built
 
 
 class Retrieval(Keyed):
@@ -51,8 +53,8 @@ class Retrieval(Keyed):
 
     heads: query heads of the layer.
     length: tokens of a segment.
-    memory: keys before the segment that are searched, the cache's at least. It is no parameter: set it to another
-        number at any time.
+    memory: keys before the segment that are searched, at least as many as are read whole there. It is no parameter: set
+        it to another number at any time.
     k: how many of them a query reads.
     bias: a change of the near scores.
     cache: tokens before the segment that are read whole.
@@ -101,7 +103,8 @@ class Retrieval(Keyed):
             raise ValueError(
                 f"near={near} reads ahead or without end; give a window, such as Causal() & Band({length})"
             )
-        self.cache, self.apart = int(back), a_flag("apart", apart) or combine == "joint"
+        self.cache = cache if near is None else _before(self.near, heads, length, int(back))
+        self.apart = a_flag("apart", apart) or combine == "joint"
         self.memory, self.k = at_least("memory", memory, 0), at_least("k", k, 1)
         self.bias = if_given("bias", bias, Bias, "a bias, such as T5(heads)")
         self.combine, self.eps, self.impl = one_of("combine", combine, ("gate", "joint")), eps, impl_of(impl)
@@ -166,6 +169,19 @@ class Retrieval(Keyed):
             raise ValueError(
                 f"Retrieval was made for {len(self.head_scale)} heads and got {heads}; give it heads={heads}"
             )
+
+
+def _before(near: Pattern, heads: int, length: int, back: int) -> int:
+    """How many keys before a segment its queries read: of windows all of the reach, of segments only what they keep."""
+    turns = math.lcm(near.period() or 0, length)
+    if not turns or turns * back > MOST:
+        return back
+    q = torch.arange(turns)[:, None] + -(-back // turns) * turns
+    n = torch.arange(1, back + 1)  # keys before the first of the segment
+    of_heads = torch.arange(heads)[:, None, None]
+    read = near(torch.zeros_like(of_heads), of_heads, q, q // length * length - n)
+    some = read.expand(heads, turns, back).flatten(0, 1).any(0)
+    return int((some * n).amax()) if back else 0
 
 
 def _example() -> Retrieval:

@@ -11,6 +11,7 @@ from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.elu import ELU
 from kinformer.maps.relu import ReLU
+from kinformer.mechanisms.decayed import Decayed
 from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.mechanisms.linear_full import FullLinearAttention
@@ -27,7 +28,7 @@ from kinformer.projections.qkv import QKV
 def linear_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, length: int = 1024, lanes: bool = False,
     vocab: int = 256, dropout: float = 0.0, features: Literal["elu", "relu"] = "elu",
-    update: Literal["sum", "gated", "delta"] = "sum", form: Literal["decoder", "encoder"] = "decoder"
+    update: Literal["sum", "gated", "decayed", "delta"] = "sum", form: Literal["decoder", "encoder"] = "decoder"
 ) -> LM | MLM:
     """Linear Transformer (Katharopoulos et al., 2020, arXiv:2006.16236): features elu(x) + 1, sums instead of softmax.
 
@@ -45,14 +46,15 @@ def linear_transformer(
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     features: "elu" is the paper's elu(x) + 1; "relu" leaves most numbers out.
-    update: "sum" is the paper's; "gated" sums fade (Peng et al., 2021, arXiv:2103.02143); "delta" rewrites what a key
-        held (Schlag et al., 2021, arXiv:2102.11174).
+    update: "sum" is the paper's; "gated" sums fade, and a token enters as far as they do (Peng et al., 2021,
+        arXiv:2103.02143); with "decayed" it enters whole; "delta" rewrites what a key held (Schlag et al., 2021,
+        arXiv:2102.11174).
     form: a "decoder" that writes text, or an "encoder" whose tokens read all others (its equation 5), as the paper's
         model of speech is; here one that fills in hidden tokens.
     """
     if form == "encoder" and (lanes or update != "sum"):
         raise ValueError(f"an encoder reads all at once, in no order; leave out lanes={lanes} and update={update!r}")
-    updates: dict[str, Callable[[], Update]] = {"sum": Sum, "gated": GatedSum, "delta": Delta}
+    updates: dict[str, Callable[[], Update]] = {"sum": Sum, "gated": GatedSum, "decayed": Decayed, "delta": Delta}
 
     def block() -> PreNorm:
         map = ELU() if features == "elu" else ReLU()

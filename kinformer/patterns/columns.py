@@ -18,7 +18,7 @@ class Columns(Pattern):
     summary: how many positions of each block are read.
     offset: how many positions before a block's end they lie; a head of its own offset takes another sub-block.
 
-    Errors: ValueError where they do not fit into the block. Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    Errors: ValueError where they do not fit into the block. Source: Child et al., 2019, arXiv:1904.10509, section 4.3.
     """
 
     block: int

@@ -19,7 +19,7 @@ class Fixed(Spelled):
     summary: how many of them are read by all; the paper's c, 8 to 32 of 128 or 256.
     offset: how many positions before the block's end they lie.
 
-    Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    Source: Child et al., 2019, arXiv:1904.10509, section 4.3.
     """
 
     block: int

@@ -20,7 +20,7 @@ class Strided(Pattern):
 
     stride: the distance of two keys, in positions.
 
-    Source: Child et al., 2019, arXiv:1904.10509, section 4.2.
+    Source: Child et al., 2019, arXiv:1904.10509, section 4.3.
     """
 
     stride: int

@@ -26,7 +26,8 @@ class Sinusoidal(Position):
         cosines.
     frequencies: "paper" is w_n = base^(-2n/d); "tensor2tensor" is w_n = base^(-n/(d/2 - 1)), whose last wave is exactly
         base times as long as the first. Unless given, the paper's with "interleaved", and Tensor2Tensor's with
-        "concat", as in its checkpoints and fairseq's. Marian's are the paper's in the order "concat".
+        "concat", as in its checkpoints, fairseq's and Marian's own code. The paper's in the order "concat" are those of
+        Marian's models in Hugging Face's transformers.
     base: how much longer the longest wave is than the first.
 
     Source: Vaswani et al., 2017, arXiv:1706.03762, section 3.5.

@@ -17,6 +17,7 @@ from kinformer.core.state import Exact, fork, reset
 from kinformer.maps.elu import ELU
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.random_fourier import RandomFourier
+from kinformer.mechanisms.decayed import Decayed
 from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.mechanisms.linear_full import FullLinearAttention
@@ -34,10 +35,13 @@ def mechanisms():
         LinearAttention(ELU(), GatedSum(), piece=4),
         LinearAttention(RandomFourier(H, K, 32)),
         LinearAttention(RandomFourier(H, K, 32), GatedSum(), piece=5),
+        LinearAttention(ELU(), Decayed(), piece=4),
     ]
 
 
-every = pytest.mark.parametrize("mechanism", mechanisms(), ids=["elu", "elu-gated", "fourier", "fourier-gated"])
+every = pytest.mark.parametrize(
+    "mechanism", mechanisms(), ids=["elu", "elu-gated", "fourier", "fourier-gated", "elu-decayed"]
+)
 
 
 def inputs(groups=H, t=T):
@@ -72,7 +76,7 @@ def sums(state):
 
 
 def recurrence(mechanism, q, k, v, gate):
-    """S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, z_t likewise, or plain sums; one token and head after the other."""
+    """S_t = g_t S_(t-1) + (1 - g_t) phi(k_t) v_t^T, or without 1 - g_t, or plain sums, z_t likewise; token by token."""
     y = torch.zeros(B, H, q.shape[2], V)
     (phi_q, _), (phi_k, _) = mechanism.map(q, True), mechanism.map(k, False)
     for b in range(B):
@@ -80,7 +84,8 @@ def recurrence(mechanism, q, k, v, gate):
             s, z = torch.zeros(phi_k.shape[-1], V), torch.zeros(phi_k.shape[-1])
             for t in range(q.shape[2]):
                 g = gate[b, h, t, 0].sigmoid()
-                keep, add = (g, 1 - g) if isinstance(mechanism.update, GatedSum) else (1.0, 1.0)
+                keep = g if isinstance(mechanism.update, GatedSum | Decayed) else 1.0
+                add = 1 - g if isinstance(mechanism.update, GatedSum) else 1.0
                 s = keep * s + add * torch.outer(phi_k[b, h, t], v[b, h, t])
                 z = keep * z + add * phi_k[b, h, t]
                 y[b, h, t] = (phi_q[b, h, t] @ s) / mechanism.map.denominator(phi_q[b, h, t] @ z)

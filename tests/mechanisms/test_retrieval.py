@@ -11,6 +11,7 @@ from kinformer.biases.t5 import T5
 from kinformer.core.choice import recomputed
 from kinformer.core.heads import Keys, Queries, Room, Sizes
 from kinformer.core.layer import Context
+from kinformer.core.pattern import Heads
 from kinformer.core.state import detach
 from kinformer.core.vectors import unit
 from kinformer.mechanisms import retrieval
@@ -19,6 +20,7 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
+from kinformer.patterns.segment import Segment
 from kinformer.patterns.tokens import Tokens
 from kinformer.projections.qkv import QKV
 
@@ -188,6 +190,29 @@ def test_the_state_is_a_cache_of_what_may_still_be_read():
     assert state.pos.shape[1] == 12
     kept = call(mechanism, q, k, v, state=state).state
     assert sorted(pos for pos in kept.pos[0].tolist() if pos >= 0) == list(range(4, T))
+
+
+@pytest.mark.parametrize(
+    ("near", "kept"),
+    [
+        (Causal() & Segment(5, 5), 5),
+        (Causal() & Segment(5, 2), 2),
+        (Causal() & Segment(3, 0), 2),
+        (Causal() & Band(4), 4),
+        (Causal() & Heads(Band(2), Band(7)), 7),
+        (Causal() & Document(torch.zeros(1, 9, dtype=torch.long)) & Band(6), 6),
+    ],
+)
+def test_the_search_goes_back_as_far_as_was_asked_whatever_is_read_whole(near, kept):
+    """Of a near that is a segment and the one before it only that one lies before the segment."""
+    layer = Retrieval(2, 5, 7, 2, near=near)
+    assert layer.cache == kept and layer.pattern == Causal() & Segment(5, 7)
+    if near == Causal() & Segment(5, 5):
+        pos = torch.arange(23).expand(1, -1)
+        ours, other = (Attention(QKV(8, 2), Retrieval(2, 5, 7, 2, **more)) for more in ({"near": near}, {"cache": 5}))
+        other.load_state_dict(ours.state_dict())
+        x = torch.randn(1, 23, 8)
+        assert torch.allclose(ours(x, None, Context(pos)).y, other(x, None, Context(pos)).y, atol=1e-12)
 
 
 def test_the_memory_can_be_made_larger_after_training():

@@ -14,6 +14,7 @@ from kinformer.maps.favor import FAVOR
 from kinformer.maps.random_fourier import RandomFourier
 from kinformer.maps.relu import ReLU
 from kinformer.maps.trigonometric import Trigonometric
+from kinformer.mechanisms.decayed import Decayed
 from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, Sum
 from kinformer.members.performer import performer
@@ -151,7 +152,7 @@ def test_the_performer_as_an_encoder_reads_both_ways() -> None:
 
 def test_the_linear_transformers_updates_and_features_reach_its_mechanism() -> None:
     sizes = {"d": 16, "depth": 1, "heads": 2, "length": 16, "vocab": 11}
-    for name, kind in (("sum", Sum), ("gated", GatedSum), ("delta", Delta)):
+    for name, kind in (("sum", Sum), ("gated", GatedSum), ("decayed", Decayed), ("delta", Delta)):
         for features, map in (("elu", ELU), ("relu", ReLU)):
             model = find_member("linear_transformer")(**sizes, features=features, update=name)
             mechanism = model.body.layers[0].layers[0].mechanism

@@ -124,9 +124,9 @@ def test_tensor2tensors_sinusoids_are_all_sines_then_all_cosines_at_its_frequenc
         )
 
 
-def test_marians_sinusoids_are_the_papers_with_all_sines_first(float64: None) -> None:
+def test_sines_first_are_the_papers_sinusoids_in_another_order(float64: None) -> None:
     pos = torch.arange(40)[None]
-    paper, added = (gpt(**SMALL, position=one).double().position(pos) for one in ("sinusoidal", "marian"))
+    paper, added = (gpt(**SMALL, position=one).double().position(pos) for one in ("sinusoidal", "sines_first"))
     assert torch.equal(added, torch.cat([paper[..., ::2], paper[..., 1::2]], -1))
 
 

@@ -47,7 +47,7 @@ def peer(dtype: torch.dtype) -> MarianMTModel:
 
 
 def ours_like(theirs: Any) -> Seq2Seq:
-    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB, position="marian")
+    made: Any = transformer(d=D, depth=DEPTH, heads=HEADS, hidden=HIDDEN, vocab=VOCAB, position="sines_first")
     made.to(theirs.dtype).eval()
     # large embeddings and a head of its own, or an untrained model would say one token for ever
     with torch.no_grad():

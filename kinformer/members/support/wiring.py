@@ -27,8 +27,8 @@ from kinformer.positions.rotary import Rotary
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
 
-Positions = Literal["learned", "sinusoidal", "tensor2tensor", "marian", "rotary", "alibi", "relative", "none"]
-SINUSOIDS = ("sinusoidal", "tensor2tensor", "marian")
+Positions = Literal["learned", "sinusoidal", "tensor2tensor", "sines_first", "rotary", "alibi", "relative", "none"]
+SINUSOIDS = ("sinusoidal", "tensor2tensor", "sines_first")
 Norms = Literal["pre", "post"]
 START = 0.02  # embeddings' standard deviation at the start where a head must not repeat what it reads, as in BERT
 
@@ -51,9 +51,10 @@ class Wiring:
     head_dim: the width of a head, d / heads unless given.
     v_dim: the width of a value, that of a head unless given.
     position: "learned" and "sinusoidal" are added to what is embedded, as are sinusoids in the order and at the
-        frequencies of the 2017 code, "tensor2tensor", and the paper's in the order of Marian, all sines first,
-        "marian"; "rotary" turns queries and keys, "alibi" slopes scores, "relative" adds Shaw's vectors to keys and
-        values; "none" leaves only the pattern to tell order.
+        frequencies of the 2017 code, "tensor2tensor", and the paper's with all sines before all cosines, as
+        Marian's models have them in Hugging Face's transformers, "sines_first"; "rotary" turns queries and keys,
+        "alibi" slopes scores, "relative" adds Shaw's vectors to keys and values; "none" leaves only the pattern to
+        tell order.
     length: rows of the learned table.
     per_layer: added positions are added anew before each block, a table for each.
     clip: the furthest distance with a relative vector of its own.
@@ -105,7 +106,7 @@ class Wiring:
             return Learned(self.d, self.length)
         if self.position == "tensor2tensor":
             return Sinusoidal(self.d, layout="concat")
-        if self.position == "marian":
+        if self.position == "sines_first":
             return Sinusoidal(self.d, layout="concat", frequencies="paper")
         return Sinusoidal(self.d) if self.position == "sinusoidal" else None
 
