@@ -26,8 +26,8 @@ class FAVOR(Directions):
     reads merge with those of `Softmax`.
 
     eps: added to scaled features, which keeps sums off 0 and is worth nothing beside a feature near the largest. 1e-6
-        is that of the authors' code; 0, the paper's equation, makes the estimate unbiased, but a query whose large
-        features are all tiny in every key then reads nothing.
+        is that of the authors' TensorFlow code, 1e-4 that of their JAX code; 0, the paper's equation, makes the
+        estimate unbiased, but a query whose large features are all tiny in every key then reads nothing.
     hyperbolic: read each direction both ways, which halves m for as many features and lowers the error.
     stabiliser: "token" as above; "sequence" is that of published code (with `eps=1e-4`): keys are scaled by the largest
         of the whole call and |x|^2 / 2 stays in the feature, so through eps a query feels later keys, and padding.

@@ -55,7 +55,8 @@ def etc(
         each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.
         "own": the stream of the key itself decides, a form of this package.
     outputs: whether global and long tokens have output matrices of their own, as in the authors' code, or share one.
-    hard: pieces in which a token reads its own part alone: the paper's g2l, the authors' l2g, l2l and g2g.
+    hard: pieces in which a token reads its own part alone: the paper's g2l; in the authors' code l2g too; l2l and g2g
+        are this package's.
     order: True tells parts before from parts after.
     contrast: the weight of the paper's contrastive loss beside that of hidden tokens, which has the rest: the summary
         of a part that is wholly hidden must be nearest to that of the part read alone. An independent code has 0.2,

@@ -62,7 +62,8 @@ def performer(
         estimates softmax's by sines and cosines, which the paper finds unstable; it has no eps.
     orthogonal: directions at right angles; False draws each by itself.
     lengths: of directions at right angles: as long as normal vectors, or all sqrt(d / heads) ("equal").
-    eps: added to features; 1e-6 for estimates of softmax and 1e-3 for other kernels unless given, as in authors' code.
+    eps: added to features; 1e-6 for estimates of softmax and 1e-3 for other kernels unless given, as in the authors'
+        TensorFlow code; their JAX code has 1e-4 for softmax.
     form: a "decoder" that writes text, or an "encoder" that fills in hidden tokens; the paper has both.
     stabiliser: what keeps exp(...) of keys small: their "token"'s own largest, or the "sequence"'s as in the authors'
         code, with which a decoder's eps knows of later tokens.

@@ -47,8 +47,8 @@ def rfa(
         none.
     kernel: "gaussian", softmax's of unit vectors by sines and cosines; or "arc-cosine", a flatter one by rectified
         directions, each one feature: the paper gives it twice as many. With it a head learns no temperature.
-    form: "published" has the numbers of the authors' code: features times 0.1, 1e-3 added to lengths, sums raised to a
-        size of 1 before they divide, so that what short rows read is shrunk. For the Gaussian kernel.
+    form: "published" has the numbers of the authors' causal code: features times 0.1, 1e-3 added to lengths, sums
+        raised to 1 before they divide, so that what short rows read is shrunk. For the Gaussian kernel.
     """
     if one_of("kernel", kernel, ("gaussian", "arc-cosine")) == "arc-cosine":
         unread("kernel='arc-cosine'", tau=(tau, 1.0), form=(form, "paper"))
@@ -60,9 +60,7 @@ def rfa(
             return ArcCosine(heads, width, features, redraw=anew, seed=seed)
         if one_of("form", form, ("paper", "published")) == "paper":
             return RandomFourier(heads, width, features, tau=tau, redraw=anew, seed=seed)
-        return RandomFourier(
-            heads, width, features, scale=0.1, eps=1e-3, floor=1.0, clamp="magnitude", tau=tau, redraw=anew, seed=seed
-        )
+        return RandomFourier(heads, width, features, scale=0.1, eps=1e-3, floor=1.0, tau=tau, redraw=anew, seed=seed)
 
     def block(seed: int) -> PreNorm:
         mechanism = LinearAttention(features_of(seed), GatedSum() if gate else Sum())

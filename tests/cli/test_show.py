@@ -29,7 +29,7 @@ from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
 from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.cli.support.docs import arguments, doc, heading
 from kinformer.cli.support.find import FOLDERS, Page, Topic, found
-from kinformer.cli.support.page import pictures
+from kinformer.cli.support.page import _written, pictures
 from kinformer.cli.support.parts import named
 from kinformer.cli.support.sparsity import numbers
 from kinformer.cli.support.topics import ALSO, TOPICS
@@ -101,6 +101,10 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
             for name in (f"{kind}/{file}", *(title for title, _ in named(module))):
                 told = found(name)
                 assert isinstance(told, list) and any(page.heading == f"{kind}/{file}" for page in told), name
+                # what a reader is told to write names nothing that a file keeps to itself
+                assert not any(
+                    line.strip().startswith("_") for page in told for line in map(_written, page.examples)
+                ), name
 
 
 @pytest.mark.parametrize(

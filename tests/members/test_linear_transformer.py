@@ -119,7 +119,7 @@ def test_both_kernels_of_random_feature_attention() -> None:
     with pytest.raises(ValueError, match=r"^tau=2\.0 is not read with kernel='arc-cosine'"):
         rfa(**sizes, kernel="arc-cosine", tau=2.0)
     map = rfa(**sizes, form="published").body.layers[0].layers[0].mechanism.map
-    assert (map.scale, map.eps, map.floor, map.clamp) == (0.1, 1e-3, 1.0, "magnitude")
+    assert (map.scale, map.eps, map.floor, map.clamp) == (0.1, 1e-3, 1.0, "value")  # of the causal kernel
 
 
 @pytest.mark.parametrize(

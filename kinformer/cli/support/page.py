@@ -219,9 +219,8 @@ def _run(page: Page) -> Iterator[str]:
         yield f"\n  from kinformer import {page.heading.split('.')[1]}"
     elif home and not page.heading.startswith("members/"):
         yield f"\n  from {home} import {', '.join(title for title, _ in page.main)}"
-    for make in page.examples[:1]:
-        if home and (text := _written(make)):
-            yield f"  {text}"
+    if home and (text := next(filter(None, map(_written, page.examples)), "")):
+        yield f"  {text}"
 
 
 def _data(page: Page) -> str:
@@ -233,7 +232,7 @@ def _data(page: Page) -> str:
 
 
 def _written(make: Any) -> str:
-    """How an example is made, where that is one expression."""
+    """How an example is made, where that is one expression that a reader can write too."""
     if not inspect.isfunction(make) or make.__name__ != "<lambda>":
         return ""
     try:
@@ -241,4 +240,7 @@ def _written(make: Any) -> str:
     except (OSError, SyntaxError, TypeError):
         return ""
     found = next((node for node in ast.walk(tree) if isinstance(node, ast.Lambda)), None)
-    return "" if found is None or not isinstance(found.body, ast.Call) else ast.unparse(found.body)
+    if found is None or not isinstance(found.body, ast.Call):
+        return ""
+    words = ast.unparse(found.body)
+    return "" if words.startswith("_") else words  # what a file keeps to itself nobody can call
