@@ -81,15 +81,13 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     runs them, where the system tells (Linux) and nothing large ran in it before; else it is reckoned from the tensors.
 
     model: as a member makes it, on the CPU. It is trained for a few steps: do not use it afterwards.
-    batch, length: rows of a batch, and tokens of a row.
+    batch, length: rows of a batch, and tokens that a model reads of each; of a text one more comes, which it predicts.
     hear: told how many of its `STAGES` are done.
 
     Errors: ValueError for rows that the model does not take, and for numbers below 1.
     """
     if min(batch, length) < 1:
         raise ValueError(f"batch={batch} and length={length}; both are numbers from 1 on")
-    if model.predicts_next and length < 2:
-        raise ValueError("a row of one token has none to predict; give a length from 2 on")
     here, anew = resident(), restart()
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -119,6 +117,16 @@ def _state_bytes(model: Model, length: int) -> int | None:
     except NoState:
         return None
     return sum(leaf.nbytes for _, leaf in leaves(state))
+
+
+def drawn(model: Model, rows: int, length: int) -> Batch:
+    """Random rows as a training on this length has them: those of a text end with a token that is only predicted."""
+    return model.sample(rows, length + int(writes(model)), 0)
+
+
+def writes(model: Model) -> bool:
+    """Does it read a text but for the last token, which it predicts?"""
+    return model.reads == "text" and model.predicts_next
 
 
 def _begin(model: Model, batch: Batch, length: int) -> State | None:
@@ -155,7 +163,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
     """Some training steps on as many rows. Who read the layers in the last one goes into `readers`."""
     model.train()
     optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clipped_apart(model), Settings().clip
-    batch = model.sample(rows, length, 0)
+    batch = drawn(model, rows, length)
     kept = high = steady = 0
     with Tally(_own(model)) as tally, _heard(readers, model):
         state = _begin(model, batch, length)
@@ -181,7 +189,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
 def _flops(model: Model, length: int) -> int:
     """Additions and multiplications of the forward of one row, its memory filled."""
     model.train()
-    batch, state, shares = model.sample(1, length, 0), None, dict[Any, float]()
+    batch, state, shares = drawn(model, 1, length), None, dict[Any, float]()
     found = 0
     for step in range(STEPS if model.lanes else 1):
         state = _begin(model, batch, length) if step == 0 else state

@@ -19,7 +19,7 @@ from kinformer.discover import members
 from kinformer.execute import EXECUTORS, attend, reference
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from kinformer.train.cost import cost, counting
+from kinformer.train.cost import cost, counting, drawn
 from kinformer.train.tally import Tally
 
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2}
@@ -28,8 +28,6 @@ SIZES = ((4, 128), (8, 256), (2, 1024))
 OWN = {  # what is small enough by itself to be run at these sizes
     "transformer": {"d": 64, "depth": 2, "heads": 2},
     "shaw": {"d": 64, "depth": 2, "heads": 2},
-    "al_rfou": {"length": 1024},
-    "synthesizer": {"length": 1024},
 }
 
 
@@ -38,7 +36,7 @@ def counted(model: Any, length: int, monkeypatch: pytest.MonkeyPatch) -> int:
     for name in [name for name in EXECUTORS if name != "reference"]:
         monkeypatch.delitem(EXECUTORS, name)
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
-        model.train()(model.sample(1, length, 0), None, 0.5)
+        model.train()(drawn(model, 1, length), None, 0.5)
     return counter.get_total_flops()
 
 
@@ -56,7 +54,7 @@ def test_a_step_multiplies_three_times_as_much_as_a_forward(monkeypatch: pytest.
     for name in [name for name in EXECUTORS if name != "reference"]:
         monkeypatch.delitem(EXECUTORS, name)
     with FlopCounterMode(display=False) as counter:
-        model(model.sample(1, 48, 0), None, 0.5).total.backward()
+        model(drawn(model, 1, 48), None, 0.5).total.backward()
     assert cost(model, 1, 48).step_flops == pytest.approx(counter.get_total_flops(), rel=0.05)
 
 
@@ -79,17 +77,17 @@ def test_a_windowed_member_multiplies_the_pairs_that_it_reads() -> None:
     model = members()["gpt"](pattern="Causal() & (Band(8) | Strided(16))", **SMALL)
     attentions = [part for part in model.modules() if hasattr(part, "mechanism")]
     patterns = [one.mechanism.pattern for one in attentions]
-    read = sum(int(pattern.matrix(length - 1, h=h).sum()) for pattern in patterns for h in range(SMALL["heads"]))
+    read = sum(int(pattern.matrix(length, h=h).sum()) for pattern in patterns for h in range(SMALL["heads"]))
     of_pairs = 2 * read * 2 * d // SMALL["heads"]  # a product with the key and one with the value
     with torch.no_grad(), Tally() as tally:  # the reference's matrix products, all pairs
         before = dict(EXECUTORS)
         EXECUTORS.clear()
         EXECUTORS["reference"] = before["reference"]
         try:
-            model(model.sample(1, length, 0), None, 0.5)
+            model(drawn(model, 1, length), None, 0.5)
         finally:
             EXECUTORS.update(before)
-    all_pairs = len(attentions) * 2 * (length - 1) ** 2 * 2 * d
+    all_pairs = len(attentions) * 2 * length**2 * 2 * d
     assert of_pairs < all_pairs / 2
     assert cost(model, 1, length).flops == pytest.approx(tally.flops - all_pairs + of_pairs, rel=0.01)
 
@@ -140,11 +138,12 @@ import torch
 from kinformer.core.state import detach
 from kinformer.discover import members
 from kinformer.train.after_step import after_step
+from kinformer.train.cost import drawn
 from kinformer.train.optimise import adamw
 
 name, batch, length, keywords = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), eval(sys.argv[4])
 model = members()[name](**keywords).train()
-optimiser, rows = adamw(model, 1e-6, 0.0), model.sample(batch, length, 0)
+optimiser, rows = adamw(model, 1e-6, 0.0), drawn(model, batch, length)
 state = model.start(len(rows), length) if model.lanes else None
 for _ in range(4):
     loss = model(rows, state, 0.5)
@@ -167,13 +166,20 @@ print(cost(members()[name](**keywords), batch, length).process // 1024)
 """
 
 
+def longest(name: str) -> dict[str, int]:
+    """As many positions as the longest rows here, where a member has fewer by itself."""
+    there = inspect.signature(members()[name]).parameters.get("length")
+    most = max(length for _, length in SIZES)
+    return {"length": most} if there is not None and isinstance(there.default, int) and there.default < most else {}
+
+
 @pytest.mark.prove
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell what a process has")
 @pytest.mark.parametrize(("batch", "length"), SIZES)
 @pytest.mark.parametrize("name", sorted(members()))
 def test_memory_is_what_a_fresh_process_takes(name: str, batch: int, length: int) -> None:
     """Within 15%, of members at their defaults."""
-    words = [name, str(batch), str(length), repr(OWN.get(name, {}))]
+    words = [name, str(batch), str(length), repr({**OWN.get(name, {}), **longest(name)})]
     told, taken = (
         int(subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True).stdout)
         for code in (ASKED, FRESH)
@@ -214,7 +220,7 @@ def counted_live(model: Any, length: int) -> int:
         EXECUTORS.clear()
         EXECUTORS["reference"] = SimpleNamespace(cost=reference.cost, read=read)  # type: ignore[assignment]
         try:
-            batch = model.train().sample(1, length, 0)
+            batch = drawn(model.train(), 1, length)
             state = model.start(len(batch), length) if model.lanes else None
             for _ in range(3 if model.lanes else 1):
                 began, spared[0] = counter.get_total_flops(), 0.0
@@ -240,8 +246,16 @@ def test_a_window_wider_than_the_row_has_no_more_distances_than_the_row() -> Non
     assert found == pytest.approx(counted_live(small("longformer_lm"), 32), rel=0.001)
 
 
-def test_costs_are_plain_numbers_and_a_row_of_one_token_is_refused() -> None:
+def test_costs_are_plain_numbers_and_a_row_of_one_token_has_one_to_predict() -> None:
     found = cost(members()["gpt"](**SMALL), 1, 8)
     assert json.loads(json.dumps(asdict(found)))["readers"] == found.readers
-    with pytest.raises(ValueError, match="a row of one token has none to predict"):
-        cost(members()["gpt"](**SMALL), 1, 1)
+    assert 0 < cost(members()["gpt"](**SMALL), 1, 1).flops < found.flops
+
+
+def test_as_many_tokens_are_read_as_training_reads_of_a_text() -> None:
+    d, depth, length = SMALL["d"], SMALL["depth"], 16
+    model = members()["gpt"](**SMALL)
+    of_token = 2 * depth * 12 * d * d + 2 * model.vocab * d  # projections and feed-forwards of four widths; the head
+    assert cost(model, 1, length).flops == length * of_token + depth * 4 * d * length**2
+    with pytest.raises(LookupError, match="is beyond the table of 16 learned positions"):
+        cost(members()["gpt"](length=length, **SMALL), 1, length + 1)

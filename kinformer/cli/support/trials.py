@@ -12,9 +12,10 @@ from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.early import PLAN, RESULTS
 from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.wanted import Wanted, folder_name
+from kinformer.data.text import Text
 from kinformer.train.begun import fingerprint
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.cost import KEPT, cost
+from kinformer.train.cost import KEPT, cost, writes
 from kinformer.train.files import remove, write
 from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped
@@ -91,8 +92,12 @@ class Taken:
     @classmethod
     def of(cls, one: Wanted, job: Job, before: int) -> "Taken":
         """What `cost` says of the batches of a job, for a process that has so many bytes before it trains."""
+        model = one.build(job.settings.seed)
+        length = length_of(job) - int(
+            writes(model) and not isinstance(job.data, Text)
+        )  # rows end with what is predicted
         with from_user(ValueError, LookupError):
-            found = cost(one.build(job.settings.seed), job.settings.batch, length_of(job))
+            found = cost(model, job.settings.batch, length)
         return cls(found.step_flops, found.state, round(before + KEPT * found.peak))
 
 
