@@ -3,8 +3,8 @@
     python bench/members.py --out kinformer/cli/support/members.json
 
 `kinformer advise` reads the table. All of it is counted by `kinformer.train.cost`, so it is the same on every machine;
-nothing is timed. Beside it stand what `bench/sparse.py` has timed of reads of a member's kind, and what comparisons
-have found of quality (`--compared FOLDER --called "WHAT IT IS"`, of the folder of a `kinformer compare`).
+nothing is timed. Beside it stand what `bench/crossover.py` has timed of steps of one block, and what comparisons have
+found of quality (`--compared FOLDER --called "WHAT IT IS"`, of the folder of a `kinformer compare`).
 """
 
 import argparse
@@ -21,18 +21,10 @@ from kinformer.cli.support.members import ROWS, at_length, fixed, model_of
 from kinformer.discover import members
 from kinformer.train.cost import cost
 
-TIMED = Path(__file__).parent / "results" / "sparse.json"
-ON = "Intel Xeon, 2 threads, torch 2.13.0 CPU, float32, batch 1, 4 heads of 64, commit e190eaf, 2026-11-22"
-KIND = {  # by member, the read of its kind that was timed; sizes are those of bench/sparse.py, not the member's
-    "longformer_lm": "window: Causal & Band(256)",
-    "longformer": "longformer: Band(256) | Tokens(4) | Rows(4)",
-    "bigbird": "bigbird: 3 window, 2 global, 3 random blocks of 64",
-    "transformer_xl": "Transformer-XL: its bias, Causal & Segment(128, 128)",
-    "reformer": "LSH, 64 buckets, one round",
-    "routing_transformer": "routing, sqrt(L) clusters",
-    "linear_transformer": "linear, elu",
-    "performer": "linear, FAVOR+ of 256",
-}
+TIMED = Path(__file__).parent / "results" / "crossover.json"
+ON = "Intel Xeon, 2 threads, torch 2.13.0 CPU, float32, batch 1, commits 6d8b903 to fb96d02, 2026-11-22 and 23"
+BESIDE = ("gpt", "bert")  # whose steps of training were raced with those of others
+NAMED = {"disagreement, output": "disagreement", "routing_by_agreement, em": "routing_by_agreement"}  # their defaults
 PATIENCE = 20  # seconds of a length, as it would be in proportion to a shorter one
 
 
@@ -63,9 +55,11 @@ def of_member(name: str) -> dict[str, Any]:
 
 
 def timed() -> dict[str, Any]:
-    """Reads of the kind of some members, by length: times as fast as dense attention, with the interval."""
+    """Steps of one block of members by length: times as fast as another member, with the interval."""
     ratios = json.loads(TIMED.read_text())
-    return {"on": ON, "members": {name: {"read": kind, "faster": ratios[kind]} for name, kind in KIND.items()}}
+    its = {base: {NAMED.get(label, label): by for label, by in ratios[base].items()} for base in BESIDE}
+    alone = {base: {label: by for label, by in found.items() if "," not in label} for base, found in its.items()}
+    return {"on": ON, "beside": alone}
 
 
 def quality(folder: Path, called: str) -> dict[str, Any]:

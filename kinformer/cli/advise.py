@@ -28,8 +28,9 @@ def advise(
 
     Members that fit into --memory, at their own sizes, those that multiply least first. Memory and multiplications are
     those that `kinformer cost` counts, from a table of two lengths; between and beyond these they are reckoned. Which
-    member learns best is hardly known, so it orders nothing: the first command finds out on the data. Nothing is
-    trained. What is not known is said: quality that nobody measured, times, rows longer than any that were counted.
+    member learns best is hardly known, so it orders nothing: the first command finds out on the data, of the plain
+    member, of the best and the fastest that were measured beside it, and of the one that multiplies least. Nothing is
+    trained. What is not known is said: quality and times that nobody measured, rows longer than any that were counted.
     """
     from rich.console import Console
 
@@ -53,9 +54,9 @@ def _print(found: "Advice") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from kinformer.cli.support.advice import reason
+    from kinformer.cli.support.advice import BASELINE, reason
     from kinformer.cli.support.afford import size
-    from kinformer.cli.support.members import quality, timed
+    from kinformer.cli.support.members import quality
 
     console = Console(width=None if Console().is_terminal else WIDTH, highlight=False, markup=False)
     console.print(
@@ -64,16 +65,17 @@ def _print(found: "Advice") -> None:
     )
     table = Table(box=None, pad_edge=False)
     table.add_column("member", overflow="fold")
-    for heading in ("GFLOP a step", "memory", "parameters", "decoding state", "reads / dense", "bits, measured"):
+    beside = BASELINE[found.task]
+    for heading in ("GFLOP a step", "memory", "parameters", "decoding state", f"speed / {beside}", "bits, measured"):
         table.add_column(heading, justify="right")
     for one in found.fits:
         its = one.taken
         state = "none" if its.state_bytes is None else size(its.state_bytes)
         seen = ", ".join(f"{value['mean']:.2f}" for value in quality(one.name).values()) or "never"
-        ratio = timed(one.name, found.length)
+        speed = "-" if one.faster is None else f"{one.faster[1]:.2f} at {one.faster[0]:,}"
         cells = (
             f"{found.batch * its.row_flops / 1e9:,.3g}", size(one.process), f"{its.parameters:,}", state,
-            "-" if ratio is None else f"{ratio[1]:.1f} at {ratio[0]:,}", seen,
+            speed, seen,
         )  # fmt: skip
         table.add_row(its.one.text, *cells)
     console.print(table)
@@ -81,7 +83,7 @@ def _print(found: "Advice") -> None:
     parts = {
         "Too large": [f"{large}."] if large else [],
         "Left out": [f"{name}: {why}" for name, why in found.refused.items()],
-        "When to choose it": [f"{one.name}: {reason(one)}" for one in found.tried if reason(one)],
+        "To begin with": [f"{one.name}, {why}. {reason(one)}".rstrip() for one, why in found.tried],
         "Not known": found.unknown,
         "To try": found.commands,
     }

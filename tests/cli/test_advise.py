@@ -179,4 +179,4 @@ def test_between_the_lengths_of_the_table_it_is_nearly_what_is_counted(name: str
     assert told.parameters == found.parameters and told.weights == found.weights
     assert told.peak(batch) == pytest.approx(found.peak, rel=0.15)
     assert batch * told.row_flops == pytest.approx(found.step_flops, rel=0.05)
-    assert told.state_bytes == pytest.approx(found.state, rel=0.05)
+    assert told.state_bytes == (None if found.state is None else pytest.approx(found.state, rel=0.05))

@@ -27,18 +27,21 @@ UNITS = {
     "": 1,
     **{f"{letter}{i}B": (1024 if i else 1000) ** n for n, letter in enumerate("KMGT", 1) for i in ("", "I")},
 }
-TRIED, MINUTES = 3, 3  # members of the comparison to begin with, and minutes of each
+TRIED, MINUTES = 4, 3  # members of the comparison to begin with, and minutes of each
 
 
 @dataclass(frozen=True)
 class Fit:
-    """A member that can do the task: what it takes, and the bytes of a process that trains it on such a batch."""
+    """A member that can do the task: what it takes, and the bytes of a process that trains it on such a batch.
+
+    faster: how many times as fast as the baseline a step of its blocks was, behind the length at which; None if never.
+    """
 
     name: str
-    length: int
     taken: Taken
     process: float
     most: int
+    faster: tuple[int, float] | None
 
     def told(self) -> dict[str, Any]:
         """It as JSON."""
@@ -50,14 +53,17 @@ class Fit:
             "largest_batch": self.most,
             "step_flops_of_a_row": round(its.row_flops),
             "state_bytes": None if its.state_bytes is None else round(its.state_bytes),
-            "reads_faster_than_dense": timed(self.name, self.length),
+            "faster_than_baseline": self.faster,
             "measured": dict(quality(self.name)),
         }
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What fits, the fewest multiplications first, what is too large or refuses, what is not known, what to try."""
+    """What fits, the fewest multiplications first, what is too large or refuses, what is not known, what to try.
+
+    tried: members of the comparison to begin with, each with why it is one of them.
+    """
 
     task: str
     job: Job
@@ -65,7 +71,7 @@ class Advice:
     batch: int
     room: int
     fits: list[Fit]
-    tried: list[Fit]
+    tried: list[tuple[Fit, str]]
     large: list[Fit]
     refused: dict[str, str]
     unknown: list[str]
@@ -81,6 +87,7 @@ class Advice:
             "too_large": [one.told() for one in self.large],
             "refused": self.refused,
             "not_known": self.unknown,
+            "tried": {one.name: why for one, why in self.tried},
             "commands": self.commands,
         }
 
@@ -120,7 +127,13 @@ def advised(task: str, able: list[str], job: Job, data: str, bytes_there: int) -
     while batch > 1 and not any(_process(one, batch, before) <= bytes_there for one in found.values()):
         batch //= 2
     every = [
-        Fit(name, length, one, _process(one, batch, before), _most(one, before, bytes_there))
+        Fit(
+            name,
+            one,
+            _process(one, batch, before),
+            _most(one, before, bytes_there),
+            timed(name, length, BASELINE[task]),
+        )
         for name, one in found.items()
     ]
     fits = sorted((one for one in every if one.process <= bytes_there), key=lambda one: one.taken.row_flops)
@@ -135,8 +148,8 @@ def advised(task: str, able: list[str], job: Job, data: str, bytes_there: int) -
     job = replace(job, settings=replace(settings, batch=batch))
     tried = list(_tried(task, fits, job, refused))
     fits = [one for one in fits if one.name not in refused]
-    unknown = list(_unknown(fits, length, job))
-    commands = _commands(tried, data, job.settings)
+    unknown = list(_unknown(fits, length, job, BASELINE[task]))
+    commands = _commands([one for one, _ in tried], data, job.settings)
     return Advice(task, job, length, batch, bytes_there, fits, tried, large, refused, unknown, commands)
 
 
@@ -162,25 +175,42 @@ def _most(one: Taken, before: int, bytes_there: int) -> int:
     return max(int((bytes_there - _process(one, 0, before)) // (KEPT * one.row_bytes)), 0)
 
 
-def _tried(task: str, fits: list[Fit], job: Job, refused: dict[str, str]) -> Iterator[Fit]:
-    """The first that read the data, and what others are compared with, where it is not among them."""
-    baseline = [one for one in fits if one.name == BASELINE.get(task)]
-    count = 0
-    for one in [*baseline, *(one for one in fits if one not in baseline)]:
+def _tried(task: str, fits: list[Fit], job: Job, refused: dict[str, str]) -> Iterator[tuple[Fit, str]]:
+    """What others are compared with, the best and the fastest that were measured, and the cheapest, if they read it."""
+    seen = set[str]()
+    for one, why in _ordered(BASELINE[task], fits):
+        if one.name in seen:
+            continue
+        seen.add(one.name)
         try:
             readable(one.taken.one.text, model_of(one.taken.one), job)
         except UserError as error:
             refused[one.name] = str(error)
             continue
-        yield one
-        count += 1
-        if count == TRIED:
+        yield one, why
+        if len(seen - set(refused)) == TRIED:
             return
-    if not count:
+    if not seen - set(refused):
         raise UserError(next(iter(refused.values())))
 
 
-def _unknown(fits: list[Fit], length: int, job: Job) -> Iterator[str]:
+def _ordered(baseline: str, fits: list[Fit]) -> Iterator[tuple[Fit, str]]:
+    """Members as they are tried, some twice, with what speaks for each."""
+    others = [one for one in fits if one.name != baseline]
+    yield from ((one, "what others are compared with") for one in fits if one.name == baseline)
+    for of in table()["quality"]:
+        known = {one.name: of["members"][one.name]["mean"] for one in others if one.name in of["members"]}
+        sign = 1 if of["metric"].startswith("bits") else -1
+        for one in sorted((one for one in others if one.name in known), key=lambda one: sign * known[one.name])[:1]:
+            yield one, f"the best that was measured beside it, {known[one.name]:.2f} {of['metric']}"
+    faster = {one.name: one.faster for one in others if one.faster is not None and one.faster[1] > 1}
+    for one in sorted((one for one in others if one.name in faster), key=lambda one: -faster[one.name][1])[:1]:
+        at, ratio = faster[one.name]
+        yield one, f"the fastest that was measured beside it, {ratio:.1f} times as fast at {at:,}"
+    yield from ((one, "the fewest multiplications of those that are left") for one in fits)
+
+
+def _unknown(fits: list[Fit], length: int, job: Job, baseline: str) -> Iterator[str]:
     """What the ranking does not know, a sentence each."""
     there = {one.name for one in fits}
     for one in table()["quality"]:
@@ -194,12 +224,12 @@ def _unknown(fits: list[Fit], length: int, job: Job) -> Iterator[str]:
     never = [one.name for one in fits if not quality(one.name)]
     if never:
         yield f"Which is best: it was never measured of {', '.join(never)}."
-    slow = ", ".join(one.name for one in fits if timed(one.name, length) is None)
-    yield "How fast they are: they are ordered by additions and multiplications, and no whole member was timed."
-    yield (
-        f"How fast they read: reads of a kind, with sizes of their own, were timed beside dense attention on "
-        f"{table()['timed']['on']}" + (f"; never those of {slow}." if slow else ".")
-    )
+    slow = ", ".join(one.name for one in fits if one.faster is None and one.name != baseline)
+    said = "no step of any was timed"
+    if any(one.faster for one in fits):
+        beside = f"beside those of {baseline} on {table()['timed']['on']}"
+        said = f"steps of one block of width 256 were timed {beside}" + (f"; never those of {slow}" if slow else "")
+    yield f"How fast they are: they are ordered by additions and multiplications; {said}."
     if not all(one.taken.sure for one in fits):
         yield f"What rows of {length:,} take: it is drawn out from those of {' and '.join(f'{at:,}' for at in ROWS)}."
     yield "Other sizes than each member's own: kinformer cost MEMBER key=value tells of them; and other devices."

@@ -45,7 +45,7 @@ class Taken:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """The table as it lies in the package: `on` what it was counted, `members`, `timed` reads, `quality` of some."""
+    """The table as it lies in the package: `on` what it was counted, `members`, `timed` steps, `quality` of some."""
     return json.loads(TABLE.read_text())
 
 
@@ -66,12 +66,12 @@ def quality(name: str) -> Mapping[str, Any]:
     return {one["data"]: one["members"][name] for one in table()["quality"] if name in one["members"]}
 
 
-def timed(name: str, length: int) -> tuple[int, float] | None:
-    """How many times as fast as dense attention a read of a member's kind was, at the nearest length; None if never."""
-    if (found := table()["timed"]["members"].get(name)) is None:
+def timed(name: str, length: int, beside: str) -> tuple[int, float] | None:
+    """How many times as fast as another's a step of a member's block was, at the nearest length; None if never."""
+    if (found := table()["timed"]["beside"].get(beside, {}).get(name)) is None:
         return None
-    nearest = min(found["faster"], key=lambda at: abs(math.log(int(at) / length)))
-    return int(nearest), found["faster"][nearest][0]
+    nearest = min(found, key=lambda at: abs(math.log(int(at) / length)))
+    return int(nearest), found[nearest][0]
 
 
 def reads(name: str) -> str:
