@@ -15,7 +15,7 @@ from kinformer.cli.support import early
 def fill(
     folder: Annotated[
         Path,
-        typer.Argument(callback=early.trained, help="A folder that train wrote, of a member that fills in, like bert."),
+        typer.Argument(callback=early.masked, help="A folder that train wrote, of a member that fills in, like bert."),
     ],
     text: Annotated[str, typer.Option(help=r"The text; _ is a blank, \_ an underscore, \\ a backslash.")],
     best: Annotated[int, typer.Option(help="How many answers to show for each blank.", min=1)] = 5,

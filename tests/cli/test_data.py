@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.support.training import prepare, tell_split
 from kinformer.train.checkpoint import load
 
 SMALL = ["gpt", "d=16", "depth=1", "heads=2", "--steps", "2", "--batch", "2", "--length", "8"]
@@ -72,3 +73,11 @@ def test_words_follow_the_tokenizer_and_another_file_is_watched(
     assert capsys.readouterr().out.startswith("row 7")
     assert run(["train", *SMALL, "vocab=260", "--data", data, "--out", str(folder / "other")]) == 2
     assert "knows 260; give it vocab=270" in capsys.readouterr().err
+
+
+def test_few_bytes_to_watch_are_warned_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "few").write_bytes(b"the cat sat. ")
+    for valid, warned in ((folder / "few", True), (folder / "a.txt", False)):
+        tell_split(prepare(f"text={folder}/a.txt", 1, None, valid=str(valid)))
+        err = capsys.readouterr().err
+        assert "to watch (valid)" in err and ("warning: 13 bytes to watch are few: chance alone moves" in err) == warned

@@ -37,4 +37,8 @@ def test_what_cannot_be_filled_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(capsys, ["fill", out], "Missing option '--text'")
     fails(capsys, ["fill", out, "--text", "_", "--best", "0"], "--best")
     fails(capsys, ["fill", other, "--text", "_"], "this model fills in no blanks; use one of a member like bert")
+    config = tmp_path / "gpt/config.json"
+    told = json.loads(config.read_text())
+    config.write_text(json.dumps({**told, "metric": {**told["metric"], "name": "accuracy"}}))  # as on a task
+    fails(capsys, ["fill", other, "--text", "_"], "this model fills in no blanks; use one of a member like bert, or")
     fails(capsys, ["fill", str(tmp_path / "none"), "--text", "_"], "there is no file or folder")

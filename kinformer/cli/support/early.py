@@ -24,6 +24,7 @@ from kinformer.train.kept import CONFIG, WEIGHTS, contents
 
 PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
 ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files
+WRITES = ("bits per byte", "bits per token")  # metrics of what writes and hides nothing
 NOT_A_PATH = re.compile(r"hf:|stdlib$|.*[*?[]", re.DOTALL)
 
 
@@ -123,6 +124,20 @@ def trained(folder: Path | None) -> Path | None:
     if folder is not None:
         with from_user(OSError):
             contents(folder / CONFIG)
+    return folder
+
+
+def masked(folder: Path) -> Path:
+    """A folder holds a model that fills in, as far as what it is judged by tells."""
+    trained(folder)
+    with suppress(OSError, ValueError, KeyError, TypeError):  # a config that says nothing is refused where it is read
+        config = json.loads(contents(folder / CONFIG))
+        metric = config["metric"]["name"]
+        if "file" not in config and metric in WRITES:
+            raise UserError(
+                f"this model fills in no blanks; use one of a member like bert, or generate with it: {metric} are of "
+                "what comes next"
+            )
     return folder
 
 

@@ -84,7 +84,8 @@ def _curves(axes: Any, results: Results, against: str) -> None:
             label = {"label": f"{row.name}: {row.value:.2f}"} if n == 0 else {}
             x, y = ([point[name] for point in points] for name in (against, "valid"))
             axes.plot(x, y, color=colour(place), marker="o", **thick, **label)
-    axes.set_xlim(left=0)
+    last = max(point[against] for row in results.members for run in row.runs for point in run["points"])
+    axes.set_xlim(0, 1.05 * last)
 
 
 def _levels(axes: Any, results: Results) -> None:
@@ -124,7 +125,7 @@ def _svg(picture: Draw) -> str:
         **dict.fromkeys(INKED, INK),
     }
     with matplotlib.rc_context(wanted):
-        figure, axes = pyplot.subplots(figsize=(4.4, 3.1), layout="constrained")
+        figure, axes = pyplot.subplots(figsize=(3.7, 2.8), layout="constrained")
         picture(axes)
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)

@@ -27,7 +27,9 @@ p { max-width: 62rem; overflow-wrap: anywhere } .soft, figcaption { color: var(-
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
 th, td { padding: .4rem .8rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--line) }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: var(--back);
-  white-space: normal; min-width: 11rem; max-width: 22rem; overflow-wrap: anywhere }
+  white-space: normal; min-width: 11rem; max-width: 22rem; overflow-wrap: break-word }
+.name { display: flex } .name .dot { flex: none; margin-top: .4em } .word { white-space: nowrap }
+@media (max-width: 40rem) { th, td { padding: .4rem .6rem } th:first-child, td:first-child { min-width: 9.5rem } }
 tr:last-child td { border-bottom: 0 } thead th { color: var(--soft); font-weight: 600 }
 .drawings { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 22rem), 1fr)) }
 figure { margin: 0; padding: .8rem; background: var(--box); border-radius: .5rem; min-width: 0 }
@@ -56,11 +58,21 @@ def _table(results: Results) -> Iterator[str]:
     yield "".join(f'<th scope="col">{escape(head)}</th>' for head in heads) + "</tr></thead><tbody>\n"
     for place, (first, *others) in enumerate(rows):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
-        yield f"<tr><td>{_dot(place)}{escape(first)}</td>{cells}</tr>\n"
+        yield f'<tr><td><div class="name">{_dot(place)}<span>{_breakable(first)}</span></div></td>{cells}</tr>\n'
     for name, value in results.levels.items():
         yield f"<tr><td>{escape(name)}</td><td></td><td>{value:.3f}</td>{'<td></td>' * (len(heads) - 3)}</tr>\n"
     yield "</tbody></table></div>\n"
-    yield from (f"<p>{escape(note)}</p>\n" for note in results.notes() if note)
+    yield from (f"<p>{_whole(escape(note))}</p>\n" for note in results.notes() if note)
+
+
+def _breakable(name: str) -> str:
+    """A name that may go on in another line behind its parts, and nowhere else."""
+    return re.sub(r"([_,(])", r"\1<wbr>", escape(name))
+
+
+def _whole(words: str) -> str:
+    """Words whose options stay in one line, which a hyphen would break."""
+    return re.sub(r"--\w+", r'<span class="word">\g<0></span>', words)
 
 
 def _dot(place: int) -> str:
@@ -94,6 +106,6 @@ def _text(row: Row) -> str:
 
 
 def _about(results: Results) -> Iterator[str]:
-    told = {**results.settings, **results.settings["versions"]}
-    words = ", ".join(f"{name} {value}" for name, value in told.items() if name != "versions" and value is not None)
+    told = {**results.settings, **results.settings["versions"], "versions": None}
+    words = ", ".join(f"{name} {value}" for name, value in told.items() if value not in (None, []))
     yield f'<h2>Settings</h2>\n<p class="soft">{escape(words)}</p>\n'

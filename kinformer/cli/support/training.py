@@ -33,6 +33,8 @@ from kinformer.train.run import BEST, Run
 from kinformer.train.settings import Settings
 from kinformer.train.stages import carry
 
+FEW = 1000  # bytes to watch, below which a warning says what their mean is worth
+SPREAD = 2.5  # bits by which what a byte takes is spread about its mean, of texts that a model has begun to learn
 ANEW = "--overwrite begins anew"
 
 
@@ -125,8 +127,16 @@ def _unfitted(one: Wanted, kind: type[Data]) -> Any | None:
 
 def tell_split(job: Job) -> None:
     """Say what was split how, once nothing is refused any more; one process of many does."""
-    if job.data.split and not job.group.rank:
-        print(job.data.split, file=sys.stderr)
+    if not job.data.split or job.group.rank:
+        return
+    print(job.data.split, file=sys.stderr)
+    if isinstance(job.data, Text) and (few := job.data.part("valid").bytes) < FEW:
+        off = 2 * SPREAD / few**0.5
+        print(
+            f"warning: {few:,} bytes to watch are few: chance alone moves their bits per byte by {off:.1f} or so; give "
+            "--valid a longer text",
+            file=sys.stderr,
+        )
 
 
 def fitting(one: Wanted, data: Data) -> Wanted:
