@@ -49,7 +49,9 @@ def etc(
     radius: how many long tokens a long token reads on either side.
     tokens: the most global tokens; the last one stands for all parts that come after.
     clip: the furthest distance with a vector of its own.
-    unit: what a part is; the paper's are sentences.
+    unit: what a part is; the paper's are sentences. Parts are found by the bytes of a text, so a tokenizer is refused;
+        of the text as it is read, where a hidden stop ends no part and nothing tells where one stood, but with
+        `contrast`, which must know parts that are wholly hidden, of the text itself, as in the paper.
     projections: "reader": who reads decides by what matrices keys are made (the paper's separate W for global and long;
         l2l and l2g share, g2g and g2l share, in the authors' code share_kv_projections). "four": keys of their own for
         each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.
@@ -86,7 +88,9 @@ def etc(
     blocks = [PostNorm(attention(), MLP(d), dropout=dropout) for _ in range(at_least("depth", depth, 1))]
     body = GlobalTokens(Stack(blocks), tokens, hard=hard)
     given: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
-    return ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
+    made = ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
+    made.by_bytes = True
+    return made
 
 
 EXAMPLES = (lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),)

@@ -41,8 +41,9 @@ def universal_transformer(
     in short trainings, nothing teaches them to take more: a lower one begins with more. "fixed" takes all steps and no
     keyword of halting. `form` "encoder_decoder" is the paper's for pairs of sequences, the decoder alone its language
     model. `transition` and its `hidden` width are those of the block's second half. Positions and steps count from
-    `first`, 0 in the authors' code. That also `tie`s the head to the embedding and starts two nats above chance, where
-    the paper's head has a matrix of its own. The block is wide where that of others is repeated.
+    `first`, 0 in the authors' code. That also `tie`s the head to the embedding, and so starts two to three and a half
+    nats above chance, where the paper's head has a matrix of its own. The block is wide where that of others is
+    repeated.
     """
     one_of("form", form, Form), one_of("halting", halting, Kind), one_of("transition", transition, Transition)
     if halting == "fixed":

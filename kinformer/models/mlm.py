@@ -33,7 +33,8 @@ class MLM(Encoder):
     In eval mode, and in `judge`, the row's tokens decide alone, so that the choice is always the same. Of a
     `TokenBatch` it hides exactly the scored tokens, each behind `mask`. -1 is padding, at the ends of a row only.
 
-    segment: makes the label "segment" of the tokens, for a body that reads it or `kinds`, where the ctx has none.
+    segment: makes the label "segment" of the tokens as they are read, what is hidden among them, for a body that reads
+        it or `kinds`, where the ctx has none.
 
     vocab, d, body, others: as those of an `Encoder`; eps is that of the head's norm too.
 

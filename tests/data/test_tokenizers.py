@@ -13,6 +13,7 @@ from kinformer.data.support.splits import NAMES
 from kinformer.data.support.tokenizer import Tokenizer, trained
 from kinformer.data.text import Text, read
 from kinformer.members.bert import bert
+from kinformer.members.etc import etc
 from kinformer.members.gpt import gpt
 from kinformer.train.checkpoint import CheckpointError, load, save
 from kinformer.train.evaluate import evaluate
@@ -120,6 +121,14 @@ def test_weights_of_other_tokens_are_no_start(where: str, tmp_path: Path, capsys
 def test_a_vocabulary_that_is_too_small_is_refused(where: str) -> None:
     with pytest.raises(ValueError, match="a text has 300 kinds of tokens, and this gpt knows 256; give it vocab=300"):
         fit(gpt(d=8, depth=1, heads=2), f"text={where},tokenizer=bpe:300", steps=1)
+
+
+def test_a_model_that_finds_parts_by_bytes_refuses_tokens(where: str) -> None:
+    """ETC's sentences end with bytes, and the ids of a tokenizer mean others."""
+    model = etc(d=16, depth=1, heads=2, radius=3, tokens=3, vocab=300)
+    with pytest.raises(ValueError, match="this etc finds the parts of a text by its bytes") as refused:
+        fit(model, read(where, tokenizer="bpe:300"), steps=1)
+    assert "\n" not in str(refused.value)
 
 
 def test_any_tokenizer_json_is_read(where: str, tmp_path: Path) -> None:
