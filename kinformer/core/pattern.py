@@ -13,11 +13,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from kinformer.core.checks import a_part
+from kinformer.core.checks import a_pattern
 from kinformer.core.layer import prefixed
 from kinformer.core.layout import Dense, Layout
 
-EXAMPLE = "a pattern, such as Causal() & Band(64)"
 Index = int | Tensor  # a batch row, head or position; tensors broadcast against each other
 
 
@@ -62,7 +61,7 @@ class Pattern(ABC):
 
         None where none is known.
         """
-        return None if (inner := self.expression) is self else inner.period()
+        return None
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         """For the block of pairs q_lo..q_hi x k_lo..k_hi, ends included, of all rows and heads.
@@ -156,30 +155,53 @@ class Spelled(Pattern):
     def capacity(self, length: int) -> int:
         return self.expression.capacity(length)
 
+    def period(self) -> int | None:
+        return self.expression.period()
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         return self.expression.cover(q_lo, q_hi, k_lo, k_hi)
 
 
-class _Composed(Pattern):
-    """Patterns joined pair by pair; what moves none of them moves none of what they make."""
+class _Joined(Pattern):
+    """Patterns joined pair by pair: what is known of all of them tells what is known of the whole."""
+
+    join: ClassVar[Any]  # of two masks: what may be read
+    every: ClassVar[Any]  # and what surely is
+    end: ClassVar[Any]  # of how far each reaches
+    slots: ClassVar[Any]  # of how many keys each keeps
+
+    def _parts(self) -> list[Pattern]:
+        return list(self._inside().values())  # type: ignore[arg-type]
+
+    def reach(self) -> tuple[float, float]:
+        backs, aheads = zip(*(part.reach() for part in self._parts()), strict=True)
+        return self.end(backs), self.end(aheads)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return reduce(self.join, (part.live(k, now) for part in self._parts()))
+
+    def capacity(self, length: int) -> int:
+        return min(length, self.slots(part.capacity(length) for part in self._parts()))
 
     def period(self) -> int | None:
-        return math.lcm(*(part.period() or 0 for part in self._inside().values())) or None  # type: ignore[union-attr]
+        return math.lcm(*(part.period() or 0 for part in self._parts())) or None
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some, every = zip(*(part.cover(q_lo, q_hi, k_lo, k_hi) for part in self._parts()), strict=True)
+        return reduce(self.join, some), reduce(self.every, every)
 
 
 @dataclass(frozen=True, repr=False)
-class _Pair(_Composed):
-    """Two patterns, joined pair by pair by `join`; a side of the reach is the `end` of theirs."""
+class _Pair(_Joined):
+    """Two patterns, joined by `sign`."""
 
     left: Pattern
     right: Pattern
     sign: ClassVar[str]
-    join: ClassVar[Any]  # of two masks
-    end: ClassVar[Any]  # of two numbers
 
     def __post_init__(self) -> None:
         for operand in (self.left, self.right):
-            a_part(f"what stands beside {self.sign}", operand, Pattern, EXAMPLE)
+            a_pattern(f"what stands beside {self.sign}", operand)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return self.join(self.left(b, h, q, k), self.right(b, h, q, k))
@@ -187,46 +209,29 @@ class _Pair(_Composed):
     def __repr__(self) -> str:
         return f"({self.left} {self.sign} {self.right})"
 
-    def reach(self) -> tuple[float, float]:
-        (back, ahead), (back2, ahead2) = self.left.reach(), self.right.reach()
-        return self.end(back, back2), self.end(ahead, ahead2)
-
-    def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return self.join(self.left.live(k, now), self.right.live(k, now))
-
-    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        (some, every), (some2, every2) = (p.cover(q_lo, q_hi, k_lo, k_hi) for p in (self.left, self.right))
-        return self.join(some, some2), self.join(every, every2)
-
 
 @dataclass(frozen=True, repr=False)
 class And(_Pair):
     """Pairs that both patterns allow."""
 
-    sign, join, end = "&", operator.and_, min
-
-    def capacity(self, length: int) -> int:
-        return min(self.left.capacity(length), self.right.capacity(length))
+    sign, join, every, end, slots = "&", operator.and_, operator.and_, min, min
 
 
 @dataclass(frozen=True, repr=False)
 class Or(_Pair):
     """Pairs that either pattern allows."""
 
-    sign, join, end = "|", operator.or_, max
-
-    def capacity(self, length: int) -> int:
-        return min(length, self.left.capacity(length) + self.right.capacity(length))
+    sign, join, every, end, slots = "|", operator.or_, operator.or_, max, sum
 
 
 @dataclass(frozen=True, repr=False)
-class Not(_Composed):
+class Not(Pattern):
     """Pairs that a pattern does not allow. Nothing sharper than the defaults is known of reach, live and capacity."""
 
     pattern: Pattern
 
     def __post_init__(self) -> None:
-        a_part("what stands beside ~", self.pattern, Pattern, EXAMPLE)
+        a_pattern("what stands beside ~", self.pattern)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         return ~torch.as_tensor(self.pattern(b, h, q, k))
@@ -234,23 +239,27 @@ class Not(_Composed):
     def __repr__(self) -> str:
         return f"~{self.pattern}"
 
+    def period(self) -> int | None:
+        return self.pattern.period()
+
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         some, every = self.pattern.cover(q_lo, q_hi, k_lo, k_hi)
         return ~every, ~some
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class Heads(_Composed):
+class Heads(_Joined):
     """A pattern for each head: head h reads under patterns[h mod n]. `Heads(Causal() & Band(4), Causal())`."""
 
     patterns: tuple[Pattern, ...]
+    join, every, end, slots = operator.or_, operator.and_, max, sum
 
     def __init__(self, *given: Pattern, patterns: tuple[Pattern, ...] = ()):
         patterns = given or patterns  # by name where a wrapper rebuilds dataclasses
         if not patterns:
             raise ValueError("Heads got no pattern; give one for each head, or a few that the heads take in turn")
         for n, pattern in enumerate(patterns):
-            a_part(f"pattern {n} of Heads", pattern, Pattern, EXAMPLE)
+            a_pattern(f"pattern {n} of Heads", pattern)
         object.__setattr__(self, "patterns", patterns)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
@@ -265,20 +274,6 @@ class Heads(_Composed):
 
     def _with(self, inside: Mapping[str, object]) -> Pattern:
         return Heads(*{**self._inside(), **inside}.values())  # type: ignore[arg-type]
-
-    def reach(self) -> tuple[float, float]:
-        backs, aheads = zip(*(pattern.reach() for pattern in self.patterns), strict=True)
-        return max(backs), max(aheads)
-
-    def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return reduce(operator.or_, (pattern.live(k, now) for pattern in self.patterns))
-
-    def capacity(self, length: int) -> int:
-        return min(length, sum(pattern.capacity(length) for pattern in self.patterns))
-
-    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some, every = zip(*(pattern.cover(q_lo, q_hi, k_lo, k_hi) for pattern in self.patterns), strict=True)
-        return reduce(operator.or_, some), reduce(operator.and_, every)
 
     def of_head(self, h: int) -> Pattern:
         return self.patterns[h % len(self.patterns)].of_head(h)
