@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from kinformer.core.collected import Collected, flow
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
-from kinformer.core.state import holds
+from kinformer.core.state import leaves
 
 
 class Join(nn.Module, ABC):
@@ -46,7 +46,7 @@ class ResidualBlock(Layer):
         found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state)
         last = len(self.layers) - 1
         if ctx.remember:  # nobody wants y: what stands behind the last sublayer whose state is of x is not read
-            kept = [holds(old) for old in state or ()]
+            kept = [bool(leaves(old)) for old in state or ()]
             last = max((n for n, one in enumerate(kept) if one and not self.layers[n].of_source), default=-1)
         for n, (layer, join, norm) in enumerate(zip(self.layers, self.joins, self.norms, strict=True)):
             if n > last:

@@ -22,29 +22,22 @@ def one_of(name: str, value: V, options: Any) -> V:
 
 def whole(name: str, value: int) -> int:
     """A whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name}={value!r}: give a whole number")
-    return value
+    return _good(name, value, _is(int, value), "a whole number")
 
 
 def at_least(name: str, value: int, least: int) -> int:
     """A whole number from `least` up."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name}={value!r}: give a whole number of at least {least}")
-    return value
+    return _good(name, value, _is(int, value) and value >= least, f"a whole number of at least {least}")
 
 
 def from_to(name: str, value: int, least: int, most: int) -> int:
     """A whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ValueError(f"{name}={value!r}: give a whole number from {least} to {most}")
-    return value
+    return _good(name, value, _is(int, value) and least <= value <= most, f"a whole number from {least} to {most}")
 
 
 def whole_numbers(name: str, value: tuple[int, ...], least: int) -> tuple[int, ...]:
     """A tuple of whole numbers from `least` up."""
-    if not isinstance(value, tuple):
-        raise ValueError(f"{name}={value!r}: give a tuple of whole numbers of at least {least}")
+    _good(name, value, isinstance(value, tuple), f"a tuple of whole numbers of at least {least}")
     for n, one in enumerate(value):
         at_least(f"{name}[{n}]", one, least)
     return value
@@ -52,16 +45,13 @@ def whole_numbers(name: str, value: tuple[int, ...], least: int) -> tuple[int, .
 
 def a_flag(name: str, value: bool) -> bool:
     """True or False."""
-    if not isinstance(value, bool):
-        raise ValueError(f"{name}={value!r}: give True or False")
-    return value
+    return _good(name, value, isinstance(value, bool), "True or False")
 
 
 def a_table(name: str, value: Tensor, marks: bool = False) -> Tensor:
     """A tensor by row and position [B P]: whole numbers, or with `marks` True and False."""
     what = "bool" if marks else "whole numbers"
-    if not isinstance(value, Tensor):
-        raise ValueError(f"{name}={value!r}: give a tensor [B P] of {what}")
+    _good(name, value, isinstance(value, Tensor), f"a tensor [B P] of {what}")
     if value.dim() != 2 or (value.dtype == torch.bool) is not marks or value.is_floating_point():
         raise ValueError(f"{name} is {value.dtype} of shape {list(value.shape)}; give [B P] of {what}")
     return value
@@ -69,18 +59,15 @@ def a_table(name: str, value: Tensor, marks: bool = False) -> Tensor:
 
 def within(name: str, value: float, low: float, high: float, *, open_end: bool = False) -> float:
     """A number from low to high, `high` itself excluded with `open_end`."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
-    if not good or (open_end and value == high):
-        end = "up" if high == math.inf else f"below {high:g}" if open_end else f"to {high:g}"
-        raise ValueError(f"{name}={value!r}: give a number from {low:g} {end}")
-    return value
+    end = "up" if high == math.inf else f"below {high:g}" if open_end else f"to {high:g}"
+    good = _is(int | float, value) and low <= value <= high and not (open_end and value == high)
+    return _good(name, value, good, f"a number from {low:g} {end}")
 
 
 def inside(name: str, value: float, low: float, high: float) -> float:
     """A number between low and high, neither of them itself."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not low < value < high:
-        raise ValueError(f"{name}={value!r}: give a number above {low:g} and below {high:g}")
-    return value
+    good = _is(int | float, value) and low < value < high
+    return _good(name, value, good, f"a number above {low:g} and below {high:g}")
 
 
 def a_probability(name: str, value: float) -> float:
@@ -90,10 +77,8 @@ def a_probability(name: str, value: float) -> float:
 
 def a_scale(value: float | None) -> float | None:
     """The factor of the product of a query and a key, or None for the rule of the mechanism."""
-    good = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
-    if value is not None and not good:
-        raise ValueError(f"scale={value!r}: give a number, or None for 1/sqrt of a key's width")
-    return value
+    good = value is None or (_is(int | float, value) and abs(value) < math.inf)
+    return _good("scale", value, good, "a number, or None for 1/sqrt of a key's width")
 
 
 def multiple(name: str, value: int, of: str, size: int) -> int:
@@ -135,3 +120,14 @@ def a_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> 
 def if_given(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
     """The same of what may be left out: None is none."""
     return value if value is None else a_part(name, value, kind, example)
+
+
+def _is(kind: Any, value: object) -> bool:
+    """Is this a number of a kind? True and False are none."""
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
+def _good(name: str, value: V, good: bool, what: str) -> V:
+    if not good:
+        raise ValueError(f"{name}={value!r}: give {what}")
+    return value

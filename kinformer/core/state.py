@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -59,28 +58,19 @@ def leaves(state: State) -> list[tuple[str, Tensor]]:
     return found
 
 
-def holds(state: State) -> bool:
-    """Is there a tensor in a state?"""
-    if isinstance(state, Exact):
-        return holds(state.inside)
-    if isinstance(state, dict):
-        return any(map(holds, state.values()))
-    return isinstance(state, Tensor) or any(map(holds, state))
-
-
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
     """The state of the given batch rows, which may repeat (beam search)."""
-    return map_state(_once(lambda leaf: leaf.index_select(0, rows.to(leaf.device))), state)
+    return map_state(_once(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device))), state)
 
 
 def fork(state: State) -> State:
     """A copy that can be continued apart from its origin (a state that was handed to a layer is spent)."""
-    return map_state(_once(lambda leaf: leaf.clone()), state)
+    return map_state(_once(lambda _, leaf: leaf.clone()), state)
 
 
 def detach(state: State) -> State:
     """The same state, cut from the graph that made it."""
-    return map_state(_once(lambda leaf: leaf.detach()), state)
+    return map_state(_once(lambda _, leaf: leaf.detach()), state)
 
 
 def shared(state: State) -> State:
@@ -102,28 +92,23 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
     A part of a state whose fresh value is another one defines its own `reset(rows)`.
     """
 
-    def fresh(value: int) -> OfLeaf:
-        def one(leaf: Tensor) -> Tensor:
-            mark = rows.to(leaf.device).view(-1, *[1] * (leaf.dim() - 1))
-            return torch.where(mark, torch.full_like(leaf, value), leaf)
-
-        return _once(one)
-
-    empty, zero = fresh(-1), fresh(0)
+    def fresh(name: str, leaf: Tensor) -> Tensor:
+        mark = rows.to(leaf.device).view(-1, *[1] * (leaf.dim() - 1))
+        return leaf.masked_fill(mark, -1 if name == "pos" else 0)
 
     def own(part: State) -> State | None:
         return part.reset(rows) if hasattr(part, "reset") else None
 
-    return map_state(lambda name, leaf: (empty if name == "pos" else zero)(name, leaf), state, at=own)
+    return map_state(_once(fresh), state, at=own)
 
 
-def _once(f: Callable[[Tensor], Tensor]) -> OfLeaf:
+def _once(f: OfLeaf) -> OfLeaf:
     """f for the leaves of a state: a tensor that several layers share is one afterwards too."""
     done: dict[int, tuple[Tensor, Tensor]] = {}
 
     def one(name: str, leaf: Tensor) -> Tensor:
         if id(leaf) not in done:
-            done[id(leaf)] = (leaf, f(leaf))
+            done[id(leaf)] = (leaf, f(name, leaf))
         return done[id(leaf)][1]
 
     return one

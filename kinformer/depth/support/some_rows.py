@@ -13,7 +13,7 @@ from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memo import Memo, fresh
 from kinformer.core.pattern import Pattern
-from kinformer.core.state import holds, map_state
+from kinformer.core.state import leaves, map_state
 from kinformer.exits.confidence import Head, States
 from kinformer.exits.rules import Leaves, Rule
 
@@ -101,7 +101,7 @@ def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx
     """A block whose sublayers with a state are read for all rows, which copies nothing, and the others for some."""
     found, some, y = Collected(ctx, state), _context(ctx, rows), x
     for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
-        if holds(state[n]):
+        if leaves(state[n]):
             y = join(y, lambda z, n=n, layer=layer: found.call(n, layer, z), norm).y
             continue
         inside = Collected(some, None)
