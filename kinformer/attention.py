@@ -174,8 +174,7 @@ class Attention(Layer):
             self._agreed = said
 
     def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
-        by_head = ctx.by_head if pos is ctx.pos else ctx.memo.get(lambda: pos[:, None], "by head", pos)
-        return self._dressed(self.projection.keys(source, pos), source, by_head)
+        return self._dressed(self.projection.keys(source, pos), source, ctx.memo.by_head(pos))
 
     def _content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None

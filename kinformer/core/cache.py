@@ -66,6 +66,17 @@ class KV(NamedTuple):
         sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
         return Keys(self.k[:, :, at], self.v[:, :, at], pos, sides, labels, tags, own)
 
+    def grown(self, extra: int) -> "KV":
+        """The cache with so many empty slots more."""
+
+        def more(x: Tensor, dim: int) -> Tensor:
+            return F.pad(x, (0,) * (2 * (x.dim() - dim) - 1) + (extra,))
+
+        sides, tags = ({name: more(x, 2) for name, x in of.items()} for of in (self.sides, self.tags))
+        labels = {name: more(label, 1) for name, label in self.labels.items()}
+        pos = F.pad(self.pos, (0, extra), value=-1)
+        return KV(more(self.k, 2), more(self.v, 2), pos, self.now, sides, labels, tags)
+
     def over(self, change: Callable[[Tensor, Tensor, int], Tensor], keys: Keys, plan: "Plan") -> "KV":
         """The cache with `change(slots, new, dim)` made of every tensor and what the new keys bring."""
         if missing := self.labels.keys() - keys.labels.keys():
@@ -116,8 +127,7 @@ def written(
             raise ValueError(
                 "cross-attention got no source; give Context(source=..., source_pos=...) in the first call"
             )
-        pos = ctx.memo.get(lambda: state.pos[:, None], "by head", state.pos)
-        return _cast(state.keys(pos, own=False), queries.q), state
+        return _cast(state.keys(ctx.memo.by_head(state.pos), own=False), queries.q), state
     if state is None:
         return keys, None
     if keys.pos.shape[1] != 1:
@@ -167,14 +177,13 @@ def _planned(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> Pla
             ctx.memo.put(None, "mask", pattern, queries.pos, plan.read_pos, heads, None)
         return plan
     if alive + length <= size:
-        plan = _placed(pos, live, new, after)
-        return plan._replace(used=used, read_pos=plan.pos[:, None, :used], lost=None)
+        return _placed(pos, live, new, after, used)
     most = extra if length > 1 else ctx.memo.look(_remaining(both, after, pattern))[0]
     if most <= size:
-        return _compacted(pos, new, after, pattern)._replace(lost=None)
+        return _compacted(pos, new, after, pattern)
     grow = alive + length - size + most // 2  # a row longer than `start` was told of; room for half of it more
     pos, live = F.pad(pos, (0, grow), value=-1), F.pad(live, (0, grow))
-    return _placed(pos, live, new, after)._replace(grow=grow, lost=None)
+    return _placed(pos, live, new, after)._replace(grow=grow)
 
 
 def _remaining(both: Tensor, after: Tensor, pattern: Pattern) -> Tensor:
@@ -182,12 +191,13 @@ def _remaining(both: Tensor, after: Tensor, pattern: Pattern) -> Tensor:
     return ((both >= 0) & pattern.live(both, after[:, None])).sum(1).amax()
 
 
-def _placed(pos: Tensor, live: Tensor, new: Tensor, after: Tensor) -> Plan:
+def _placed(pos: Tensor, live: Tensor, new: Tensor, after: Tensor, used: int | None = None) -> Plan:
     """New keys in dead slots, the first ones first."""
     at = torch.arange(pos.shape[1], device=pos.device)
     slots = torch.where(live, at + at.shape[0], at).topk(new.shape[1], dim=1, largest=False, sorted=True).indices
     filled = pos.scatter(1, slots, new)
-    return Plan(filled, after, filled[:, None], slots, lost=(live.take_along_dim(slots, 1) & (new >= 0)).any(1))
+    lost = (live.take_along_dim(slots, 1) & (new >= 0)).any(1) if torch.compiler.is_compiling() else None
+    return Plan(filled, after, filled[:, None, :used], slots, used=used, lost=lost)
 
 
 def _compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> Plan:
@@ -195,7 +205,8 @@ def _compacted(pos: Tensor, new: Tensor, after: Tensor, pattern: Pattern) -> Pla
     both = torch.cat([pos, new], 1)
     live = (both >= 0) & pattern.live(both, after[:, None])
     order, kept = survivors(both, live, pos.shape[1])
-    return Plan(kept, after, both[:, None], order=order, lost=live.sum(1) > pos.shape[1])
+    lost = live.sum(1) > pos.shape[1] if torch.compiler.is_compiling() else None
+    return Plan(kept, after, both[:, None], order=order, lost=lost)
 
 
 def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
@@ -211,12 +222,10 @@ def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
             old.narrow(dim, plan.lo, new.shape[dim]).copy_(new)
             return old
         new = _spoiled(new.to(old.dtype), plan.lost)
-        if plan.grow:
-            old = F.pad(old, (0,) * (2 * (old.dim() - dim) - 1) + (plan.grow,))
         at = plan.slots.view(len(new), *[1] * (dim - 1), -1, *[1] * (new.dim() - dim - 1)).expand_as(new)
         return old.scatter(dim, at, new) if learning else old.scatter_(dim, at, new)
 
-    full = kept = state.over(write, keys, plan)
+    full = kept = (state.grown(plan.grow) if plan.grow else state).over(write, keys, plan)
     if (order := plan.order) is not None:
         kept = full.over(lambda old, new, dim: _spoiled(cut(old, order, dim), plan.lost), keys, plan)
     if plan.alone:
@@ -238,35 +247,22 @@ def _spoiled(x: Tensor, lost: Tensor | None) -> Tensor:
 
 def widened(state: State, like: State) -> State:
     """A state whose caches have at least as many slots as those of another state of the same model."""
-    least = iter(_caches(like))
-    slots: dict[tuple[int, int], Tensor] = {}  # layers that share positions share them afterwards too
+    least: list[int] = []
+    pos: dict[tuple[int, int], Tensor] = {}  # layers that share positions share them afterwards too
 
-    def more(cache: State) -> State | None:
-        if not isinstance(cache, KV):
-            return None
-        extra = max(next(least).pos.shape[1] - cache.pos.shape[1], 0)
+    def note(cache: KV) -> KV:
+        least.append(cache.pos.shape[1])
+        return cache
 
-        def padded(x: Tensor, dim: int) -> Tensor:
-            return F.pad(x, (0,) * (2 * (x.dim() - dim) - 1) + (extra,))
+    def more(cache: KV) -> KV:
+        extra = max(next(slots) - cache.pos.shape[1], 0)
+        found = cache.grown(extra)
+        return found._replace(pos=pos.setdefault((id(cache.pos), extra), found.pos))
 
-        key = (id(cache.pos), extra)
-        if key not in slots:
-            slots[key] = F.pad(cache.pos, (0, extra), value=-1)
-        sides, tags = ({name: padded(x, 2) for name, x in of.items()} for of in (cache.sides, cache.tags))
-        labels = {name: padded(label, 1) for name, label in cache.labels.items()}
-        return KV(padded(cache.k, 2), padded(cache.v, 2), slots[key], cache.now, sides, labels, tags)
-
-    return map_state(lambda _, leaf: leaf, state, at=more)
+    _each_cache(note, like)
+    slots = iter(least)
+    return _each_cache(more, state)
 
 
-def _caches(state: State) -> list[KV]:
-    found: list[KV] = []
-
-    def note(part: State) -> State | None:
-        if not isinstance(part, KV):
-            return None
-        found.append(part)
-        return part
-
-    map_state(lambda _, leaf: leaf, state, at=note)
-    return found
+def _each_cache(change: Callable[[KV], KV], state: State) -> State:
+    return map_state(lambda _, leaf: leaf, state, at=lambda part: change(part) if isinstance(part, KV) else None)

@@ -72,16 +72,14 @@ class Keyed(Mechanism):
         return KV.empty(room, sizes, slots, self.key_sides(sizes), self.tags)
 
     def forward(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> Out[Read]:
-        if ctx.remember:
-            queries, keys = self._tagged(queries, keys, ctx)
-            pattern = self._checked(keys is not None and keys.own, state, ctx)
-            return Out(Read(queries.q[..., :0], None), written(state, keys, queries, pattern, ctx)[1])
         request, kept = self.asked(queries, keys, state, ctx)
-        return self.answered(request)._replace(state=kept)
+        out = Out(Read(queries.q[..., :0], None)) if ctx.remember else self.answered(request)
+        return out._replace(state=kept)
 
     def asked(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
         """What a call asks for, and the cache after it."""
-        return self.request(*self._tagged(queries, keys, ctx), state, ctx)
+        queries, keys = self.ready(queries, keys, ctx)
+        return self.request(queries, keys if keys is None else keys._replace(tags=self.tags(keys)), state, ctx)
 
     def answered(self, request: Request) -> Out[Read]:
         """What a request reads, with what its bias reports too."""
@@ -89,34 +87,18 @@ class Keyed(Mechanism):
         return out if self.bias is None else out._replace(aux={**self.bias.aux(request.queries.sides), **out.aux})
 
     def request(self, queries: Queries, keys: Keys | None, state: KV | None, ctx: Context) -> tuple[Request, KV | None]:
-        """The read of new and kept keys, and the cache after it."""
-        pattern = self._checked(keys is not None and keys.own, state, ctx)
-        found, kept = written(state, keys, queries, pattern, ctx)
-        scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale
-        request = Request(
-            queries,
-            found,
-            pattern,
-            self.score,
-            self.bias,
-            scale,
-            self.lse,
-            self.dropout if self.training else 0.0,
-            None,
-            ctx.run,
-            ctx.full and (state is None or found is keys),
-            ctx.below,
-            ctx.memo,
-        )
-        return (request if self.bias is None or ctx.remember else request.prepared()), kept
-
-    def _checked(self, own: bool, state: KV | None, ctx: Context) -> Pattern:
-        """What may be read; NoState for a pattern that no cache can serve."""
+        """The read of new and kept keys, and the cache after it; NoState for a pattern that no cache can serve."""
+        own = keys is not None and keys.own
         # what a batch says of its own pairs says nothing of a source
         pattern = self.limited(ctx) if own else self.pattern
         if own and state is not None:
             no_peeking(pattern)
-        return pattern
+        found, kept = written(state, keys, queries, pattern, ctx)
+        scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale
+        dropout, full = self.dropout if self.training else 0.0, ctx.full and (state is None or found is keys)
+        how = (self.score, self.bias, scale, self.lse, dropout)
+        request = Request(queries, found, pattern, *how, None, ctx.run, full, ctx.below, ctx.memo)
+        return (request if self.bias is None or ctx.remember else request.prepared()), kept
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
@@ -124,10 +106,6 @@ class Keyed(Mechanism):
             raise ValueError(f"the attention mass of a {type(self).__name__} needs its lse; make it without lse=False")
         request, _ = self.asked(queries, keys, None, ctx)
         return mass(request, read.lse).mean(1)
-
-    def _tagged(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
-        queries, keys = self.ready(queries, keys, ctx)
-        return queries, keys if keys is None else keys._replace(tags=self.tags(keys))
 
 
 def wants_of(*parts: Bias | Score | None) -> tuple[Want, ...]:

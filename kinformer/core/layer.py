@@ -103,23 +103,20 @@ class Context:
         if mask.dtype != torch.bool or mask.shape != x.shape[:2]:
             came = f"{mask.dtype} of shape {list(mask.shape)}"
             raise ValueError(f"a mask is True where a token is real, bool of shape {list(x.shape[:2])}; {came} came")
-        count = mask.cumsum(1)
-        gaps = mask[:, 1:] & ~mask[:, :-1] & (count[:, :-1] > 0)
-        run = not torch.compiler.is_compiling() and not bool(gaps.any())
-        return cls(torch.where(mask, count - 1, -1), run=run)
+        run = not torch.compiler.is_compiling() and not bool(gaps(mask).any())
+        return cls(counted(mask), run=run)
 
     @property
     def by_head(self) -> Int[Tensor, "B 1 T"]:
-        """The positions as queries and keys carry them: one object for all layers, by which the memo knows them."""
-        return self.memo.get(lambda: self.pos[:, None], "by head", self.pos)
+        """The positions as queries and keys carry them."""
+        return self.memo.by_head(self.pos)
 
     @property
     def source_by_head(self) -> Int[Tensor, "B 1 S"]:
         """The source's positions, likewise."""
         if self.source_pos is None:
             raise ValueError("a source came without positions; give Context(source_pos=...), -1 where it is padding")
-        source_pos = self.source_pos
-        return self.memo.get(lambda: source_pos[:, None], "by head", source_pos)
+        return self.memo.by_head(self.source_pos)
 
     @property
     def places(self) -> Int[Tensor, "B T"]:
@@ -222,6 +219,16 @@ def _going_on(x: Tensor, state: State) -> Context:
     at = torch.arange(x.shape[1], device=x.device)
     pos = found["now"][:, None] + at if found else at.expand(len(x), -1)
     return Context(pos, run=True, full=True)
+
+
+def counted(real: Bool[Tensor, "B T"], first: Int[Tensor, "B 1"] | int = 0) -> Int[Tensor, "B T"]:
+    """Positions of a row's real tokens, consecutive from `first`; -1 at padding."""
+    return torch.where(real, first + real.cumsum(1) - 1, -1)
+
+
+def gaps(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
+    """Which real tokens but the first stand behind padding that itself stands behind one."""
+    return real[:, 1:] & ~real[:, :-1] & (real.cumsum(1)[:, :-1] > 0)
 
 
 def whole(pos: Tensor) -> bool:

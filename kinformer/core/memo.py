@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from typing import TypeVar
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 V = TypeVar("V")
@@ -30,6 +31,10 @@ class Memo:
         if name not in self._found:
             self._found[name] = (key, make())  # the key is kept, so that no other tensor gets its id
         return self._found[name][1]  # type: ignore[return-value]
+
+    def by_head(self, pos: Int[Tensor, "B N"]) -> Int[Tensor, "B 1 N"]:
+        """Positions as queries and keys carry them: one object for all layers, by which the memo knows them."""
+        return self.get(lambda: pos[:, None], "by head", pos)
 
     def put(self, value: object, *key: Hashable | Tensor) -> None:
         """Say beforehand what `get` will find."""

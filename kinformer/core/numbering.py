@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.layer import Context, State
+from kinformer.core.layer import Context, State, counted, gaps
 from kinformer.core.memo import Memo
 from kinformer.core.vocabulary import rows
 
@@ -41,12 +41,12 @@ def fresh(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[Tensor, "B
     row of positions, and so one mask.
     """
     if torch.compiler.is_compiling() or all(tokens.shape[1] < 2 for tokens in batches):
-        return [(_counted(tokens), False) for tokens in batches]
-    found = memo.look(*(test.any() for tokens in batches for test in (tokens < 0, _gaps(tokens))))
+        return [(counted(tokens >= 0), False) for tokens in batches]
+    found = memo.look(*(test.any() for tokens in batches for test in (tokens < 0, gaps(tokens >= 0))))
     if any(found[1::2]):
         raise ValueError(GAP)
     return [
-        (_counted(tokens), False)
+        (counted(tokens >= 0), False)
         if padded
         else (torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1), True)
         for tokens, padded in zip(batches, found[::2], strict=True)
@@ -56,21 +56,10 @@ def fresh(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[Tensor, "B
 def number(tokens: Int[Tensor, "B T"], now: Int[Tensor, " B"], memo: Memo) -> Int[Tensor, "B T"]:
     """Positions of a chunk: consecutive from `now` over real tokens, -1 at padding."""
     if tokens.shape[1] > 1 and not torch.compiler.is_compiling():
-        memo.expect(~_gaps(tokens), GAP)
-    return _counted(tokens, now[:, None])
+        memo.expect(~gaps(tokens >= 0), GAP)
+    return counted(tokens >= 0, now[:, None])
 
 
 def after(now: Int[Tensor, " B"], pos: Int[Tensor, "B T"]) -> Int[Tensor, " B"]:
     """The next position of each row once positions `pos`, which may be none, have been read."""
     return torch.maximum(now, pos.amax(1) + 1) if pos.shape[1] else now
-
-
-def _counted(tokens: Int[Tensor, "B T"], first: Int[Tensor, "B 1"] | int = 0) -> Int[Tensor, "B T"]:
-    real = tokens >= 0
-    return torch.where(real, first + real.cumsum(1) - 1, -1)
-
-
-def _gaps(tokens: Int[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
-    """Tokens that stand behind padding that itself stands behind a token."""
-    real = tokens >= 0
-    return real[:, 1:] & ~real[:, :-1] & (real.cumsum(1)[:, :-1] > 0)
