@@ -1,7 +1,6 @@
 """Attention, the layer: projection, mechanism and aggregation, for a sequence that reads itself or another one."""
 
 from collections.abc import Mapping
-from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,7 +9,7 @@ from torch.func import functional_call
 
 from kinformer.aggregations.out_projection import OutProjection
 from kinformer.core.aggregation import Aggregation
-from kinformer.core.checks import a_part
+from kinformer.core.checks import a_part, if_given
 from kinformer.core.collected import concatenated
 from kinformer.core.heads import Keys, Queries, Side
 from kinformer.core.keyed import Keyed
@@ -22,8 +21,6 @@ from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import Read, merge
 from kinformer.execute import attend
 from kinformer.patterns.segment import Segment
-
-Part = TypeVar("Part", Queries, Keys)
 
 
 class Attention(Layer):
@@ -54,10 +51,8 @@ class Attention(Layer):
         super().__init__()
         a_part("projection", projection, Projection, "one, such as QKV(d, heads)")
         a_part("mechanism", mechanism, Mechanism, "one, such as Softmax(Causal())")
-        if memory is not None:
-            a_part("memory", memory, Memory, "one, such as Hidden(64, 64)")
-        if aggregation is not None:
-            a_part("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
+        if_given("memory", memory, Memory, "one, such as Hidden(64, 64)")
+        if_given("aggregation", aggregation, Aggregation, "one, such as OutProjection(heads, v_dim, d)")
         self.d, self.cross, self.sizes = projection.d, cross, projection.sizes(cross)
         self.projection, self.mechanism, self.memory = projection, mechanism, memory
         self._agreed: tuple[Pattern, Pattern] | None = None
@@ -79,7 +74,7 @@ class Attention(Layer):
         return self.mechanism.start(new, self.sizes)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
-        memory, project = self.memory, self.projection
+        memory = self.memory
         if ctx.remember and self.mechanism.needs_queries:
             ctx = ctx.but(remember=False)
         if memory is not None and (
@@ -87,44 +82,47 @@ class Attention(Layer):
         ):
             # a memory may ask who was read, so it is read even where nobody wants y
             return self._with_memory(memory, x, state, ctx.but(remember=False) if ctx.remember else ctx)
-        if not self.cross and not ctx.remember:
-            queries, keys = project.both(x, ctx.pos)
-            pos = ctx.by_head
-            return self._read(self._dressed(queries, x, pos, ctx), self._dressed(keys, x, pos, ctx), state, ctx)
-        told = None
-        if not self.cross:
-            told = self._dressed(project.keys(x, ctx.pos), x, ctx.by_head, ctx)
-        elif ctx.source is not None:
-            pos = ctx.source_by_head
-            told = self._dressed(project.keys(ctx.source, pos[:, 0])._replace(own=False), ctx.source, pos)
-        return self._read(self._asking(x, ctx), told, state, ctx)
-
-    def _read(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Out:
+        queries, keys = self._projected(x, ctx)
         out = self.mechanism(queries, keys, state, ctx)
         return Out(None if ctx.remember else self.aggregation(out.y.y, ctx.pos), *out[1:])
 
-    def _asking(self, x: Float[Tensor, "B T D"], ctx: Context) -> Queries:
-        if not ctx.remember:
-            return self._dressed(self.projection.queries(x, ctx.pos), x, ctx.by_head, ctx)
-        # nobody asks: queries that cost nothing stand for them
-        nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
-        return Queries(nobody, ctx.by_head, labels=ctx.labels)
+    def _projected(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Queries, Keys | None]:
+        """What x asks, and what it, or a source if there is one, tells."""
+        project = self.projection
+        if not self.cross and not ctx.remember:
+            queries, keys = project.both(x, ctx.pos)
+            return self._asking(queries, x, ctx), self._told(keys, x, ctx.by_head, ctx.labels)
+        if ctx.remember:  # nobody asks: queries that cost nothing stand for them
+            nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
+            queries = Queries(nobody, ctx.by_head, labels=ctx.labels)
+        else:
+            queries = self._asking(project.queries(x, ctx.pos), x, ctx)
+        source, labels = (ctx.source, {}) if self.cross else (x, ctx.labels)
+        if source is None:
+            return queries, None
+        pos = ctx.source_by_head if self.cross else ctx.by_head
+        return queries, self._told(project.keys(source, pos[:, 0]), source, pos, labels)
 
-    def _dressed(
-        self, part: Part, x: Float[Tensor, "B N D"], pos: Int[Tensor, "B 1 N"], ctx: Context | None = None
-    ) -> Part:
-        """Queries or keys of x with their sides, the labels of a context, and its own object of positions.
+    def _asking(self, queries: Queries, x: Float[Tensor, "B T D"], ctx: Context) -> Queries:
+        """Queries of x with their sides, the labels of a context, and its object of positions.
 
         By that object the memo knows positions in every layer.
         """
-        matrix, wanted, heads = self.side, self.sides, self.sizes.heads
-        if isinstance(part, Keys):
-            matrix, wanted, heads = self.key_side, self.key_sides, self.sizes.key_heads
-        sides = part.sides if matrix is None else {**part.sides, **_split(matrix(x), wanted, heads)}
-        pos, labels = pos if part.pos.shape[1] == 1 else part.pos, {} if ctx is None else ctx.labels
-        if isinstance(part, Keys):  # made anew: _replace is slow in a step of decoding
-            return Keys(part.k, part.v, pos, sides, labels, part.tags, part.own)
-        return Queries(part.q, pos, sides, labels, part.head, part.tags)
+        pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
+        sides = queries.sides
+        if self.side is not None:
+            sides = {**sides, **_split(self.side(x), self.sides, self.sizes.heads)}
+        return Queries(queries.q, pos, sides, ctx.labels, queries.head, queries.tags)
+
+    def _told(
+        self, keys: Keys, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
+    ) -> Keys:
+        """Keys of x, or of a source, likewise. Made anew: _replace is slow in a step of decoding."""
+        sides = keys.sides
+        if self.key_side is not None:
+            sides = {**sides, **_split(self.key_side(x), self.key_sides, self.sizes.key_heads)}
+        pos = pos if keys.pos.shape[1] == 1 else keys.pos
+        return Keys(keys.k, keys.v, pos, sides, labels, keys.tags, not self.cross)
 
     def _with_memory(self, memory: Memory, x: Tensor, state: State | None, ctx: Context) -> Out:
         new = room(self, len(x), x.shape[1], x.dtype, x.device)
@@ -147,7 +145,8 @@ class Attention(Layer):
         source, source_pos, state, aux = memory(x, state, ctx, self._content)
         own = of_own_segment(source_pos, ctx, memory.length)
         source = torch.where(own[..., None], source, source.detach())
-        queries, keys = self._asking(x, ctx), self._remembered(source, source_pos, ctx)
+        queries = self._asking(self.projection.queries(x, ctx.pos), x, ctx)
+        keys = self._remembered(source, source_pos, ctx)
         out = self.mechanism(queries, keys, None, ctx)
         state = memory.after(state, ctx, lambda: self.mechanism.mass(queries, keys, out.y, ctx))
         return out._replace(y=self.aggregation(out.y.y, ctx.pos), state=state, aux={**out.aux, **aux})
@@ -155,7 +154,7 @@ class Attention(Layer):
     def _read_uncut(self, memory: Memory, x: Tensor, state: State, ctx: Context) -> Out:
         """A row that may not be cut: of each query its own segment, and without gradients what is before it."""
         source, source_pos, state, aux = memory(x, state, ctx, self._content)
-        queries, own = self._asking(x, ctx), Segment(memory.length, 0)
+        queries, own = self._asking(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
         outs = []
         for part, states in ((own, source), (~own, source.detach())):
             seen = ctx.but(only=part if ctx.only is None else ctx.only & part)
@@ -174,7 +173,7 @@ class Attention(Layer):
             self._agreed = said
 
     def _remembered(self, source: Tensor, pos: Tensor, ctx: Context) -> Keys:
-        return self._dressed(self.projection.keys(source, pos), source, ctx.memo.by_head(pos))
+        return self._told(self.projection.keys(source, pos), source, ctx.memo.by_head(pos), {})
 
     def _content(
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
