@@ -4,7 +4,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, at, entry, labels_of, of_heads
+from kinformer.biases.support.labels import labels_of
+from kinformer.core.bias import Bias, ScoreFn, at, entry, of_heads
 from kinformer.core.checks import at_least
 from kinformer.core.request import Request
 

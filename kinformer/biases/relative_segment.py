@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, ScoreFn, entry, labels_of, of_heads
+from kinformer.biases.support.labels import labels_of
+from kinformer.core.bias import Bias, ScoreFn, entry, of_heads
 from kinformer.core.checks import at_least
 from kinformer.core.request import Request
 

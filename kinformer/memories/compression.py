@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
-from kinformer.core.compression import Compression, Slots, by_block, first_of_block
+from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
 from kinformer.memories.compressive import Compressive
 from kinformer.memories.places import CUTS
@@ -21,8 +21,8 @@ class MeanPool(Compression):
         self.rate = at_least("rate", rate, 1)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        count = by_block(pos >= 0, self.rate).sum(2).clamp_min(1)
-        return Slots(by_block(x, self.rate).sum(2) / count[..., None], first_of_block(pos, self.rate))
+        count = _by_block(pos >= 0, self.rate).sum(2).clamp_min(1)
+        return Slots(_by_block(x, self.rate).sum(2) / count[..., None], _first_of_block(pos, self.rate))
 
 
 class MaxPool(Compression):
@@ -36,9 +36,9 @@ class MaxPool(Compression):
         self.rate = at_least("rate", rate, 1)
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        real = by_block(pos >= 0, self.rate)[..., None]
-        most = by_block(x, self.rate).masked_fill(~real, -torch.inf).amax(2)
-        return Slots(torch.where(real.any(2), most, 0.0), first_of_block(pos, self.rate))
+        real = _by_block(pos >= 0, self.rate)[..., None]
+        most = _by_block(x, self.rate).masked_fill(~real, -torch.inf).amax(2)
+        return Slots(torch.where(real.any(2), most, 0.0), _first_of_block(pos, self.rate))
 
 
 class StridedConv(Compression):
@@ -63,7 +63,7 @@ class StridedConv(Compression):
             bias.zero_()
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
-        return Slots(_convolved(self.down, x), first_of_block(pos, self.rate))
+        return Slots(_convolved(self.down, x), _first_of_block(pos, self.rate))
 
 
 class DilatedConv(Compression):
@@ -92,7 +92,7 @@ class DilatedConv(Compression):
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         for conv in self.wide:
             x = torch.where((pos >= 0)[..., None], _convolved(conv, x).relu(), 0.0)
-        return Slots(_convolved(self.down, x), first_of_block(pos, self.rate))
+        return Slots(_convolved(self.down, x), _first_of_block(pos, self.rate))
 
 
 class MostUsed(Compression):
@@ -111,13 +111,25 @@ class MostUsed(Compression):
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         most = pos.shape[1] // self.rate
         ranked = choice(lambda: used.masked_fill(pos < 0, -torch.inf).sort(dim=1, descending=True, stable=True).indices)
-        room = (by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
+        room = (_by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
         # past the last of the blocks that hold something an empty state is chosen, one column behind all others
         chosen = (
             ranked[:, :most].masked_fill(torch.arange(most, device=pos.device) >= room, pos.shape[1]).sort(1).values
         )
         end = F.pad(pos, (0, 1), value=-1)
         return Slots(F.pad(x, (0, 0, 0, 1)).take_along_dim(chosen[..., None], 1), end.take_along_dim(chosen, 1))
+
+
+def _by_block(x: Tensor, rate: int) -> Tensor:
+    """[B S ...] as blocks [B S/rate rate ...]."""
+    return x.unflatten(1, (x.shape[1] // rate, rate))
+
+
+def _first_of_block(pos: Int[Tensor, "B S"], rate: int) -> Int[Tensor, "B N"]:
+    """The first position of each block, -1 of an empty one."""
+    last = torch.iinfo(pos.dtype).max
+    first = _by_block(pos.masked_fill(pos < 0, last), rate).amin(2)
+    return first.masked_fill(first == last, -1)
 
 
 def _convolved(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
