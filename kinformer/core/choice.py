@@ -24,34 +24,31 @@ class Choices:
 
     def writing(self) -> AbstractContextManager[None]:
         """Choices made while this lasts are written down."""
-        return _Taping(self.made.append, None)
+        return _Taping(self.made, writes=True)
 
     def reading(self) -> AbstractContextManager[None]:
         """Choices asked for while this lasts are those that were written down, from the first on at each entry."""
-        return _Taping(None, self.made)
+        return _Taping(self.made, writes=False)
 
 
 class _Taping(AbstractContextManager[None]):
     """Entered as often as one likes: a backward that is run twice computes its layers twice again."""
 
-    def __init__(self, write: Callable[[Tensor], None] | None, made: list[Tensor] | None):
-        self.write, self.made = write, made
+    def __init__(self, made: list[Tensor], writes: bool):
+        self.made, self.writes = made, writes
 
     def __enter__(self) -> None:
-        _here.tape.append((self.write, None if self.made is None else iter(self.made)))
+        _here.tape.append((self.made, None if self.writes else iter(self.made)))
 
     def __exit__(self, *error: object) -> None:
         _here.tape.pop()
-
-
-Tape = list[tuple[Callable[[Tensor], None] | None, Iterator[Tensor] | None]]
 
 
 class _Here(threading.local):
     """Each thread has its own tape: backwards of several devices compute layers again at the same time."""
 
     def __init__(self) -> None:
-        self.tape: Tape = []
+        self.tape: list[tuple[list[Tensor], Iterator[Tensor] | None]] = []  # what is made, and what is left to read
 
 
 _here = _Here()
@@ -62,17 +59,16 @@ def choice(make: Callable[[], Tensor]) -> Tensor:
     if torch.compiler.is_compiling() or not _here.tape:
         return make()
     writing = []
-    for write, read in reversed(_here.tape):
-        if write is not None:
-            writing.append(write)
-        if read is not None:  # all that goes on inside is done again, so nothing further out knows more
-            found = next(read)
+    for made, left in reversed(_here.tape):
+        if left is not None:  # all that goes on inside is done again, so nothing further out knows more
+            found = next(left)
             break
+        writing.append(made)
     else:
         with torch.no_grad():  # or what it keeps for a backward would be missing where nothing is chosen again
             found = make()
-    for write in writing:
-        write(found)
+    for made in writing:
+        made.append(found)
     return found
 
 

@@ -74,7 +74,7 @@ class GatheredKeys(Layout):
     ahead: float = INF
 
     def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _among(k, self.p, self.period) & super().reads(q, k)
+        return _among(k % self.period if self.period else k, self.p) & super().reads(q, k)
 
     def keys_per_query(self, length: int) -> float:
         gathered = len(self.p) * (length / self.period if self.period else 1)
@@ -93,7 +93,7 @@ class GatheredRows(Layout):
     ahead: float = INF
 
     def reads(self, q: Tensor, k: Tensor) -> Tensor:
-        return _among(q, self.p, None) & super().reads(q, k)
+        return _among(q, self.p) & super().reads(q, k)
 
     def keys_per_query(self, length: int) -> float:
         return len(self.p) * super().keys_per_query(length) / max(length, 1)
@@ -110,12 +110,8 @@ class Dense(Layout):
     ahead: float = INF
 
 
-def _among(x: Tensor, p: tuple[int, ...], period: int | None) -> Tensor:
-    x = x % period if period else x
-    found = torch.zeros_like(x, dtype=torch.bool)
-    for position in p:
-        found = found | (x == position)
-    return found
+def _among(x: Tensor, p: tuple[int, ...]) -> Tensor:
+    return torch.isin(x, torch.tensor(p, dtype=x.dtype, device=x.device))
 
 
 def meet(a: Layout, b: Layout, length: int) -> Layout:

@@ -77,11 +77,20 @@ class Memory(nn.Module, ABC):
         return state
 
     def cuts(self, ctx: Context) -> list[int]:
-        """Columns where a segment of some row begins, one look for all layers.
+        """Columns that begin a new segment of some row that was in another one before, one look for all layers.
 
         A chunk is cut there, so that what follows finds what the segment left.
         """
-        return segment_ends(ctx, self.length)
+
+        def find() -> list[int]:
+            pos = ctx.pos
+            if pos.shape[1] < 2 or not len(pos):
+                return []
+            segment = torch.where(pos >= 0, pos // self.length, -1).cummax(1).values
+            ends = (segment[:, 1:] > segment[:, :-1]) & (segment[:, :-1] >= 0)
+            return [n + 1 for n, end in enumerate(ctx.memo.look(ends.any(0))) if end]
+
+        return ctx.memo.get(find, "segment ends", ctx.pos, self.length)
 
     def agree(self, pattern: Pattern, heads: int, d: int) -> None:
         """ValueError unless this memory and a layer's pattern say the same, and it keeps states of the layer's width.
@@ -145,17 +154,3 @@ def of_own_segment(source_pos: Int[Tensor, "B S"], ctx: Context, length: int) ->
         return source_pos // length == (ctx.pos.amax(1) // length)[:, None]
 
     return ctx.memo.get(find, "own segment", source_pos, ctx.pos, length)
-
-
-def segment_ends(ctx: Context, length: int) -> list[int]:
-    """Columns that begin a new segment of some row that was in another one before."""
-
-    def find() -> list[int]:
-        pos = ctx.pos
-        if pos.shape[1] < 2 or not len(pos):
-            return []
-        segment = torch.where(pos >= 0, pos // length, -1).cummax(1).values
-        ends = (segment[:, 1:] > segment[:, :-1]) & (segment[:, :-1] >= 0)
-        return [n + 1 for n, end in enumerate(ctx.memo.look(ends.any(0))) if end]
-
-    return ctx.memo.get(find, "segment ends", ctx.pos, length)
