@@ -131,8 +131,37 @@ class Pattern(ABC):
         return Not(self)
 
 
+class _Joined(Pattern):
+    """Patterns joined pair by pair, or one: what is known of them all tells what is known of the whole."""
+
+    _join: ClassVar[Any] = operator.or_  # of two masks: what may be read
+    _every: ClassVar[Any] = operator.and_  # and what surely is
+    _end: ClassVar[Any] = max  # of how far each reaches
+    _slots: ClassVar[Any] = sum  # of how many keys each keeps
+
+    def _parts(self) -> list[Pattern]:
+        return list(self._inside().values())  # type: ignore[arg-type]
+
+    def reach(self) -> tuple[float, float]:
+        backs, aheads = zip(*(part.reach() for part in self._parts()), strict=True)
+        return self._end(backs), self._end(aheads)
+
+    def live(self, k: Tensor, now: Tensor) -> Tensor:
+        return reduce(self._join, (part.live(k, now) for part in self._parts()))
+
+    def capacity(self, length: int) -> int:
+        return min(length, self._slots(part.capacity(length) for part in self._parts()))
+
+    def period(self) -> int | None:
+        return math.lcm(*(part.period() or 0 for part in self._parts())) or None
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        some, every = zip(*(part.cover(q_lo, q_hi, k_lo, k_hi) for part in self._parts()), strict=True)
+        return reduce(self._join, some), reduce(self._every, every)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Spelled(Pattern):
+class Spelled(_Joined):
     """A pattern that is only a name for an expression: write `expression`, and everything else follows from it."""
 
     @property
@@ -146,49 +175,8 @@ class Spelled(Pattern):
     def layout(self) -> Layout:
         return self.expression.layout
 
-    def reach(self) -> tuple[float, float]:
-        return self.expression.reach()
-
-    def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return self.expression.live(k, now)
-
-    def capacity(self, length: int) -> int:
-        return self.expression.capacity(length)
-
-    def period(self) -> int | None:
-        return self.expression.period()
-
-    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        return self.expression.cover(q_lo, q_hi, k_lo, k_hi)
-
-
-class _Joined(Pattern):
-    """Patterns joined pair by pair: what is known of all of them tells what is known of the whole."""
-
-    join: ClassVar[Any]  # of two masks: what may be read
-    every: ClassVar[Any]  # and what surely is
-    end: ClassVar[Any]  # of how far each reaches
-    slots: ClassVar[Any]  # of how many keys each keeps
-
     def _parts(self) -> list[Pattern]:
-        return list(self._inside().values())  # type: ignore[arg-type]
-
-    def reach(self) -> tuple[float, float]:
-        backs, aheads = zip(*(part.reach() for part in self._parts()), strict=True)
-        return self.end(backs), self.end(aheads)
-
-    def live(self, k: Tensor, now: Tensor) -> Tensor:
-        return reduce(self.join, (part.live(k, now) for part in self._parts()))
-
-    def capacity(self, length: int) -> int:
-        return min(length, self.slots(part.capacity(length) for part in self._parts()))
-
-    def period(self) -> int | None:
-        return math.lcm(*(part.period() or 0 for part in self._parts())) or None
-
-    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
-        some, every = zip(*(part.cover(q_lo, q_hi, k_lo, k_hi) for part in self._parts()), strict=True)
-        return reduce(self.join, some), reduce(self.every, every)
+        return [self.expression]
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,7 +192,7 @@ class _Pair(_Joined):
             a_pattern(f"what stands beside {self.sign}", operand)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        return self.join(self.left(b, h, q, k), self.right(b, h, q, k))
+        return self._join(self.left(b, h, q, k), self.right(b, h, q, k))
 
     def __repr__(self) -> str:
         return f"({self.left} {self.sign} {self.right})"
@@ -214,14 +202,14 @@ class _Pair(_Joined):
 class And(_Pair):
     """Pairs that both patterns allow."""
 
-    sign, join, every, end, slots = "&", operator.and_, operator.and_, min, min
+    sign, _join, _every, _end, _slots = "&", operator.and_, operator.and_, min, min
 
 
 @dataclass(frozen=True, repr=False)
 class Or(_Pair):
     """Pairs that either pattern allows."""
 
-    sign, join, every, end, slots = "|", operator.or_, operator.or_, max, sum
+    sign, _every = "|", operator.or_
 
 
 @dataclass(frozen=True, repr=False)
@@ -252,7 +240,6 @@ class Heads(_Joined):
     """A pattern for each head: head h reads under patterns[h mod n]. `Heads(Causal() & Band(4), Causal())`."""
 
     patterns: tuple[Pattern, ...]
-    join, every, end, slots = operator.or_, operator.and_, max, sum
 
     def __init__(self, *given: Pattern, patterns: tuple[Pattern, ...] = ()):
         patterns = given or patterns  # by name where a wrapper rebuilds dataclasses
