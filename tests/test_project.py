@@ -98,6 +98,17 @@ def test_executors_never_import_one_another(file: Path) -> None:
     assert not wrong, f"{short(file)} imports {wrong}; executors share core/ and nothing of one another"
 
 
+def test_the_core_holds_what_several_folders_ask_and_says_in_which_order_to_read_it() -> None:
+    asked = {file: set(imports(file)) for file in FILES}
+    order = (PACKAGE / "core/__init__.py").read_text(encoding="utf-8")
+    for file in (file for file in FILES if file.parent.name == "core" and file.stem != "__init__"):
+        name = f"kinformer.core.{file.stem}."
+        by = {asks.parent for asks, names in asked.items() if any(one.startswith(name) for one in names)}
+        contract = "abc.ABC" in asked[file]
+        assert len(by - {file.parent}) > 1 or (contract and by), f"{file.stem} is of {by} alone: it belongs there"
+        assert f"`{file.stem}`" in order, f"{file.stem} has no place in the reading order of core/__init__.py"
+
+
 def test_a_file_can_be_read_in_one_sitting() -> None:
     lines = {short(file): file.read_text(encoding="utf-8").count("\n") for file in FILES}
     longer = {file: count for file, count in lines.items() if count >= 400}

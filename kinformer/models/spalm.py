@@ -17,9 +17,9 @@ from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.read import precise
 from kinformer.core.state import shared
-from kinformer.core.uncompiled import uncompiled
 from kinformer.models.lm import LM
 from kinformer.models.support.pieces import LEAST, Pieces
+from kinformer.models.support.uncompiled import uncompiled
 
 BEYOND = torch.iinfo(torch.long).max  # all entries
 

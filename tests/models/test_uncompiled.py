@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.uncompiled import uncompiled
+from kinformer.models.support.uncompiled import uncompiled
 
 ROOT = Path(__file__).parents[2]
 
