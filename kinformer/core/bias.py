@@ -17,6 +17,10 @@ from kinformer.core.request import Request
 ScoreFn = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
+# a table of vectors and, for each pair, the row of it that is added to the pair's value
+Added = tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]]
+
+
 class Distances(NamedTuple):
     """What a bias makes of distances n = i - j: scores scale * q_i.k_j + asks_i.table_n, or + table_n without `asks`.
 
@@ -63,9 +67,7 @@ class Bias(nn.Module, ABC):
         """Numbers per query that need the whole read; called once, before anything is cut; found among the sides."""
         return {}
 
-    def values(
-        self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
-    ) -> tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]] | None:
+    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> Added | None:
         """A table of vectors and, for each pair, the row of it that is added to the pair's value. None for none."""
         return None
 
@@ -112,9 +114,7 @@ class Plus(Bias):
     def prepare(self, request: Request) -> Mapping[str, Float[Tensor, "B H T n"]]:
         return _by_place(bias.prepare(_seen(request, n)) for n, bias in enumerate(self.biases))
 
-    def values(
-        self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
-    ) -> tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]] | None:
+    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> Added | None:
         found = [bias.values(q_pos, k_pos) for bias in self.biases]  # an assignment inside would not compile
         tables = [table for table in found if table is not None]
         if len(tables) > 1:

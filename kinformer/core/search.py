@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 BLOCK = 1 << 13  # vectors that are looked at together
+Block = tuple[int, Float[Tensor, "S D"]]  # the number of the first of some vectors, and these
 
 
 class Found(NamedTuple):
@@ -28,9 +29,7 @@ class Vectors(ABC):
     width: int
 
     @abstractmethod
-    def blocks(
-        self, size: int = BLOCK, begin: int = 0, end: int | None = None
-    ) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+    def blocks(self, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
         """From one number up to another, all of them unless given, at most `size` at a time.
 
         Each block comes with the number of its first, and is only read.
@@ -54,9 +53,7 @@ class Held(Vectors):
         self.rows = rows
         self.count, self.width = rows.shape
 
-    def blocks(
-        self, size: int = BLOCK, begin: int = 0, end: int | None = None
-    ) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+    def blocks(self, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
         last = self.count if end is None else end
         yield from zip(range(begin, last, size), self.rows[begin:last].split(size), strict=False)
 
