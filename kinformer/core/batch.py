@@ -51,9 +51,7 @@ class TokenBatch(NamedTuple):
     def to_the_left(self) -> "TokenBatch":
         """The same rows, their tokens in the first columns and padding behind."""
         order = (self.tokens < 0).to(torch.uint8).argsort(dim=1, stable=True)
-        scored = None if self.scored is None else self.scored.take_along_dim(order, 1)
-        documents = None if self.documents is None else self.documents.take_along_dim(order, 1)
-        return TokenBatch(self.tokens.take_along_dim(order, 1), scored, documents)
+        return TokenBatch(*(x if x is None else x.take_along_dim(order, 1) for x in self))  # type: ignore[arg-type]
 
 
 class Windows(NamedTuple):

@@ -44,8 +44,8 @@ class Store(ABC):
         def laid_out(one: Tensor, none: float) -> Tensor:
             return one.new_full((*real.shape, one.shape[-1]), none).index_put((real.to(one.device),), one)
 
-        parts = (laid_out(found.distances, torch.inf), laid_out(found.tokens, -1), laid_out(found.places, -1))
-        return Neighbours(*(one.to(states.device) for one in parts))
+        parts = zip(found, (torch.inf, -1, -1), strict=True)
+        return Neighbours(*(laid_out(one, none).to(states.device) for one, none in parts))
 
 
 class Entries(Store):
