@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy
 import torch
-from interleave import middle, race, ready, setup
+from interleave import asked, middle, race, ready
 from torch import Tensor
 
 from kinformer import Context
@@ -96,6 +96,7 @@ def indices(rounds: int) -> None:
 
 def attention(rounds: int) -> None:
     """A causal read of a row by TopK: every pair scored, or the best of an index that grows along it."""
+    rounds = min(rounds, 3)
     print(f"top-{BEST} attention, causal, one head of {HEAD}\n\n| tokens | search | ms | recall |\n|---|---|---|---|")
     for length in LENGTHS:
         q, k, v = (keys(length, HEAD)[None, None] for _ in range(3))
@@ -123,12 +124,14 @@ def chosen(layer: TopK, given: tuple[Queries, Keys], ctx: Context) -> Tensor:
     return best(request, BEST, layer.search)[0, 0, BEST:]
 
 
+TABLES: dict[str, Callable[[int], None]] = {"stores": stores, "indices": indices, "attention": attention}
+
+
 def main() -> None:
-    """Print the tables."""
-    rounds = setup("Search: nearest keys, and top-k attention")
-    stores(rounds)
-    indices(rounds)
-    attention(min(rounds, 3))
+    """Print the tables, or those that are named."""
+    rounds, named = asked("Search: nearest keys, and top-k attention", f"tables ({', '.join(TABLES)}; default all)")
+    for name in named or TABLES:
+        TABLES[name](rounds)
 
 
 if __name__ == "__main__":

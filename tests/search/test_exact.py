@@ -12,8 +12,10 @@ from torch import Tensor
 from kinformer.core.search import Found, Held, spread
 from kinformer.search import exact
 from kinformer.search.exact import Exact
+from kinformer.search.support import kept, pairs
 from kinformer.search.support.crew import Setting
-from kinformer.search.support.kept import Nearest
+from kinformer.search.support.kept import Limits, Nearest, nearest, room_for
+from kinformer.search.support.pairs import Pairs
 
 
 def naive(vectors: Float[Tensor, "S D"], queries: Float[Tensor, "N D"], k: int) -> tuple[list[list[float]], Tensor]:
@@ -40,8 +42,8 @@ def same(found: Found, vectors: Tensor, queries: Tensor, k: int) -> None:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks so small that everything is cut."""
     monkeypatch.setattr(exact, "QUERIES", 5)
-    monkeypatch.setattr(exact, "SLACK", 2)
-    monkeypatch.setattr(exact, "PAIRS", 16)
+    monkeypatch.setattr(pairs, "NUMBERS", 40)
+    monkeypatch.setattr(kept, "SPARE", 2)
     monkeypatch.setattr(exact, "BLOCK", 8)
     monkeypatch.setattr(exact, "FEW", 3)
     monkeypatch.setattr(exact, "TOGETHER", 8)
@@ -73,13 +75,30 @@ def test_what_rounding_would_confuse_is_told_apart() -> None:
     same(Exact().index(Held(vectors)).search(queries, 5), vectors, queries, 5)
 
 
-def test_vectors_close_together_and_far_from_zero_are_seldom_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As states of a model lie: by products alone all rows would be in doubt."""
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of how many pairs the distances are computed, each time."""
+    seen, measure = [], Pairs._measure
+
+    def noted(self: Pairs, asked: Tensor, places: Tensor, out: Tensor) -> None:
+        seen.append(len(places))
+        measure(self, asked, places, out)
+
+    monkeypatch.setattr(Pairs, "_measure", noted)
+    return seen
+
+
+@pytest.mark.parametrize("away", [0.0, 300.0, 3e4])
+def test_most_is_left_out_by_products(away: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of vectors close together and far from zero too, as states of a model lie."""
     monkeypatch.setattr(exact, "QUERIES", 64)
+    monkeypatch.setattr(kept, "SPARE", 256)
     chance = torch.Generator().manual_seed(8)
-    vectors, queries = (torch.randn(n, 8, generator=chance) + 300 for n in (400, 40))
-    monkeypatch.setattr(exact.Blocks, "_all_as_near", None)
-    same(Exact().index(Held(vectors)).search(queries, 9), vectors, queries, 9)
+    vectors, queries = (torch.randn(n, 8, generator=chance) + away for n in (400, 20))
+    index, seen = Exact().index(Held(vectors)), measured(monkeypatch)
+    for _ in range(2):
+        seen.clear()
+        same(index.search(queries, 9), vectors, queries, 9)
+        assert sum(seen) < 20 * 13, seen
 
 
 def test_vectors_that_come_ever_nearer_are_found() -> None:
@@ -148,34 +167,38 @@ def test_what_cannot_be_asked_is_refused_in_one_line(queries: Tensor, k: int, to
     assert "\n" not in str(error.value)
 
 
-def bounds(x: Float[Tensor, "N S"], wide: int, guess: str) -> Float[Tensor, " N"]:
-    """Of the first row a guess that is too small, of the others one that leaves twice, or a hundred times, as many."""
-    if guess == "none":
-        return torch.full((len(x),), math.inf)
-    found = x.sort(dim=1).values[:, (2 if guess == "near" else 100) * wide].clone()
-    found[0] = x[0].sort().values[wide // 2] - 1e-6
-    return found
-
-
 @pytest.mark.parametrize("guess", ["none", "near", "far"])
-@pytest.mark.parametrize("order", ["any", "falling", "rising", "mixed"])
-@pytest.mark.parametrize(("wide", "shared"), [(1, 3), (7, 1), (29, 2), (29, 9)])
-def test_the_smallest_are_kept_in_whatever_order_they_come(order: str, wide: int, shared: int, guess: str) -> None:
-    x = torch.randn(5, 3000, generator=torch.Generator().manual_seed(wide))
-    if order != "any":
-        x = x.sort(dim=1, descending=order != "rising").values
-    if order == "mixed":  # some rows get many at once, others none
-        x[1::2] = x[1::2].flip(1)
-    nearest = Nearest(bounds(x, wide, guess), wide)
-    parts = [nearest, *(Nearest(bounds(x, wide, guess), wide) for _ in range(shared - 1))]
-    for n, first in enumerate(range(0, 3000, 400)):
-        parts[n % shared].add(x[:, first : first + 400], first)
-    nearest = Nearest.joined(parts)
-    smallest, places = nearest.settled()
-    short = [] if guess == "none" else [0]
-    assert nearest.short().tolist() == short
-    assert torch.equal(smallest[len(short) :], x.topk(wide, largest=False).values[len(short) :])
-    assert torch.equal(x.gather(1, places.clamp_min(0))[len(short) :], smallest[len(short) :])
+@pytest.mark.parametrize("order", ["any", "falling", "rising", "mixed", "equal"])
+@pytest.mark.parametrize(("k", "shared"), [(1, 3), (7, 1), (29, 2), (29, 9), (200, 2)])
+def test_the_nearest_are_kept_in_whatever_order_they_come(
+    order: str, k: int, shared: int, guess: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of vectors on a line, by scores that are off by less than what is said."""
+    chance = torch.Generator().manual_seed(k)
+    monkeypatch.setattr(kept, "SPARE", 30)
+    x, queries = torch.randn(600, 1, generator=chance).round(decimals=2), torch.randn(5, 1, generator=chance)
+    if order in ("falling", "rising"):
+        x = x.abs().sort(dim=0, descending=order == "falling").values
+    if order == "mixed":  # some find many at once, others none
+        x = torch.cat([x[::2].sort(dim=0).values, x[1::2].sort(dim=0, descending=True).values])
+    if order == "equal":
+        x = x.sign()
+    x[17] = torch.inf
+    far = (queries.double() - x.double().T).square()
+    limits = far.sort(dim=1).values[:, {"none": 599, "near": k + 20, "far": 500}[guess]]
+    error = torch.tensor([0.0, 1e-6, 1e-3, 0.1, 30.0], dtype=torch.float64)
+    scores = (far / 2 - error[:, None] * torch.rand(far.shape, generator=chance)).float()
+    own = Pairs(Held(x), queries)
+    parts = [Nearest(own, k, Limits(limits, -error)) for _ in range(shared)]
+    size = -(-600 // shared)
+    for n, first in enumerate(range(0, 600, size)):
+        for at in range(first, min(first + size, 600), 150):
+            parts[n].add(scores[:, at : min(at + 150, first + size)].numpy(), at)
+            assert parts[n].scores.shape == (5, room_for(k))
+    found = nearest(own, -error, parts, slice(None))
+    same(found, x, queries, k)
+    again = nearest(Pairs(Held(x), queries[1:3]), -error[1:3], parts, slice(1, 3))
+    assert torch.equal(again.places, found.places[1:3])
 
 
 def test_a_guess_that_is_too_small_is_told_and_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,13 +209,13 @@ def test_a_guess_that_is_too_small_is_told_and_searched_again(monkeypatch: pytes
     vectors, queries = torch.randn(300, 4, generator=chance), torch.randn(8, 4, generator=chance)
     vectors[spread(300, 30)] = queries[1] + 0.01 * torch.randn(30, 4, generator=chance)
     seen = []
-    candidates = exact.Blocks._candidates
+    sought = exact.Blocks._nearest
 
-    def counted(index: exact.Blocks, some: Tensor, limits: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
-        seen.append((len(some), bool(limits.isfinite().all())))
-        return candidates(index, some, limits, *given)
+    def counted(index: exact.Blocks, some: Any, limits: Tensor, *given: Any) -> Found:
+        seen.append((len(some.queries), bool(limits.isfinite().all())))
+        return sought(index, some, limits, *given)
 
-    monkeypatch.setattr(exact.Blocks, "_candidates", counted)
+    monkeypatch.setattr(exact.Blocks, "_nearest", counted)
     same(Exact().index(Held(vectors)).search(queries, 20), vectors, queries, 20)
     assert (seen[0][1], seen[1][1]) == (True, False) and seen[1][0] < seen[0][0]
 
@@ -289,25 +312,39 @@ def test_threads_are_given_back_where_one_fails(threads: int) -> None:
     assert torch.get_num_threads() == threads
 
 
-@pytest.mark.parametrize(("furthest", "changed"), [(-9000.0, False), (1000.0, True)])
-def test_vectors_are_taken_as_they_lie_once_that_loses_little(
-    furthest: float, changed: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("apart", "changed"), [(1.0, True), (100.0, False)])
+def test_vectors_are_taken_as_they_lie_where_that_loses_little(
+    apart: float, changed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their lengths are known behind the first search; what products then lose is looked up off the centre."""
     chance = torch.Generator().manual_seed(2)
-    vectors, queries = (1000 + torch.randn(n, 4, generator=chance) / 100 for n in (60, 5))
-    vectors[7] = furthest
-    blocks, seen = exact.Blocks.blocks, []
+    vectors, queries = (1000 + apart * torch.randn(n, 4, generator=chance) for n in (60, 5))
+    halves, seen = exact._Block.halves, []
 
-    def noted(*given: Any, lying: bool = False) -> Iterator[exact._Block]:
-        seen.append(lying)
-        return blocks(*given, lying=lying)
+    def noted(block: exact._Block, *given: Tensor) -> Tensor:
+        seen.append(float(block.vectors.mean()) > 500)
+        return halves(block, *given)
 
     index = Exact().index(Held(vectors))
-    monkeypatch.setattr(exact.Blocks, "blocks", noted)
-    for _ in range(2):
+    monkeypatch.setattr(exact._Block, "halves", noted)
+    for again in (False, True):
+        seen.clear()
         same(index.search(queries, 5), vectors, queries, 5)
-    assert not seen[0] and any(seen) is not changed
+        assert set(seen) == {again and not changed}
+
+
+def test_what_is_held_for_many_threads_and_neighbours_stays_within_bounds() -> None:
+    index = Exact().index(Held(torch.zeros(10**6, 1)))
+    assert index._shared(1024)[0] == exact.QUERIES
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 64):
+            torch.set_num_threads(threads)
+            for k in (1, 100, 10_000, 10**6):
+                together, shared = index._shared(k)
+                assert together * shared * room_for(k) <= exact.HELD or (together, shared) == (1, 1)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_equal_vectors_have_equal_distances_wherever_they_lie() -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 from kinformer.core.search import BLOCK, Vectors
 
@@ -33,35 +35,37 @@ class Shards(Vectors):
     """The keys of all shards, one after the other, as they lie on the disk: no more is in memory than what is asked."""
 
     def __init__(self, maps: Sequence[numpy.ndarray], width: int):
-        self.maps = [one for one in maps if len(one)]
-        self.ends = list(accumulate((len(one) for one in self.maps), initial=0))
+        self.parts = [from_dlpack(numpy.asarray(one)) for one in maps if len(one)]
+        self.ends = list(accumulate((len(one) for one in self.parts), initial=0))
         self.count, self.width = self.ends[-1], width
 
     def blocks(
         self, size: int = BLOCK, begin: int = 0, end: int | None = None
     ) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
-        for first, one in zip(self.ends, self.maps, strict=False):
+        for first, one in zip(self.ends, self.parts, strict=False):
             last = len(one) if end is None else min(end - first, len(one))
             for at in range(max(begin - first, 0), last, size):
-                yield first + at, torch.from_numpy(numpy.array(one[at : min(at + size, last)]))
+                yield first + at, one[at : min(at + size, last)]
 
     def at(self, places: Int[Tensor, " n"]) -> Float[Tensor, "n D"]:
         wanted = places.numpy()
+        low, high = (int(wanted.min()), int(wanted.max())) if len(wanted) else (0, 0)
+        if not 0 <= low <= high < max(self.count, 1):
+            raise ValueError(f"places {low} to {high} came; give 0 to {self.count - 1}")
+        part = bisect_right(self.ends, low) - 1
+        if part < len(self.parts) and high < self.ends[part + 1]:
+            return self.parts[part].index_select(0, places - self.ends[part])
         if bool((wanted[1:] < wanted[:-1]).any()):
             order = places.argsort(stable=True)
             found = self.at(places[order])
             return torch.empty_like(found).index_copy_(0, order, found)
-        if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < self.count:
-            raise ValueError(f"places {wanted[0]} to {wanted[-1]} came; give 0 to {self.count - 1}")
         ends = numpy.searchsorted(wanted, self.ends)
-        parts = [
-            one.take(wanted[a:b] - first, 0)
-            for first, one, (a, b) in zip(self.ends, self.maps, pairwise(ends), strict=False)
-            if a < b
-        ]
-        if not parts:
-            parts = [numpy.array(self.maps[0][:0])]
-        return torch.from_numpy(parts[0] if len(parts) == 1 else numpy.concatenate(parts))
+        return torch.cat(
+            [
+                one.index_select(0, places[a:b] - first)
+                for first, one, (a, b) in zip(self.ends, self.parts, pairwise(ends), strict=False)
+            ]
+        )
 
 
 def digest(tokens: numpy.ndarray, begins: numpy.ndarray) -> str:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 from kinformer.core.search import Found, Index, Products, Search, Vectors, spread
-from kinformer.search.exact import asked, nearest_of
+from kinformer.search.exact import asked
+from kinformer.search.support.pairs import nearest_of
 
 SAMPLE = 64  # vectors that a centre is learned from, at most
 ENOUGH = 39  # vectors that a centre should have been learned from, as FAISS wants

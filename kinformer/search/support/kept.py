@@ -1,100 +1,147 @@
-"""Kept: the smallest numbers of rows that come block by block, without sorting each block."""
+"""Kept: the nearest vectors of queries, of those that rounded scores, coming block by block, do not rule out."""
 
 from collections.abc import Sequence
 
 import numpy
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
-from torch.nn import functional as F
+
+from kinformer.core.search import Found
+from kinformer.search.support.pairs import Pairs, ordered
+
+SPARE = 1 << 10  # vectors of a query for which there is room beyond three times those that are wanted
+INF = numpy.float32(numpy.inf)
+
+
+def room_for(k: int) -> int:
+    """How many vectors of a query are held at most, where k are wanted."""
+    return 3 * k + SPARE
+
+
+class Limits:
+    """How far the k nearest of each query are at most, and what scores of vectors that are no further are below.
+
+    far: squared distances within which k vectors lie, or are guessed to lie; inf for any.
+    base: a vector whose score is more than half of a query's limit, less its base, is further than that limit.
+    """
+
+    def __init__(self, far: Float[Tensor, " N"], base: Float[Tensor, " N"]):
+        self.far, self.base = far, base
+        self.below: numpy.ndarray = (far / 2 - base).float().nextafter(torch.tensor(torch.inf))[:, None].numpy()
+
+    def lowered(self, far: Float[Tensor, " N"]) -> "Limits":
+        """What holds where k lie within these distances too."""
+        return Limits(self.far.minimum(far), self.base)
 
 
 class Nearest:
-    """For each row the `wide` smallest numbers so far, none NaN, and where they came from; inf and -1 for fewer.
+    """For each query the vectors that may be the k nearest: their scores, in no order, and their places.
 
-    What is smaller than a row's bound is put behind what is there, in the order in which it comes; where there is no
-    room, the smallest are kept, and the largest of these is the bound from then on.
-
-    bounds: of each row, to begin with: inf, or a guess. Where fewer than `wide` are smaller the guess was too small,
-        and the row is one of `short`.
+    Those whose scores are within the limit are put behind what is there. Where there is no room for them, the k nearest
+    of what is there set a limit from then on, and are kept alone.
     """
 
-    def __init__(self, bounds: Float[Tensor, " N"], wide: int):
-        self.wide, self.room = wide, 3 * wide + 64
-        self.half = torch.full((len(bounds), self.room), torch.inf)
-        self.places = torch.full((len(bounds), self.room), -1)
-        self.counts = torch.zeros(len(bounds), dtype=torch.long)
-        self.bounds = bounds[:, None].clone()
-        self.unbound = bool(bounds.isinf().any())
+    def __init__(self, pairs: Pairs, k: int, limits: Limits):
+        self.pairs, self.k, self.limits, self.room = pairs, k, limits, room_for(k)
+        self.rows = numpy.arange(len(limits.far))
+        self.scores = numpy.empty((len(self.rows), self.room), numpy.float32)
+        self.places = numpy.empty((len(self.rows), self.room), numpy.int64)
+        self.counts = numpy.zeros(len(self.rows), numpy.int64)
+        self.unbound = bool(limits.far.isinf().any())
         self.smaller = numpy.empty(0, bool)
 
-    def add(self, block: Float[Tensor, "N S"], first: int) -> None:
-        """Look at the numbers of some places in order, `first` of them first."""
-        if not block.numel():
-            return
+    def add(self, scores: numpy.ndarray, first: int) -> None:
+        """Look at the scores of some vectors in order, `first` of them first; inf for what is never found."""
         if self.unbound:
-            self._merge(block, first)
+            self._bound(scores, first)
+        at = self._left(scores)
+        begins = self.rows * scores.shape[1]
+        counts = numpy.diff(at.searchsorted(begins), append=len(at))
+        ends = self.counts + counts
+        if int(ends.max()) > self.room:
+            self._narrow(scores, first)
             return
-        at = torch.from_numpy(self._smaller(block.numpy()))
-        if not len(at):
-            return
-        rows = at // block.shape[1]
-        counts = rows.bincount(minlength=len(block))
-        if int((self.counts + counts).amax()) > self.room:
-            self._keep(self.half, self.places)
-            if int(counts.amax()) > self.room - self.wide:
-                self._merge(block, first)
-                return
-        begins = torch.arange(len(block)) * self.room + self.counts - counts.cumsum(0) + counts
-        slots = begins[rows] + torch.arange(len(at))
-        self.half.view(-1)[slots] = block.reshape(-1)[at]
-        self.places.view(-1)[slots] = at - rows * block.shape[1] + first
-        self.counts += counts
+        slots = numpy.repeat(self.rows * self.room + ends - counts.cumsum(), counts)
+        slots += numpy.arange(len(slots))
+        self.scores.reshape(-1)[slots] = scores.reshape(-1)[at]
+        at -= numpy.repeat(begins - first, counts)
+        self.places.reshape(-1)[slots] = at
+        self.counts = ends
 
-    @classmethod
-    def joined(cls, parts: "Sequence[Nearest]") -> "Nearest":
-        """What several found for the same rows, bounds and `wide`, each among places of its own."""
-        first = parts[0]
-        if len(parts) == 1 or not len(first.counts):
-            return first
-        self = cls(first.bounds[:, 0], first.wide)
-        used = [int(one.counts.amax()) for one in parts]
-        self.room = max(sum(used), self.wide)
-        self.half = torch.cat([one.half[:, :size] for one, size in zip(parts, used, strict=True)], 1)
-        self.places = torch.cat([one.places[:, :size] for one, size in zip(parts, used, strict=True)], 1)
-        self.half = F.pad(self.half, (0, self.room - sum(used)), value=torch.inf)
-        self.places = F.pad(self.places, (0, self.room - sum(used)), value=-1)
-        self.counts = torch.stack([one.counts for one in parts]).sum(0)
-        return self
+    def _left(self, scores: numpy.ndarray) -> numpy.ndarray:
+        """Which scores, counted through, leave a vector in; PyTorch takes five times as long."""
+        if self.smaller.size < scores.size:
+            self.smaller = numpy.empty(scores.size, bool)
+        smaller = self.smaller[: scores.size].reshape(scores.shape)
+        return numpy.flatnonzero(numpy.less(scores, self.limits.below, out=smaller))
 
-    def settled(self) -> tuple[Float[Tensor, "N w"], Int[Tensor, "N w"]]:
-        """The smallest numbers of each row, in order, and their places."""
-        half, at = self.half.topk(self.wide, largest=False)
-        return half, self.places.gather(1, at)
+    def _bound(self, scores: numpy.ndarray, first: int) -> None:
+        """A limit by the k that score best, where these are few among all."""
+        self.unbound = False
+        if 2 * self.k <= scores.shape[1]:
+            best = numpy.argpartition(scores, self.k - 1, axis=1)[:, : self.k]
+            far = _measured(self.pairs, numpy.take_along_axis(scores, best, 1), best + first)
+            self.limits = self.limits.lowered(far.amax(1))
 
-    def short(self) -> Int[Tensor, " n"]:
-        """The rows in which fewer than `wide` were smaller than their bound."""
-        return (self.counts < self.wide).nonzero()[:, 0]
+    def _narrow(self, scores: numpy.ndarray, first: int) -> None:
+        """Make room, and look again, at half of these at a time if there may still be none."""
+        best = nearest(self.pairs, self.limits.base, [self], slice(None))
+        self.counts = (best.places >= 0).sum(1).numpy()
+        self.scores[:, : self.k], self.places[:, : self.k] = -INF, best.places.numpy()
+        self.limits = self.limits.lowered(best.distances[:, -1])
+        for part in numpy.array_split(scores, 1 if scores.shape[1] <= self.room - self.k else 2, axis=1):
+            self.add(part, first)
+            first += part.shape[1]
 
-    def _smaller(self, block: numpy.ndarray) -> numpy.ndarray:
-        """Which numbers of a block, counted through, are below their row's bound; NumPy is five times as fast here."""
-        if self.smaller.size < block.size:
-            self.smaller = numpy.empty(block.size, bool)
-        smaller = self.smaller[: block.size].reshape(block.shape)
-        return numpy.flatnonzero(numpy.less(block, self.bounds.numpy(), out=smaller))
 
-    def _merge(self, block: Float[Tensor, "N S"], first: int) -> None:
-        """Keep the smallest of what is there and of a whole block."""
-        places = torch.arange(first, first + block.shape[1]).expand_as(block)
-        self._keep(torch.cat([self.half, block], 1), torch.cat([self.places, places], 1))
+def nearest(pairs: Pairs, base: Float[Tensor, " n"], parts: Sequence[Nearest], rows: slice) -> Found:
+    """The k nearest of some rows, whose pairs and base these are, of what several found for them.
 
-    def _keep(self, half: Float[Tensor, "N n"], places: Int[Tensor, "N n"]) -> None:
-        """Keep the smallest of these, none beyond its row's bound: others like it were left out."""
-        half, at = half.topk(self.wide, largest=False)
-        half = half.masked_fill(half > self.bounds, torch.inf)
-        places = places.gather(1, at).masked_fill(half == torch.inf, -1)
-        self.half = F.pad(half, (0, self.room - self.wide), value=torch.inf)
-        self.places = F.pad(places, (0, self.room - self.wide), value=-1)
-        self.counts = (half < torch.inf).sum(1)
-        self.bounds = half[:, -1:].minimum(self.bounds)
-        self.unbound = bool(self.bounds.isinf().any())
+    Those that score best set a limit; what else may be within it is measured too.
+    """
+    k = parts[0].k
+    scores, places = _held(parts, rows)
+    if scores.shape[1] <= k:
+        return ordered(_measured(pairs, scores, places), torch.from_numpy(places), k)
+    best = numpy.argpartition(scores, k - 1, axis=1)[:, :k] + numpy.arange(len(scores))[:, None] * scores.shape[1]
+    there = places.reshape(-1)[best]
+    far = _measured(pairs, scores.reshape(-1)[best], there)
+    scores.reshape(-1)[best] = INF
+    left = scores < Limits(far.amax(1), base).below
+    if left.any():
+        others = _aligned(left, places)
+        far = torch.cat([far, _measured(pairs, numpy.where(others < 0, INF, -INF), others)], 1)
+        there = numpy.concatenate([there, others], 1)
+    return ordered(far, torch.from_numpy(there), k)
+
+
+def _held(parts: Sequence[Nearest], rows: slice) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Scores and places of what several did not leave out; a score of inf, and any place, for none."""
+    counts = [one.counts[rows] for one in parts]
+    used = [int(each.max(initial=0)) for each in counts]
+    size = len(counts[0]), sum(used)
+    scores, places, end = numpy.empty(size, numpy.float32), numpy.empty(size, numpy.int64), 0
+    for one, each, wide in zip(parts, counts, used, strict=True):
+        own, end = slice(end, end + wide), end + wide
+        scores[:, own], places[:, own] = one.scores[rows, :wide], one.places[rows, :wide]
+        scores[:, own][numpy.arange(wide) >= each[:, None]] = INF
+    return scores, places
+
+
+def _measured(pairs: Pairs, scores: numpy.ndarray, places: numpy.ndarray) -> Float[Tensor, "N n"]:
+    """Distances of what has a score below inf, inf for others."""
+    real = torch.from_numpy(scores < INF)
+    if bool(real.all()):
+        return pairs.each(torch.from_numpy(places))
+    far = torch.full(real.shape, torch.inf, dtype=torch.float64)
+    far[real] = pairs.of(real.nonzero()[:, 0], torch.from_numpy(places)[real])
+    return far
+
+
+def _aligned(left: numpy.ndarray, places: numpy.ndarray) -> numpy.ndarray:
+    """The places of each row that are left, side by side; -1 behind them."""
+    counts = numpy.count_nonzero(left, axis=1)
+    found = numpy.full((len(left), int(counts.max())), -1)
+    found[numpy.arange(found.shape[1]) < counts[:, None]] = places[left]
+    return found
