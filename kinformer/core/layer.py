@@ -159,7 +159,7 @@ class Context:
         """
         if not self.below and not self.taps:
             return self
-        return dataclasses.replace(self, below=under(place, self.below), taps=beneath(place, self.taps))
+        return self.but(below=under(place, self.below), taps=beneath(place, self.taps))
 
 
 class Out(NamedTuple, Generic[Y]):
