@@ -51,7 +51,8 @@ def evaluate(
         int | None,
         typer.Option(
             "--bytes",
-            help="Measure so many bytes of a split; of windows of a series, sets or rows as many as these hold.",
+            help="Measure so many bytes of a split, in stretches from all over it, of --lanes its first ones; of windows "
+            "of a series, sets or rows as many as these hold.",
             min=2,
             max=MOST,
         ),
@@ -119,8 +120,22 @@ def _judged(model: Any, data: Any, split: str, limit: int | None, reading: dict[
     # lanes of some bytes are of the first, and levels of those from all over the split
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
-    others = {"others": dict(score.others), "levels": dict(levels)}
+    others = {"others": dict(score.others), "levels": dict(levels), **_limited(data, split, limit, reading)}
     return {"metric": score.metric._asdict(), **numbers, **others, "seconds": seconds}
+
+
+def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:
+    """Which bytes of a text are measured, in words, where not all of them are."""
+    from kinformer.data.text import Text
+
+    if not isinstance(data, Text) or limit is None or limit >= data.part(split).bytes:
+        return {}
+    if reading["lanes"] is not None:
+        return {"measured": f"the first {limit:,} bytes of {split}"}
+    begins = {"valid": data.begins[split]} if split in data.begins else {}
+    widths = {"valid": data.widths[split]} if split in data.widths else {}
+    there = replace(data, valid=getattr(data, split), begins=begins, widths=widths)
+    return {"measured": there.measured(reading["length"], limit).replace("valid", split)}
 
 
 def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:
@@ -136,6 +151,7 @@ def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
     named = {name: its[name] for name in ("perplexity",) if name in its} | its["others"]
     more = "".join(f", {name} {value:.3f}" for name, value in named.items())
     there = f"{its['count']:,} judged of {split} of {data.name}{_share(data, split)}"
+    there += f"; of these {its['measured']}" if "measured" in its else ""
     beside = "; ".join(f"{name} {value:.4f}" for name, value in its["levels"].items())
     print(f"{folder}: {its['value']:.4f} {its['metric']['name']}{more}; {there}{beside and f' ({beside})'}")
 

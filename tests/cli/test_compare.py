@@ -152,7 +152,9 @@ def test_each_member_has_its_own_best_rate_and_is_measured_on_test(
     words = ["--data", text, "--steps", "30", "--lrs", "1e-5,3e-2,1e38", *QUICK, "--out", str(tmp_path / "o")]
     assert run(["compare", BIGRAM, *words]) == 0
     out = " ".join(capsys.readouterr().out.split())
-    (row,) = results(tmp_path / "o")["members"]
+    found = results(tmp_path / "o")
+    (row,) = found["members"]
+    assert (found["settings"]["lr"], found["settings"]["lrs"]) == (None, [1e-5, 3e-2, 1e38])
     assert row["lr"] == 0.03 and row["tried"]["1e+38"] is None and row["tried"]["0.03"] < row["tried"]["1e-05"]
     assert "on valid (1e-05: " in out and "1e+38: not finite" in out and "bytes of test of text=" in out
     assert row["tried"]["0.03"] == min(point["valid"] for point in row["points"]) != row["bits_per_byte"]

@@ -100,8 +100,13 @@ def test_bytes_of_a_text_lie_all_over_a_split(
     base = (tmp_path / "run", "--data", f"text={text}", "--length", 8, "--bytes", 60)
     at = [0, len(test) // 3, 2 * len(test) // 3]
     begins, tokens = torch.tensor([0, 20, 40]), torch.cat([test[one : one + 20] for one in at])
-    assert number(capsys, *base)["value"] == evaluate(model.eval(), Part(tokens, begins), 8).value
-    assert number(capsys, *base, "--lanes", 2)["value"] == evaluate(model.eval(), test[:60], 8, lanes=2).value
+    spread, first = number(capsys, *base), number(capsys, *base, "--lanes", 2)
+    assert spread["value"] == evaluate(model.eval(), Part(tokens, begins), 8).value
+    assert first["value"] == evaluate(model.eval(), test[:60], 8, lanes=2).value
+    assert spread["measured"] == "60 bytes in 3 stretches from all over test"
+    assert first["measured"] == "the first 60 bytes of test"
+    assert run(["evaluate", *map(str, base)]) == 0
+    assert f"of its 4,800 bytes; of these {spread['measured']}" in capsys.readouterr().out
 
 
 def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,7 @@ def compared(it: Comparison, taken: Mapping[str, Taken], every: Sequence[Trial])
     """Train all, and measure what came of each; results.json is there from the first member on."""
     tell_split(it.job)
     done, failed = in_turns(every)
-    settings = settled(it.job, it.spent, it.split, it.seeds, list(it.changed))
+    settings = settled(it.job, it.spent, it.split, it.seeds, list(it.changed), it.rates)
     results = Results(settings, _levels(it), [])
     for title in it.members:
         its, means = _best(title, every, done, failed)

@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -186,14 +186,17 @@ class Results:
         return heads, rows
 
 
-def settled(job: Job, spent: Spent, split: str, seeds: int, matched: list[str]) -> dict[str, Any]:
-    """Everything that the numbers depend on besides the members."""
+def settled(
+    job: Job, spent: Spent, split: str, seeds: int, matched: list[str], lrs: Sequence[float | None]
+) -> dict[str, Any]:
+    """Everything that the numbers depend on besides the members; of several rates each row has its own."""
     cpu = f"{platform.processor() or platform.machine()}, cores: {os.cpu_count()}, threads: {torch.get_num_threads()}"
     text = isinstance(job.data, Text)
     return {
         "data": job.data.name,
         **({"train_bytes": round(len(job.text.train) * job.text.bytes_per_token)} if text else {}),
         **asdict(job.settings),
+        **({"lr": None, "lrs": list(lrs)} if len(lrs) > 1 else {}),
         **({"valid_bytes": job.valid_bytes} if text else {}),
         "measured": measured(job, split),
         "counted": job.data.counted,
