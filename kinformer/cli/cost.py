@@ -20,6 +20,10 @@ def cost(
     Parameters, additions and multiplications, memory at its highest, bytes of a decoding state, and which executor
     reads each layer. Found by running a few random rows on the CPU; nothing is kept. Pairs of a query
     and a key are counted as PyTorch counts them where attention is full or causal, else those that are read.
+
+    A fresh process takes what is told of a whole one within 15%, but where blocks of some megabytes come and go, as of
+    guided_attention and talking_heads at 2 x 1,024: the C library's heap breaks up, in each run otherwise (711 and 948
+    MB of one training). MALLOC_MMAP_THRESHOLD_=1000000 in the environment keeps that at 493 MB, as is told then.
     """
     one = wanted(member, keywords or ())
 

@@ -51,8 +51,8 @@ def evaluate(
         int | None,
         typer.Option(
             "--bytes",
-            help="Measure so many bytes of a split, in stretches from all over it, of --lanes its first ones; of windows "
-            "of a series, sets or rows as many as these hold.",
+            help="Measure so many bytes of a split, in stretches from all over it, of --lanes its first; of windows of "
+            "a series, sets or rows as many as these hold.",
             min=2,
             max=MOST,
         ),

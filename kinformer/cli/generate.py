@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LENGTH_PENALTY = 0.6
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
+BEAM = 1024  # texts that are kept at most, each with a state of its own
 
 
 def generate(
@@ -39,7 +40,8 @@ def generate(
         float | None, typer.Option(help="Draw from the likeliest that reach this probability: above 0, up to 1.")
     ] = None,
     beam: Annotated[
-        int, typer.Option(help="Above 1: search for the likeliest text, keeping so many, and draw nothing.", min=1)
+        int,
+        typer.Option(help="Above 1: search for the likeliest text, keeping so many; draw nothing.", min=1, max=BEAM),
     ] = 1,
     length_penalty: Annotated[
         float | None, typer.Option(help="Of --beam: 0 favours short texts, more longer ones; 0.6 unless given.", min=0)

@@ -12,11 +12,20 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 
+def recurrent(x: Tensor, of_x: Tensor, of_state: Tensor, *_: Any, **__: Any) -> int:
+    """What a layer of an LSTM multiplies and adds: its two matrices at each step of each row."""
+    return 2 * x.shape[0] * x.shape[1] * (of_x.numel() + of_state.numel())
+
+
+FORMULAS = {**flop_registry, torch.ops.aten.mkldnn_rnn_layer: recurrent}  # PyTorch's counter leaves an LSTM out
+
+
 class Tally(TorchDispatchMode):
     """While it is entered: `flops` of matrix products and convolutions, and the bytes of tensors, `live` and at `peak`.
 
-    Choose it where a number must not depend on the machine: PyTorch's formulas of what an operator multiplies, and the
-    sizes of what it gives, each storage counted once and until it is freed. What a kernel keeps to itself is not seen.
+    Choose it where a number must not depend on the machine: PyTorch's formulas of what an operator multiplies, with one
+    for an LSTM, and the sizes of what it gives, each storage counted once and until it is freed. What a kernel keeps to
+    itself is not seen.
 
     known: tensors that are there before, counted from the start.
     """
@@ -32,7 +41,7 @@ class Tally(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        formula = flop_registry.get(func._overloadpacket)
+        formula = FORMULAS.get(func._overloadpacket)
         if self._counting and formula is not None:
             self.flops += formula(*args, **kwargs, out_val=out)
         for leaf in tree_leaves(out):

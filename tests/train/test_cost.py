@@ -132,6 +132,8 @@ def test_memory_grows_in_a_line_with_the_batch(monkeypatch: pytest.MonkeyPatch) 
     assert drawn.activations == pytest.approx(whole.activations, rel=0.05)
 
 
+# of these the same training takes 711 or 948 MB, as glibc's heap breaks up; blocks of a megabyte have their own pages
+BROKEN, WHOLE = {("guided_attention", 1024), ("talking_heads", 1024)}, {"MALLOC_MMAP_THRESHOLD_": "1000000"}
 FRESH = """
 import sys
 import torch
@@ -178,10 +180,18 @@ def longest(name: str) -> dict[str, int]:
 @pytest.mark.parametrize(("batch", "length"), SIZES)
 @pytest.mark.parametrize("name", sorted(members()))
 def test_memory_is_what_a_fresh_process_takes(name: str, batch: int, length: int) -> None:
-    """Within 15%, of members at their defaults."""
+    """Within 15%, of members at their defaults; where the heap breaks up by chance, of one that does not."""
     words = [name, str(batch), str(length), repr({**OWN.get(name, {}), **longest(name)})]
     told, taken = (
-        int(subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True).stdout)
+        int(
+            subprocess.run(
+                [sys.executable, "-c", code, *words],
+                check=True,
+                capture_output=True,
+                text=True,
+                env={**os.environ, **(WHOLE if (name, length) in BROKEN else {})},
+            ).stdout
+        )
         for code in (ASKED, FRESH)
     )
     assert told == pytest.approx(taken, rel=0.15)
@@ -203,10 +213,16 @@ def small(name: str) -> Any:
     return members()[name](**{key: value for key, value in SMALL.items() if key in takes})
 
 
+def of_lstm(x: Any, of_x: Any, of_state: Any, *_: Any, **__: Any) -> int:
+    """Of the shapes: four gates, each from the input and from the state, a product and a sum for each weight."""
+    steps, rows, width = x
+    return steps * rows * 4 * of_state[1] * (width + of_state[1]) * 2
+
+
 def counted_live(model: Any, length: int) -> int:
     """What PyTorch counts where the reference reads, less the pairs that a pattern shuts out, told one by one."""
     spared, before = [0.0], dict(EXECUTORS)
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: of_lstm}) as counter:
 
         def read(request: Any) -> Any:
             began = counter.get_total_flops()
@@ -250,6 +266,12 @@ def test_costs_are_plain_numbers_and_a_row_of_one_token_has_one_to_predict() -> 
     found = cost(members()["gpt"](**SMALL), 1, 8)
     assert json.loads(json.dumps(asdict(found)))["readers"] == found.readers
     assert 0 < cost(members()["gpt"](**SMALL), 1, 1).flops < found.flops
+
+
+def test_the_matrices_of_an_lstm_are_counted_at_every_token() -> None:
+    d, rows, length = 16, 2, 24
+    one, two = (cost(members()["lstm"](d=d, depth=depth), rows, length).flops for depth in (1, 2))
+    assert two - one == rows * length * 2 * 8 * d * d  # four gates, from the input and from what is remembered
 
 
 def test_as_many_tokens_are_read_as_training_reads_of_a_text() -> None:

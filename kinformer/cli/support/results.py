@@ -123,8 +123,9 @@ class Results:
         given = self.settings
         notes = [f"Of {given['measured']} of {given['data']}. {given['hardware']}."]
         if "train_bytes" in given:
-            less = " The compressors start from nothing on the same bytes;" if "xz -9e" in self.levels else ""
-            notes[0] += f"{less} the members had {given['train_bytes']:,} others to learn from."
+            many = "xz -9e" in self.levels
+            less = " The compressors start from nothing on the same bytes; the members" if many else " The members"
+            notes[0] += f"{less} had {given['train_bytes']:,} others to learn from."
         elif "guessing" in self.levels:
             notes[0] += " Accuracy is the share of answers that are right, on rows that nobody learned from."
         notes += given["matched"]

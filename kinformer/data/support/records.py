@@ -56,7 +56,8 @@ def json_lines(path: Path) -> Iterator[Record]:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise ValueError(
-                f"{place} is no JSON; write an object on each line, or leave it out: 'text=FOLDER/*.txt'"
+                f"{place} is no JSON; write an object on each line; a plain text has no field=, and "
+                "'text=FOLDER/*.txt' leaves such a file out"
             ) from error
         if not isinstance(fields, dict):
             raise ValueError(f"{place} is no object; write {{...}} on each line, with a text in a field")
