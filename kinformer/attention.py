@@ -90,6 +90,9 @@ class Attention(Layer):
         """What x asks, and what it, or a source if there is one, tells."""
         project = self.projection
         if not self.cross and not ctx.remember:
+            few = None if self.key_sides else self.mechanism.told(project, x, ctx)
+            if few is not None:
+                return self._asking(project.queries(x, ctx.pos), x, ctx), few
             queries, keys = project.both(x, ctx.pos)
             return self._asking(queries, x, ctx), self._told(keys, x, ctx.by_head, ctx.labels)
         if ctx.remember:  # nobody asks: queries that cost nothing stand for them

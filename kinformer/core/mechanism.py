@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
 from kinformer.core.layer import Context, Out, State, Want
+from kinformer.core.projection import Projection
 
 if TYPE_CHECKING:
     from kinformer.core.read import Read
@@ -45,6 +46,13 @@ class Mechanism(nn.Module, ABC):
     def tags(self, keys: Keys) -> Mapping[str, Int[Tensor, "B G S r"]]:
         """Whole numbers of each key (its bucket in each round) that are cached beside it."""
         return {}
+
+    def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
+        """Keys of a sequence that reads itself, where they cost less than those of each token; None where they do not.
+
+        They go to `forward` and nowhere else.
+        """
+        return None
 
     @abstractmethod
     def start(self, room: Room, sizes: Sizes) -> State:

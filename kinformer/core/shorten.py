@@ -2,9 +2,11 @@
 
 from abc import ABC, abstractmethod
 
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from kinformer.core.heads import Keys
+from kinformer.core.projection import Projection
 
 
 class Shorten(nn.Module, ABC):
@@ -21,3 +23,12 @@ class Shorten(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, keys: Keys) -> Keys: ...
+
+    def mixed(
+        self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
+    ) -> Keys | None:
+        """What it makes of the keys of x, where x can be mixed before it is projected, and that costs less; else None.
+
+        `full` promises that x has no padding.
+        """
+        return None

@@ -4,14 +4,17 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from kinformer.core.cache import KV, written
 from kinformer.core.checks import a_part, if_given
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, cut
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, State
 from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.core.projection import Projection
 from kinformer.core.read import Read
 from kinformer.core.shorten import Shorten
 from kinformer.mechanisms.softmax import Softmax
@@ -29,6 +32,10 @@ class Short(NamedTuple):
 
     made: KV
     rest: KV
+
+
+class Made(Keys):
+    """Keys that are short already."""
 
 
 class Shortened(Mechanism):
@@ -61,6 +68,16 @@ class Shortened(Mechanism):
     def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
         return self.mechanism.key_sides(sizes)
 
+    def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
+        if ctx.only is not None or ctx.also is not None:
+            return None
+        pos = ctx.by_head
+        if not (ctx.run and ctx.full):
+            order, pos = self._ordered(pos, ctx)
+            x = cut(x, order, 1)
+        few = self.shorten.mixed(projection, x, pos, ctx.full)
+        return None if few is None else Made(*few)
+
     def start(self, room: Room, sizes: Sizes) -> State:
         if sizes.cross:
             return self.mechanism.start(room, sizes)
@@ -87,14 +104,18 @@ class Shortened(Mechanism):
             raise ValueError(
                 "ctx.only and ctx.also speak of single tokens, and a shortened key is of several; drop them"
             )
-        short, kept = (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
+        short, kept = keys, None
+        if not isinstance(keys, Made):
+            short, kept = (
+                (self._of_row(keys, ctx), None) if state is None else self._going_on(queries, keys, state, ctx)
+            )
         if ctx.remember:
             return Out(Read(queries.q[..., :0], None), kept)
         short = self._with_null(short)
         if state is None and self._steps(ctx) and (stairs := self._stairs(queries)).rows:
             return Out(self._climbed(stairs, queries, short, ctx))
         # shortened keys stand at no consecutive positions; of a row of padding there are none
-        full = ctx.full and state is None and self.shorten.gapless and keys.pos.shape[2] > 0
+        full = ctx.full and state is None and self.shorten.gapless and queries.pos.shape[2] > 0
         return self.mechanism(queries, short, None, ctx.but(run=False, full=full))._replace(state=kept)
 
     def shortened(self, keys: Keys) -> Keys:
@@ -108,14 +129,17 @@ class Shortened(Mechanism):
                 f"Shortened got positions by head {list(keys.pos.shape)}; give it keys that all heads share"
             )
         if not (keys.own and ctx.run and ctx.full):
-            pos = keys.pos
-            order, there = ctx.memo.get(lambda: _by_head(*ordered(pos[:, 0])), "in order", pos)
+            order, there = self._ordered(keys.pos, ctx)
             keys = keys.cut(order)._replace(pos=there)
         short = self.shortened(keys)
         if self.shorten.group is None:
             return short
         # one object for all layers
         return short._replace(pos=ctx.memo.get(lambda: short.pos, "shortened", keys.pos, self.shorten.group))
+
+    def _ordered(self, pos: Int[Tensor, "B 1 S"], ctx: Context) -> tuple[Tensor, Tensor]:
+        """The columns of a row in the order of their positions, padding last, and these positions."""
+        return ctx.memo.get(lambda: _by_head(*ordered(pos[:, 0])), "in order", pos)
 
     def _going_on(self, queries: Queries, keys: Keys, state: Short, ctx: Context) -> tuple[Keys, Short]:
         """The shortened keys of what was read before and is new, and the state after it."""

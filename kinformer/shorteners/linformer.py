@@ -1,12 +1,15 @@
 """Linformer: keys and values projected along the row by learned matrices."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
 from kinformer.core.heads import Keys
+from kinformer.core.projection import Projection, by_head
 from kinformer.core.shorten import Shorten
+from kinformer.projections.qkv import QKV
 from kinformer.shorteners.support.matrices import Matrices
 
 
@@ -27,6 +30,9 @@ class Linformer(Shorten):
         share E and F (its headwise sharing).
     tied: F is E (its key-value sharing). One Linformer in all layers is its layerwise sharing.
 
+    In a layer whose heads share E and F, and whose projection is a plain `QKV`, a row is mixed before it is projected,
+    (E X) W in place of E (X W), where that costs less: then k rows are projected and not S.
+
     Errors: ValueError for a row with more keys, for other heads than it was made for, and for mechanisms that want
     sides of keys. Source: Wang et al., 2020, arXiv:2006.04768, section 4; columns of a shorter row: the linformer
     package (P. Wang, 2020).
@@ -43,17 +49,44 @@ class Linformer(Shorten):
 
     def forward(self, keys: Keys) -> Keys:
         self.along.check("Linformer", keys)
-        pos = keys.pos  # [B 1 S]
+        k, v = (self._mixed(name, x, keys.pos < 0) for name, x in (("k", keys.k), ("v", keys.v)))
+        return Keys(k, v, self._ends(keys.pos), own=keys.own)
+
+    def mixed(
+        self, projection: Projection, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], full: bool
+    ) -> Keys | None:
+        """E (X W) = (E X) W: k mixtures are projected, and not every token."""
+        if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
+            return None
+        wide, length = sum(projection.widths[1:]), min(x.shape[1], self.length)
+        matrices = 1 if self.along.v is None else 2
+        if self.k * projection.d * (matrices * length + wide) >= length * wide * (projection.d + self.k):
+            return None
+        ends, x = self._ends(pos), x[:, :length]
+        real = None if full else (pos[:, 0, :length] >= 0).to(x.dtype)
+        x = x if real is None else x * real[..., None]
+        mixture, found = x, []
+        for name, heads in (("k", projection.key_heads), ("v", projection.value_heads)):
+            matrix, (weight, bias) = self.along.of(name, x)[0, :length], projection.matrix(name)
+            if name == "k" or matrices == 2:
+                mixture = matrix.mT @ x  # [B k D]
+            y = F.linear(mixture, weight)
+            if bias is not None:  # as often as its tokens weigh in a mixture
+                y = y + (matrix.sum(0) if real is None else real @ matrix)[..., None] * bias
+            found.append(by_head(y, heads))
+        return Keys(found[0], found[1], ends)
+
+    def _ends(self, pos: Int[Tensor, "B 1 S"]) -> Int[Tensor, "B 1 k"]:
+        """Where mixtures stand; ValueError for more keys than there are columns of matrices."""
         beyond = pos[..., self.length :]
         if beyond.numel() and (torch.compiler.is_compiling() or bool((beyond >= 0).any())):
             raise ValueError(
                 f"a row of {pos.shape[2]} columns has more keys than the {self.length} that this Linformer projects; "
                 "make it with a larger length, or cut the row"
             )
-        k, v = (self._mixed(name, x, pos < 0) for name, x in (("k", keys.k), ("v", keys.v)))
         # without a key there is no mixture
         last = pos.amax(2, keepdim=True) if pos.shape[2] else pos.new_full((len(pos), 1, 1), -1)
-        return Keys(k, v, last.expand(-1, -1, self.k), own=keys.own)
+        return last.expand(-1, -1, self.k)
 
     def _mixed(self, name: str, x: Float[Tensor, "B G S N"], padding: Tensor) -> Float[Tensor, "B G k N"]:
         x = x.masked_fill(padding[..., None], 0.0)[:, :, : self.length]

@@ -167,13 +167,13 @@ def made_and_multiplied(mechanism, length):
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_linformers_cost_is_linear_in_the_row_with_gradients(impl):
-    """Twice the row, twice the largest tensor and twice the multiplications, whoever reads."""
+    """Twice the row, twice the largest tensor and no more than twice the multiplications, whoever reads."""
     found = [
         made_and_multiplied(Shortened(Softmax(Full(), lse=False, impl=impl), Linformer(length, 4)), length)
         for length in (128, 256)
     ]
     (small, few), (large, many) = found
-    assert large == 2 * small and large < 256 * 32 and many == 2 * few
+    assert large == 2 * small and large < 256 * 32 and few < many <= 2 * few
 
 
 def test_compressed_memory_is_read_without_a_matrix_of_pairs_and_for_a_third_of_the_products():

@@ -1,12 +1,22 @@
 """Linformer's projections: the equation, rows that are shorter, padding, what is shared, and what is refused."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from kinformer.attention import Attention
 from kinformer.core.heads import Keys
+from kinformer.core.layer import Context
+from kinformer.core.projection import Projection
+from kinformer.mechanisms.shortened import Shortened
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.full import Full
+from kinformer.positions.rotary import Rotary
+from kinformer.projections.qkv import QKV
+from kinformer.projections.shared_qk import SharedQK
 from kinformer.shorteners.linformer import Linformer
 from tests.unhooked import refusals, unhooked
 
@@ -44,6 +54,58 @@ def test_padding_changes_nothing_and_may_be_longer_than_the_matrices() -> None:
     for ours, theirs in zip(part(padded)[:3], part(row)[:3], strict=True):
         torch.testing.assert_close(ours, theirs)
     assert part(keys(POS[:, :0])).pos.tolist() == [[[-1] * MIXTURES]] * 3
+
+
+def results(layer: Attention, x: Tensor, pos: Tensor) -> list[Tensor]:
+    """What a layer reads at real tokens, and all gradients."""
+    there = bool((pos >= 0).all())
+    ctx = Context(pos, run=bool((pos[:, 1:] - pos[:, :-1] == 1).all()), full=there)
+    y = torch.where((pos >= 0)[..., None], layer(x, None, ctx).y, 0.0)
+    return [y, *torch.autograd.grad(y.sin().sum(), [x, *layer.parameters()])]
+
+
+@pytest.mark.parametrize(
+    "pos", [torch.arange(40).expand(2, -1), torch.stack((torch.arange(40), torch.arange(40).flip(0) - 9))]
+)
+@pytest.mark.parametrize(("tied", "bias", "groups"), [(False, True, 2), (True, False, 2), (False, True, 1)])
+def test_rows_may_be_mixed_before_they_are_projected(
+    pos: Tensor, tied: bool, bias: bool, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mechanism = Shortened(Softmax(Full(), lse=False), Linformer(44, MIXTURES, tied=tied))
+    layer = Attention(QKV(8, 2, key_heads=groups, bias=bias), mechanism)
+    x = torch.randn(2, 40, 8, requires_grad=True)
+    mixed, counted = Linformer.mixed, []
+    monkeypatch.setattr(Linformer, "mixed", lambda *given: counted.append(mixed(*given)) or counted[-1])
+    early = results(layer, x, pos.clamp_min(-1))
+    assert counted and all(one is not None for one in counted)
+    monkeypatch.setattr(Linformer, "mixed", lambda *given: None)
+    for ours, theirs in zip(early, results(layer, x, pos.clamp_min(-1)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("made", "few"),
+    [
+        (
+            lambda: QKV(8, 2, rotation=Rotary(4)),
+            lambda: Linformer(44, 3),
+        ),  # what turns by position is no mixture of what does not
+        (lambda: QKV(8, 2), lambda: Linformer(44, 3, heads=2)),
+        (lambda: QKV(8, 2), lambda: Linformer(44, 40)),  # as many as there are tokens
+        (lambda: SharedQK(8, 2), lambda: Linformer(44, 3)),
+    ],
+)
+def test_other_rows_are_projected_first(made: Callable[[], Projection], few: Callable[[], Linformer]) -> None:
+    pos, projection, shorten = torch.arange(40)[None], made(), few()
+    assert shorten.mixed(projection, torch.randn(1, 40, 8), pos[:, None], True) is None
+    layer = Attention(projection, Shortened(Softmax(Full()), shorten))
+    assert layer(torch.randn(1, 40, 8)).y.shape == (1, 40, 8)
+
+
+def test_a_layer_refuses_a_row_that_is_longer_than_its_matrices() -> None:
+    layer = Attention(QKV(8, 2), Shortened(Softmax(Full()), Linformer(30, 3)))
+    with pytest.raises(ValueError, match="more keys than the 30"):
+        layer(torch.randn(1, 40, 8))
 
 
 def said() -> list[str]:
