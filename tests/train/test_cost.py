@@ -222,7 +222,8 @@ def of_lstm(x: Any, of_x: Any, of_state: Any, *_: Any, **__: Any) -> int:
 def counted_live(model: Any, length: int) -> int:
     """What PyTorch counts where the reference reads, less the pairs that a pattern shuts out, told one by one."""
     spared, before = [0.0], dict(EXECUTORS)
-    with FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: of_lstm}) as counter:
+    counter = FlopCounterMode(display=False, custom_mapping={torch.ops.aten.mkldnn_rnn_layer: of_lstm})
+    with torch.no_grad(), counter:  # its hooks of gradients do not bear a reversible stack
 
         def read(request: Any) -> Any:
             began = counter.get_total_flops()
