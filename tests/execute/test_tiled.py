@@ -8,6 +8,7 @@ from kinformer.execute.support.tiled import Sum, add
 
 CALLS = {
     "windows": [Tiles(0, 4), Tiles(0, 8, 3, 4), Tiles(12, 7)],
+    "windows of queries": [Tiles(0, 8, 3, 4), Tiles(12, 7), Tiles(16, 3)],
     "pieces": [Tiles(0, 4, 3, 4), Tiles(12, 6)],
     "the last ones first": [Tiles(8, 8), Tiles(0, 8)],
     "tiles that skip some": [Tiles(0, 4, 2, 8), Tiles(4, 4, 2, 8)],

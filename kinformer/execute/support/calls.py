@@ -1,5 +1,6 @@
 """calls: what a plan is made of: tiles of queries and of keys, and which pairs of them are allowed."""
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -97,20 +98,30 @@ class Stage(NamedTuple):
             return None
         found = {*(self.q.at[:, 0] - self.k.at[:, 0]).tolist()}
         first = found.pop() + q.start - k.start
-        return None if found else range(first + (q.size - 1) * q.inner, first - k.size * k.inner, -q.inner)
+        return (
+            None
+            if found or q.step != k.step
+            else range(first + (q.size - 1) * q.inner, first - k.size * k.inner, -q.inner)
+        )
 
 
 class Plan:
     """Stages whose reads merge into the read of the pattern, and the masks of their calls, made when they are read.
 
+    `turned` says in which calls a stage is gone through for its gradients.
     `plain`: no row has padding and all are alike. Where the pattern holds tensors of the batch, every read has the same
     numbers of rows.
     """
 
-    def __init__(self, stages: list[Stage], pairs: float, plain: bool):
-        self.stages, self.pairs, self.plain = stages, pairs, plain
+    def __init__(self, stages: list[Stage], pairs: float, plain: bool, turned: Callable[[Stage], Stage]):
+        self.stages, self.pairs, self.plain, self._turned = stages, pairs, plain, turned
         self._masks: dict = {}
         self._room = KEPT
+
+    @cached_property
+    def back(self) -> list[Stage]:
+        """The stages in the calls of their gradients."""
+        return [self._turned(stage) for stage in self.stages]
 
     @cached_property
     def only(self) -> Call | None:
@@ -191,7 +202,7 @@ def _shared(stage: Stage, call: Call) -> tuple | None:
         return None
     if isinstance(call.q, Table) or isinstance(call.k, Table):
         return None
-    if call.q.many > 1 and call.q.step % period:
+    if call.q.many > 1 and (call.q.step % period or call.q.step != call.k.step):
         return None
     q, k = (int(line.at[0, 0]) + tiles.start for line, tiles in ((stage.q, call.q), (stage.k, call.k)))
     return q % period, q - k, call.q.size, call.k.size, call.q.inner, call.k.inner, call.where

@@ -86,7 +86,7 @@ class Planned(Way):
             for x, one in zip((q, k, v), fresh, strict=True)
         ]
         into_band = Banded(*(_zeros(x, wide) for x in band[:3]), self.most) if band is not None and learns else None  # type: ignore
-        for stage in plan.stages:
+        for n, stage in enumerate(plan.back if band is None else plan.stages):
             ends = _Ends(stage, q, k)
             q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
             gy_, y_, lse_ = ends.queries(gy), ends.queries(y), ends.queries(lse[..., None])
@@ -94,8 +94,7 @@ class Planned(Way):
             dq_ = dq if stage.q.source is None else dq.new_zeros(q_.shape)
             into = [ends.of_keys(x) for x in grads[1:]]
             dk_, dv_ = into if stage.k.source is None else [x.new_zeros(k_.shape) for x in into]
-            first = stage is plan.stages[0]
-            sums = [Sum(to, first and one) for to, one in zip((dq_, dk_, dv_), fresh, strict=True)]
+            sums = [Sum(to, n == 0 and one) for to, one in zip((dq_, dk_, dv_), fresh, strict=True)]
             for some, tiles in _runs(stage, len(q)):
                 mask, _ = self._added(stage, tiles, some, q, band)
                 ends_of = near(q_, tiles.q, some), near(k_, tiles.k, some), near(v_, tiles.k, some)

@@ -15,7 +15,9 @@ from kinformer.core.layout import GatheredKeys, GatheredRows, Layout, Near, Resi
 from kinformer.core.parts import parts
 from kinformer.core.pattern import Pattern
 from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
+from kinformer.execute.support.folding import Tile, folded
 from kinformer.execute.support.lines import Alike, Line, Lines
+from kinformer.execute.support.mirrored import Mirrored
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
@@ -23,7 +25,7 @@ BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
 EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow
 CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
 FOLDED = 1 << 21  # numbers of the keys that a call reads: the more, the fewer calls, but their gradients take memory
-GATHERED = 1 << 19  # numbers of the keys that a call copies: more of them fall out of the cache in the backward pass
+GATHERED = 1 << 20  # numbers of the keys that a call copies: more of them fall out of the cache in the backward pass
 GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
 STEP = 16  # queries
 RUNS = 3  # runs of key blocks of one query block that are read by a call each; more are gathered
@@ -78,33 +80,28 @@ def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) 
 
 
 def _made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
+    turned = functools.partial(_turned, lines, plain, sizes)
     ways = []
     if once and sizes.batch * sizes.heads * lines.q.size * lines.k.size <= SMALL:
         stage = Stage(0, 1, *lines, Maker(lines, plain, sizes, 0, 1).whole(pattern))
-        return Plan([stage], sizes.pairs(stage), plain)
+        return Plan([stage], sizes.pairs(stage), plain, turned)
     for turns in {1, sizes.apart(pattern)}:
         stages: list[Stage] = []
         for first in range(turns):
             one = pattern.of_head(sizes.head + first) if turns > 1 else pattern
             stages += Maker(lines, plain, sizes, first, turns).cheapest(one)
-        ways.append(Plan(stages, sum(sizes.pairs(stage) for stage in stages), plain))
+        ways.append(Plan(stages, sum(sizes.pairs(stage) for stage in stages), plain, turned))
     return min(ways, key=lambda plan: plan.pairs)
+
+
+def _turned(lines: Lines, plain: bool, sizes: Sizes, stage: Stage) -> Stage:
+    with torch.inference_mode(False), _on(torch.device("cpu")):
+        return Maker(lines, plain, sizes, stage.first, stage.turns).turned(stage)
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:
     """New tensors lie there. Where they do anyway nothing is asked for: every call within would pass through Python."""
     return nullcontext() if torch.get_default_device() == device else device
-
-
-class Tile(NamedTuple):
-    """`size` queries from place q, `keys` keys from place k on, `inner` places apart; is every pair allowed?"""
-
-    q: int
-    size: int
-    k: int
-    keys: int
-    inner: int
-    every: bool
 
 
 Sketch = tuple[Line, Line, list[Call]]
@@ -298,16 +295,26 @@ class Maker(NamedTuple):
         return tiles
 
     def folded(self, where: Pattern, tiles: list[Tile]) -> list[Call]:
-        """Tiles alike at even distances as one call, and neighbours that read all of the same keys."""
-        alike: dict[tuple[int, int, int, int, bool], list[int]] = {}
-        for q, size, k, keys, inner, every in _joined(tiles):
-            alike.setdefault((size, k - q, keys, inner, every), []).append(q)
-        calls = []
-        for (size, apart, keys, inner, every), starts in alike.items():
-            for start, many, step in _even(starts, max(1, FOLDED // (keys * self.width))):
-                of_q, of_k = Tiles(start, size, many, step, inner), Tiles(start + apart, keys, many, step, inner)
-                calls.append(Call(of_q, of_k, None if every else where))
-        return calls
+        """Tiles as calls that hold so many numbers of keys."""
+        return folded(where, tiles, FOLDED // self.width, self.sizes.batch)
+
+    def turned(self, stage: Stage) -> Stage:
+        """A window by tiles of keys, each read by all of its queries, where that is the same and tiles share keys.
+
+        A call makes gradients of keys and of values, but only one of queries: fewer are written and added twice.
+        """
+        where = next((call.where for call in stage.calls if call.where is not None), None)
+        tiles = [tile for call in stage.calls for tile in call[:2]]
+        if where is None or not self.plain or where.period() is None or math.inf in where.reach():
+            return stage
+        if stage.q.source is not None or stage.k.source is not None or where.tensors():
+            return stage
+        shared = sum(call.k.many * call.k.size for call in stage.calls) >= 1.5 * stage.k.size
+        if not shared or any(isinstance(tile, Table) or tile.inner > 1 for tile in tiles):
+            return stage
+        blocks, (back, ahead) = _Blocks(self, Mirrored(where), stage.k, stage.q), where.reach()
+        (calls,) = self.windows(blocks, ahead, back, max(call.q.size for call in stage.calls))
+        return stage._replace(calls=tuple(Call(k, q, where if some else None) for q, k, some, _ in calls))
 
 
 class _Blocks:
@@ -356,29 +363,6 @@ def _like(kind: Int[Tensor, "N M"]) -> list[list[tuple[int, int, int]]]:
     for n, *run in torch.stack((row, lo, hi, kind[row, lo]))[:, kind[row, lo] > 0].T.tolist():
         found[n].append(tuple(run))
     return found
-
-
-def _joined(tiles: list[Tile]) -> list[Tile]:
-    """With neighbours that read all of the same keys as one."""
-    found: list[Tile] = []
-    for tile in tiles:
-        last = found[-1] if found and tile.every else None
-        if last is not None and last[2:] == tile[2:] and tile.inner == 1 and last.q + last.size == tile.q:
-            found[-1] = last._replace(size=last.size + tile.size)
-        else:
-            found.append(tile)
-    return found
-
-
-def _even(starts: list[int], most: int) -> Iterator[tuple[int, int, int]]:
-    """Ascending numbers as runs of at most so many at even distances: the first, how many, the distance."""
-    lo = 0
-    while lo < len(starts):
-        hi, step = lo + 1, starts[lo + 1] - starts[lo] if lo + 1 < len(starts) else 0
-        while hi < len(starts) and hi - lo < most and starts[hi] - starts[hi - 1] == step:
-            hi += 1
-        yield starts[lo], hi - lo, step if hi - lo > 1 else 0
-        lo = hi
 
 
 def _repeated(layout: GatheredKeys, k: Line) -> Tensor:

@@ -82,6 +82,9 @@ class Sum:
         if begun == self.to.shape[2]:
             return add(self.to, tiles, some, found)
         new = 0 if isinstance(tiles, Table) else tiles.start + tiles.size - begun  # of the first tile
+        if not isinstance(tiles, Table) and tiles.many > 1 and tiles.step < new <= tiles.size:
+            self.add(tiles._replace(many=1), some, found[:1])
+            return self.add(tiles._replace(many=tiles.many - 1, start=tiles.start + tiles.step), some, found[1:])
         # each tile goes as far beyond the one before it
         if (
             isinstance(tiles, Table)

@@ -1,0 +1,24 @@
+"""Mirrored: a pattern with queries and keys in each other's place, for what is planned by keys."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from kinformer.core.pattern import Index, Pattern
+
+
+@dataclass(frozen=True, repr=False)
+class Mirrored(Pattern):
+    """Which positions read one."""
+
+    of: Pattern
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        return self.of(b, h, k, q)
+
+    def reach(self) -> tuple[float, float]:
+        back, ahead = self.of.reach()
+        return ahead, back
+
+    def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
+        return self.of.cover(k_lo, k_hi, q_lo, q_hi)
