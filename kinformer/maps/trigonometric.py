@@ -23,7 +23,8 @@ class Trigonometric(Directions):
     floor: the least that a read divides by, above 0, where sums are taken over the query's prefactor and the largest of
         its keys; a sum below it, negative ones too, is raised to it. What is read then depends on that largest
         prefactor, and gradients hold it fast, as code that subtracts a detached maximum does: its key learns as if
-        the floor grew with it. All else learns what was read.
+        the floor grew with it. All else learns what was read. A query's prefactor cancels in every read and learns
+        nothing: of phi(q) and its constant by themselves, the kernel has no gradient by |q|.
     k_dim, directions, orthogonal, lengths, redraw, seed: as in `Directions`.
 
     Errors: ValueError for heads of another width. Source: Choromanski et al., 2020, arXiv:2009.14794, section 2.3, its

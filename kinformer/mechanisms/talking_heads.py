@@ -44,8 +44,8 @@ class MixHeads(PairMap):
             )
         if _all_spoken(x):
             return self.mix(x)
-        spoken = x > -torch.inf
-        return torch.where(spoken.any(1, keepdim=True), self.mix(torch.where(spoken, x, 0.0)), -torch.inf)
+        shut = x == -torch.inf  # what is not a number was not shut out, and is not one in the mix
+        return torch.where(shut.all(1, keepdim=True), -torch.inf, self.mix(torch.where(shut, 0.0, x)))
 
 
 class _OverHeads(nn.Linear):

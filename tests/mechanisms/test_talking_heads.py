@@ -166,3 +166,11 @@ def test_what_stands_on_the_map_of_heads_is_asked() -> None:
             part.register_forward_hook(lambda part, given, out, name=name: seen.append(name))
     Attention(QKV(8, 2), layer)(torch.randn(1, 4, 8))
     assert seen == ["before.mix", "after.mix"]
+
+
+def test_a_score_that_is_no_number_is_not_taken_for_one_that_is_shut_out() -> None:
+    x = torch.randn(1, 2, 3, 4)
+    x[0, 0, 1, 1], x[0, 1, 2, 2] = torch.nan, -torch.inf
+    mixed = MixHeads(2)(x, None)
+    assert mixed[0, :, 1, 1].isnan().all()
+    assert int(mixed.isnan().sum()) == 2
