@@ -14,6 +14,7 @@ from kinformer.mechanisms import linear
 from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention
 from kinformer.mechanisms.support import update
+from kinformer.mechanisms.support.features import Quotient
 from kinformer.mechanisms.support.summed import Weights
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -110,3 +111,13 @@ def test_a_backward_under_autocast_is_exact() -> None:
 
     for ours, theirs in zip(learned(True), learned(False), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
+
+
+def test_a_quotient_learns_as_its_division_does_twice_too() -> None:
+    y, divisor, given = torch.randn(5, 3, requires_grad=True), (torch.rand(5) + 1).requires_grad_(), torch.randn(5, 3)
+    found = []
+    for one in (Quotient.apply(y, divisor), y / divisor[:, None]):
+        first = torch.autograd.grad((one * given).sin().sum(), (y, divisor), create_graph=True)
+        found.append((one, *first, *torch.autograd.grad(sum(x.square().sum() for x in first), (y, divisor))))
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
