@@ -112,11 +112,12 @@ def generate(
         stop=None if stop is None else os.fsencode(stop),
     )
     starts = started or [b""] * len(read or [b""])
-    _refuse_no_room(model, starts, tokens, read, reading)
+    _refuse_no_room(model, starts, tokens, beam, read, reading)
     more: dict[str, Any] = {"sources": read, "reading": reading}
     with from_user(ValueError, LookupError), noted():
         if not as_json and prompts is None and sources is None:
-            written = _stream(model, starts[0], tokens, how, more)
+            alone = _stream if beam == 1 else _searched
+            written = alone(model, starts[0], tokens, how, more)
         else:
             written, milliseconds = _in_batch(model, starts, tokens, how, more)
             if as_json:
@@ -191,7 +192,7 @@ def _refuse_choices(
 
 
 def _refuse_no_room(
-    model: Any, starts: list[bytes], tokens: int, sources: list[bytes] | None, reading: "Reading | None"
+    model: Any, starts: list[bytes], tokens: int, beam: int, sources: list[bytes] | None, reading: "Reading | None"
 ) -> None:
     """UserError where the state of what is to be written is more than the memory that is there; says where none is."""
     from kinformer.cli.support.room import refuse_no_room
@@ -199,7 +200,7 @@ def _refuse_no_room(
 
     with from_user(ValueError, LookupError):
         length = rows_of(model, starts, sources, reading)[0].shape[1] + tokens
-        refuse_no_room(model, len(starts), length + (0 if reading is None else reading.tokens))
+        refuse_no_room(model, len(starts) * beam, length + (0 if reading is None else reading.tokens))
         if not decodes(model, length):
             print("this model has no state, so each token reads the whole text again", file=sys.stderr)
 
@@ -274,6 +275,14 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
     return [one]
 
 
+def _searched(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
+    """Search for what goes on from one prompt, and print what was found."""
+    (one,), milliseconds = _in_batch(model, [start], tokens, how, more)
+    print((start + one.text).decode(errors="replace"))
+    _said(len(one.tokens), milliseconds)
+    return [one]
+
+
 def _in_batch(
     model: Any, starts: list[bytes], tokens: int, how: "How", more: dict[str, Any]
 ) -> "tuple[list[Written], float]":
@@ -289,7 +298,7 @@ def _in_batch(
             steps += 1
             tell(steps)
 
-        return write_all(model, starts, tokens, how, hear=hear, **more)
+        return write_all(model, starts, tokens, how, hear=hear, look=tell, **more)
 
 
 def _print(starts: list[bytes], written: "list[Written]", milliseconds: float) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.support.writing import How, write_all
 from kinformer.generation import generate
 from kinformer.train.checkpoint import load
 from tests.cli.folders import folder
@@ -140,6 +141,7 @@ def test_what_is_wrong_is_said_in_one_line(
         ([out, "--prompt", "a", "--beam", "2", "--top-k", "5"], "--beam 2 draws nothing; leave out"),
         ([out, "--prompt", "a", "--length-penalty", "1"], "--length-penalty is of --beam"),
         ([out, "--prompt", "a", "--beam", "0"], "--beam"),
+        ([out, "--prompt", "a", "--beam", "1025"], "--beam"),
         ([out, "--prompt", "a", "--pictures", "4"], "--pictures is of a model that generates pictures"),
         ([out, "--prompt", "a", "--label", "0"], "--label is of a model that generates pictures"),
         ([out, "--prompt", "a", "--out", str(tmp_path / "x.png")], "--out is of a model that generates pictures"),
@@ -160,3 +162,9 @@ def test_what_is_wrong_is_said_in_one_line(
     rotary = folder(tmp_path / "long", "gpt", position="rotary")
     many = ["--prompt", "a", "--tokens", "10000000"]
     fails(capsys, ["generate", rotary, *many], "of memory are there; give fewer tokens")
+
+
+def test_a_search_tells_how_far_it_is(tmp_path: Path) -> None:
+    heard: list[int] = []
+    write_all(load(folder(tmp_path / "run", "gpt")), [b"a"], 3, How(beam=2), look=heard.append)
+    assert heard == [1, 2, 3]

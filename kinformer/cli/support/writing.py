@@ -96,12 +96,13 @@ def write_all(
     sources: Sequence[bytes] | None = None,
     reading: Reading | None = None,
     hear: Callable[[list[int]], None] = lambda new: None,
+    look: Callable[[int], None] = lambda tokens: None,
 ) -> tuple[list[Written], float]:
     """What a model writes after each prompt, and the milliseconds of a step (the median of new ones).
 
     sources: what it writes from, one for each prompt, where it reads pairs. reading: the text that all prompts go on
-    from. hear: told the new tokens of each step, -1 of a row that has ended. A model without a state reads all anew for
-    each token.
+    from. hear: told the new tokens of each step, -1 of a row that has ended. look: told of each step of a search how
+    many tokens long the texts are. A model without a state reads all anew for each token.
 
     Raises ValueError for a model that predicts no next token, and what `generate` raises.
     """
@@ -117,6 +118,7 @@ def write_all(
         hear(new.tolist())
         times.append(monotonic())
 
+    stop = None if how.stop is None else written_in(spelled, how.stop)
     began = monotonic()
     with layers_used(model) as took:
         rows = generate(
@@ -129,7 +131,7 @@ def write_all(
             beam=how.beam,
             length_penalty=how.length_penalty,
             seed=None if how.seed is None else [how.seed + number for number in range(len(prompts))],
-            stop=None if how.stop is None else written_in(spelled, how.stop),
+            stop=stop if how.beam == 1 else _looking(stop, look),
             source=source,
             state=None if reading is None else reading.times(len(prompts)),
             recompute=recompute,
@@ -162,6 +164,16 @@ def write(
     sources = None if source is None else [source]
     (one,), milliseconds = write_all(model, [prompt], tokens, How(temperature, seed=seed), sources=sources)
     return one.text, milliseconds
+
+
+def _looking(stop: Stop | None, look: Callable[[int], None]) -> Stop:
+    """The same stop, if any; `look` is told of each step how many tokens there are."""
+
+    def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
+        look(new.shape[1])
+        return torch.zeros(len(new), dtype=torch.bool, device=new.device) if stop is None else stop(new)
+
+    return ends
 
 
 def written_in(spelled: Any, stop: bytes) -> Stop:
