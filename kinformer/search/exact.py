@@ -21,8 +21,8 @@ SAMPLE = 1 << 12  # vectors by which it is guessed how near the nearest are
 CENTRE = 1 << 8  # vectors whose mean is taken off all of them
 SOME = 16  # queries for which a guess is worth the reading
 FAR = 32  # times as far as vectors lie apart is what they lie from 0, at most, where they are taken as they lie
-FEW = 1 << 10  # vectors that are changed before they are multiplied, at a time, and
-NUMBERS, TOGETHER = 1 << 19, 1 << 15  # of a product, of how many vectors at most, are held: what a cache has room for
+FEW, SHARED = 1 << 10, 1 << 13  # vectors that are changed before they are multiplied, by one thread or all of PyTorch's
+NUMBERS, TOGETHER = 1 << 19, 1 << 17  # of a product, of how many vectors at most, are held: what a cache has room for
 HELD = 1 << 22  # distances that are held, of all threads together, if one query needs no more
 LONG = 2.0**60  # of a vector: sums of squares of what is longer may be more than float32 holds
 
@@ -97,6 +97,7 @@ class Blocks(Index):
         self.lost = (vectors.width + 16) * torch.finfo(torch.float32).eps / 2
         # half of their squares, off the centre, less what may be lost by them: not yet known
         self.lengths = torch.full((vectors.count,), torch.nan)
+        self.sample: _Block | None = None  # of vectors from all over, once it is wanted
         self.known, self.odd = False, True  # whether they are, and whether some vectors may be no numbers
 
     @torch.inference_mode(False)
@@ -106,20 +107,25 @@ class Blocks(Index):
         queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         if not len(queries) or not k:
             return Found(queries.new_empty(len(queries), k, dtype=torch.float64), torch.empty(len(queries), k).long())
-        together, threads = self._shared(k)
+        together, threads = self._shared(len(queries), k)
         with PRECISELY.held(), crew(threads) as by:
-            sample = self._sample() if len(queries) >= SOME else None
-            found = [self._some(_Asked(some, some - self.centre, k), sample, by) for some in queries.split(together)]
+            if len(queries) >= SOME and self.sample is None:
+                self.sample = self._sample()
+            found = [self._some(_Asked(some, some - self.centre, k), by) for some in queries.split(together)]
         return Found(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
-    def _shared(self, k: int) -> tuple[int, int]:
-        """Queries that are looked at together, and threads: so many that what these hold stays within bounds."""
+    def _shared(self, count: int, k: int) -> tuple[int, int]:
+        """How many of the queries are looked at together, and by how many threads, so that what they hold has a bound.
+
+        Steps of a single query are so short that threads of Python would wait for each other; PyTorch's own share them.
+        """
         held = max(HELD // room_for(k), 1)
         threads = min(torch.get_num_threads(), -(-self.vectors.count // BLOCK), max(held // SOME, 1))
+        threads = threads if count >= SOME else 1
         return min(max(held // threads, 1), QUERIES), threads
 
-    def _some(self, asked: _Asked, sample: _Block | None, by: Crew) -> Found:
-        limits = self._guess(asked, sample, by)
+    def _some(self, asked: _Asked, by: Crew) -> Found:
+        limits = self._guess(asked, by)
         found = self._nearest(asked, limits, by)
         again = (found.distances[:, -1] > limits).nonzero()[:, 0]  # fewer than k are as near as was guessed
         if len(again):
@@ -134,7 +140,8 @@ class Blocks(Index):
 
         def part(ends: tuple[int, int]) -> Nearest:
             near = Nearest(Pairs(self.vectors, asked.queries), asked.k, Limits(limits, base))
-            room, scores = torch.empty(FEW, self.vectors.width), torch.empty(len(asked.queries), size)
+            few = FEW if by.count > 1 or torch.get_num_threads() == 1 else SHARED
+            room, scores = torch.empty(few, self.vectors.width), torch.empty(len(asked.queries), size)
             for first, vectors in self.vectors.blocks(size, *ends):
                 for at, block in self._ready(first, vectors, room, lying):
                     block.halves(asked.away, scores[:, at : at + len(block.vectors)])
@@ -188,11 +195,12 @@ class Blocks(Index):
         half = _half_squares(some, at)
         return _Block(some.masked_fill(half[:, None].isinf(), 0.0), half)
 
-    def _guess(self, asked: _Asked, sample: _Block | None, by: Crew) -> Float[Tensor, " N"]:
+    def _guess(self, asked: _Asked, by: Crew) -> Float[Tensor, " N"]:
         """Squared distances within which a little more than k vectors should be, by a sample; inf for none.
 
         Most of what is further is left out by one comparison, where many are wanted too.
         """
+        sample = self.sample if len(asked.queries) >= SOME else None
         count = len(sample.lengths) if sample else 0
         share = asked.k * count / self.vectors.count
         rank = math.ceil(share + 3 * share**0.5 + 3)  # so that hardly ever too few are nearer
