@@ -40,8 +40,9 @@ class Exact(Search):
     differences in float64. The mean of some vectors is taken off all of them before, as states of a model lie close
     together and far from 0. How far the nearest are is guessed from a sample, so that most is left out at once; where
     fewer are as near, the query is asked again without. Beside the vectors 4 bytes of each are held. Vectors with NaN
-    or infinity are never found. A search is shared among PyTorch's threads; what it takes over a bare product of all
-    queries and vectors is in `bench/README.md`.
+    or infinity are never found. A search is shared among PyTorch's threads, and takes one and a half to three times as
+    long as a bare product of all queries and vectors; more where k is a hundredth of the store, on two threads four to
+    seven times (`bench/README.md`).
 
     Errors: ValueError for queries of another width, for queries with NaN or infinity, and for queries or vectors longer
     than 2^60, as float32 holds no sums of their squares.
