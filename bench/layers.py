@@ -58,9 +58,12 @@ class Row(NamedTuple):
     lengths: tuple[int, ...] = LENGTHS
 
 
-def ours(mechanism: Callable[[int], Mechanism], shared: bool = False) -> Make:
+def ours(mechanism: Callable[[int], Mechanism], shared: bool = False, bias: bool = True) -> Make:
+    """A layer of kinformer; without biases of q, k and v where the packages beside it have none."""
+
     def make(length: int) -> Callable[[Tensor], Tensor]:
-        layer = Attention((SharedQK if shared else QKV)(D, HEADS), mechanism(length)).train()
+        projection = SharedQK(D, HEADS) if shared else QKV(D, HEADS, bias=bias)
+        layer = Attention(projection, mechanism(length)).train()
         return lambda x: layer(x).y
 
     return make
@@ -238,18 +241,22 @@ def rows() -> dict[str, Row]:
         "own block of 256 and the one before, causal": row(
             ours(lambda _: Softmax(Causal() & Block(256, 1))), "local-attention", causal=True
         ),
-        "FAVOR+, 256 features": row(ours(lambda _: FullLinearAttention(FAVOR(WIDTH, 256))), "performer-pytorch"),
+        "FAVOR+, 256 features": row(
+            ours(lambda _: FullLinearAttention(FAVOR(WIDTH, 256)), bias=False), "performer-pytorch"
+        ),
         "linear, causal": row(
-            ours(lambda _: LinearAttention(ELU())), "linear-attention-transformer",
+            ours(lambda _: LinearAttention(ELU()), bias=False), "linear-attention-transformer",
             "linear-attention-transformer, without the last 64 tokens", causal=True
         ),
         "Linformer, 256 mixtures": row(
-            ours(lambda n: Shortened(Softmax(Full(), lse=False), Linformer(n, 256))), "linformer"
+            ours(lambda n: Shortened(Softmax(Full(), lse=False), Linformer(n, 256)), bias=False), "linformer"
         ),
         "Nystrom, 64 landmarks, a convolution of 33": row(
-            ours(lambda _: Nystrom(64, skip=ValueConv(HEADS, 33))), "nystrom-attention", "transformers Nystromformer"
+            ours(lambda _: Nystrom(64, skip=ValueConv(HEADS, 33)), bias=False),
+            "nystrom-attention",
+            "transformers Nystromformer",
         ),
-        "keys compressed by 3, causal": row(ours(compressed), "memory-compressed-attention", causal=True),
+        "keys compressed by 3, causal": row(ours(compressed, bias=False), "memory-compressed-attention", causal=True),
         "ProbSparse, factor 5": row(ours(lambda _: ProbSparse(factor=5)), "transformers Informer"),
         "Sinkhorn, blocks of 64, causal": row(
             ours(lambda _: Sinkhorn(64, PairNet(WIDTH), iterations=0)), "sinkhorn-transformer", causal=True
