@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kinformer.from_json import from_json
 from kinformer.memories.datastore import Datastore, DatastoreError
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.lm import LM
@@ -55,11 +56,11 @@ class Tuned:
         """What lies beside a model; DatastoreError where nothing does, or nothing that can be."""
         path = folder / FILE
         try:
-            told = json.loads(path.read_bytes())
+            told = from_json(path.read_bytes())
         except FileNotFoundError as error:
             tune = f"kinformer knn-lm {folder} --datastore DS --data text=PATH"
             raise DatastoreError(f"{folder} has no {FILE}, which is tuned first: {tune}") from error
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError) as error:
             raise DatastoreError(f"{path} is truncated or no JSON: {error}; run kinformer knn-lm again") from error
         if not isinstance(told, dict) or told.pop("edition", None) != EDITION:
             raise DatastoreError(f"{path} is not of edition {EDITION} of its form; run kinformer knn-lm again")

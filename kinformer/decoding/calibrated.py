@@ -10,6 +10,7 @@ from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
 from kinformer.exits.nobody import Nobody
 from kinformer.exits.rules import Threshold
+from kinformer.from_json import from_json
 from kinformer.train.files import write
 
 EDITION = 1  # of the form of the file
@@ -67,8 +68,8 @@ def calibration(folder: Path, model: Any) -> dict[str, Any] | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        told = from_json(path.read_bytes())
+    except ValueError as error:
         raise CalibrationError(f"{path} is truncated or no JSON: {error}; {ANEW}") from error
     if not isinstance(told, dict) or not isinstance(told.get("model"), str) or "threshold" not in told:
         raise CalibrationError(f"{path} was not written by kinformer: it has no 'model' and 'threshold'; {ANEW}")

@@ -22,6 +22,7 @@ from kinformer.core.layer import State
 from kinformer.core.state import Exact
 from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.reading import Reading, reader
+from kinformer.from_json import from_json
 from kinformer.train.files import write
 
 EDITION = 1  # of the form of a state file
@@ -61,9 +62,9 @@ def load_reading(path: Path, model: Any) -> Reading:
     data = path.read_bytes()
     try:
         tensors = parse_tensors(data)
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}).get(HEADER, "{}")
-        told = json.loads(header)
-    except (SafetensorError, KeyError, ValueError, AttributeError, RecursionError) as error:
+        header = from_json(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}).get(HEADER, "{}")
+        told = from_json(header)
+    except (SafetensorError, KeyError, ValueError, AttributeError) as error:
         raise StateError(f"{path} is truncated or no state file: {error}") from error
     _check(told, tensors, path)
     if told["model"] != fingerprint(model):

@@ -22,6 +22,7 @@ from kinformer import __version__
 from kinformer.core.model import Metric
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.discover import Origin, Record, members
+from kinformer.from_json import from_json
 from kinformer.keywords import check_keywords, name_of, nearest
 from kinformer.train.files import write_together
 from kinformer.train.kept import CONFIG, TOKENIZER, WEIGHTS, contents
@@ -81,7 +82,7 @@ def formatted(tensors: Mapping[str, Tensor], said: Mapping[str, str]) -> bytes:
 def _apart(data: bytes) -> tuple[dict[str, Any], memoryview]:
     """The header of a safetensors file, and its numbers."""
     size = int.from_bytes(data[:8], "little")
-    return json.loads(data[8 : 8 + size]), memoryview(data)[8 + size :]
+    return from_json(data[8 : 8 + size]), memoryview(data)[8 + size :]
 
 
 def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
@@ -249,8 +250,8 @@ def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(contents(path))
-    except (ValueError, RecursionError) as error:
+        config = from_json(contents(path))
+    except ValueError as error:
         raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
     if isinstance(config, dict) and "kinformer" in config and config.get("format") != EDITION:
         edition = config.get("format", 1)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.core.model import Metric
+from kinformer.from_json import from_json
 from kinformer.train.files import crc32
 
 METRICS = "metrics.jsonl"
@@ -60,11 +61,11 @@ class History:
         with path.open("rb") as file:
             lines = file.read(-1 if size is None else size).splitlines(keepends=True)
         try:
-            told = [json.loads(line) for line in lines if line.endswith(b"\n")]
+            told = [from_json(line) for line in lines if line.endswith(b"\n")]
             history = cls(Metric(**told[0]["metric"]))
             for line in told[1:]:
                 history.add(line)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"{path} does not tell of a training: {error!r}") from error
         return history
 

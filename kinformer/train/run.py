@@ -22,6 +22,7 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer.core.model import Metric
+from kinformer.from_json import from_json
 from kinformer.train.checkpoint import CheckpointError, check_kept, fill, read_tensors, save, spread, tensors_of
 from kinformer.train.files import crc32, remove, write_folder
 from kinformer.train.history import METRICS, Metrics, Silent
@@ -117,8 +118,8 @@ class Run:
         """What was written down of the training at its last save; CheckpointError where it is not whole."""
         path = self.folder / TRAINER / str(self.step) / STATE
         try:
-            state = json.loads(path.read_bytes())
-        except (OSError, ValueError, RecursionError) as error:
+            state = from_json(path.read_bytes())
+        except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         if not isinstance(state, dict) or state.get("format") != EDITION:
             raise CheckpointError(f"{path} is not of edition {EDITION} of its form, which this version reads")

@@ -4,7 +4,6 @@ Callbacks of options (`cli/options.py`). They let pass whatever they are not sur
 by the command, in the same words.
 """
 
-import json
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,6 +18,7 @@ from kinformer.core.absent import absent
 from kinformer.data.files import found
 from kinformer.data.support.words import refuse_unknown, words_of
 from kinformer.discover import has_plugins, own_files, refuse_no_member
+from kinformer.from_json import from_json
 from kinformer.keywords import nearest, parse_keywords, split
 from kinformer.train.kept import CONFIG, WEIGHTS, contents
 
@@ -51,7 +51,7 @@ def keywords(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
 def changed(ctx: typer.Context, texts: list[str] | None) -> list[str] | None:
     """The member of a model that is kept has such keywords, and they take such values."""
     with suppress(OSError, ValueError, KeyError, TypeError):  # a config that says nothing is refused where it is read
-        config = json.loads(contents(Path(ctx.params["folder"]) / CONFIG))
+        config = from_json(contents(Path(ctx.params["folder"]) / CONFIG))
         if "file" not in config and (like := unrun.member_like(config["member"])) is not None:
             try:
                 parse_keywords(like, texts or ())
@@ -131,7 +131,7 @@ def masked(folder: Path) -> Path:
     """A folder holds a model that fills in, as far as what it is judged by tells."""
     trained(folder)
     with suppress(OSError, ValueError, KeyError, TypeError):  # a config that says nothing is refused where it is read
-        config = json.loads(contents(folder / CONFIG))
+        config = from_json(contents(folder / CONFIG))
         metric = config["metric"]["name"]
         if "file" not in config and metric in WRITES:
             raise UserError(
@@ -182,7 +182,7 @@ def _model(out: Path) -> str:
     if not (out / CONFIG).is_file():
         return f"a {WEIGHTS} without its {CONFIG}"
     try:
-        config = json.loads(contents(out / CONFIG))
+        config = from_json(contents(out / CONFIG))
         of = f" of {config['file']}" if "file" in config else ""
         return f"a model of {config['member']!r}{of} that was trained before"
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -12,6 +12,7 @@ from kinformer.cli.support.training import Job, learn, readable, refuse_damaged,
 from kinformer.cli.support.wanted import Wanted
 from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
+from kinformer.from_json import from_json
 from kinformer.keywords import split
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.files import write
@@ -156,8 +157,8 @@ def _refuse(phases: Sequence[Phase], may: bool) -> None:
 def _same(out: Path, plan: list[str]) -> None:
     """UserError where the folder holds other phases."""
     try:
-        there = json.loads((out / PLAN).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        there = from_json((out / PLAN).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         raise UserError(f"{out / PLAN} does not tell of phases; begin anew with --overwrite") from None
     for mine, other in zip([*plan, "no more"], [*there, "no more"], strict=False):
         if mine != other:

@@ -13,6 +13,7 @@ from kinformer.cli.support.early import PLAN, RESULTS
 from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.data.text import Text
+from kinformer.from_json import from_json
 from kinformer.train.begun import fingerprint
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.cost import KEPT, cost, writes
@@ -191,7 +192,7 @@ def plan(members: Iterable[tuple[str, Wanted]], job: Job, spent: Spent, **more: 
 def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
     """The job with what the comparison in a folder had fixed; UserError where that one is another."""
     try:
-        before = json.loads((out / PLAN).read_bytes())
+        before = from_json((out / PLAN).read_bytes())
     except (OSError, ValueError) as error:
         raise UserError(f"{out} holds no comparison that can be gone on with: {error}") from error
     for name in dict.fromkeys((*before, *now)):

@@ -16,6 +16,8 @@ import numpy
 import torch
 from torch import Tensor
 
+from kinformer.from_json import from_json
+
 EDITION = 1  # of the form of an entry
 CHUNK = 1 << 24
 
@@ -76,11 +78,11 @@ class Entry(To):
     def whole(self) -> bool:
         """Is it there as it was written, byte for byte?"""
         try:
-            index = json.loads((self.folder / "entry.json").read_text())
+            index = from_json((self.folder / "entry.json").read_text())
             self.said, self._kept = index["said"], index["arrays"]
             same = [_crc(self.folder / f"{name}.bin") == kept["crc32"] for name, kept in self._kept.items()]
             return index["edition"] == EDITION and all(same)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return False
 
     @property

@@ -1,12 +1,12 @@
 """Rows with named fields: JSON lines, and data sets that `datasets` reads."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinformer.core.absent import absent
 from kinformer.data.support.unpacked import lines
+from kinformer.from_json import from_json
 from kinformer.keywords import nearest
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
@@ -53,8 +53,8 @@ def json_lines(path: Path) -> Iterator[Record]:
             continue
         place = f"line {number:,} of {path}"
         try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            fields = from_json(line)
+        except ValueError as error:
             raise ValueError(
                 f"{place} is no JSON; write an object on each line; a plain text has no field=, and "
                 "'text=FOLDER/*.txt' leaves such a file out"

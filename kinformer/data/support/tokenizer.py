@@ -1,13 +1,14 @@
 """Tokenizers: what turns text into tokens, where a token is no byte. Kept as the JSON that `tokenizers` writes."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy
+
+from kinformer.from_json import from_json
 
 LEAST = 257  # a byte-level vocabulary has all bytes, and one merge
 UNKNOWN = b"\xef\xbf\xbd"
@@ -113,8 +114,8 @@ def read(path: Path) -> Tokenizer:
     """The tokenizer of a file; ValueError, in one line, for what is none."""
     try:
         text = path.read_text(encoding="utf-8")
-        known = isinstance(json.loads(text), dict)
-    except (OSError, ValueError, RecursionError) as error:
+        known = isinstance(from_json(text), dict)
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} is no tokenizer.json: it is no JSON, or cannot be read") from error
     found = Tokenizer(text, str(path))
     if not known or not found.size:

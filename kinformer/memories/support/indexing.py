@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kinformer.core.search import Index, Search, spread
+from kinformer.from_json import from_json
 from kinformer.memories.support.shards import DatastoreError, Shards
 from kinformer.search.exact import Exact
 from kinformer.search.support.faiss import Approximate, Faiss, package
@@ -62,11 +63,11 @@ def there(folder: Path) -> Kept | None:
     if not path.is_file():
         return None
     try:
-        told = json.loads(path.read_bytes())
+        told = from_json(path.read_bytes())
         form = {"search": str, "keys": int, "sha256": str, "recall": float}
         if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in form.items()):
             raise ValueError("it says nothing of an index")
-    except (ValueError, OSError, RecursionError) as error:
+    except (ValueError, OSError) as error:
         raise DatastoreError(f"{path} is damaged: {error}; remove it, or make the index again") from error
     return Kept(**{name: told[name] for name in form})
 

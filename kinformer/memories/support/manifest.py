@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.core.absent import absent
+from kinformer.from_json import from_json
 from kinformer.memories.support.shards import DatastoreError
 from kinformer.train.files import write
 
@@ -62,12 +63,12 @@ class Manifest:
     def load(cls, path: Path) -> "Manifest":
         """What a file says; DatastoreError for a file that says no such thing."""
         try:
-            told = json.loads(path.read_bytes())
+            told = from_json(path.read_bytes())
         except FileNotFoundError as error:
             raise DatastoreError(absent(path, "`kinformer datastore build` makes a datastore")) from error
         except OSError as error:
             raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             raise DatastoreError(f"{path} is truncated or no manifest of a datastore: {error}") from error
         if not isinstance(told, dict) or not isinstance(told.get("edition"), int):
             raise DatastoreError(f"{path} is no manifest of a datastore: kinformer did not write it")

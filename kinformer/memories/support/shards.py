@@ -1,7 +1,6 @@
 """Shards: the files of a datastore, each safetensors, whose numbers are read where they lie on the disk."""
 
 import hashlib
-import json
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
 from kinformer.core.search import BLOCK, Vectors
+from kinformer.from_json import from_json
 
 DTYPES: dict[str, tuple[str, Any]] = {
     "float16": ("F16", numpy.float16),
@@ -104,12 +104,12 @@ def _header(path: Path) -> tuple[int, dict[str, Any]]:
     try:
         with path.open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(size)) if 0 < size <= LONGEST else {}
+            header = from_json(file.read(size)) if 0 < size <= LONGEST else {}
     except FileNotFoundError as error:
         raise DatastoreError(f"{path} is missing; build the datastore again") from error
     except OSError as error:
         raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError):
+    except ValueError:
         header = {}
     return size, header if isinstance(header, dict) else {}
 

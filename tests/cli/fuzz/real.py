@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import subprocess
 import sys
@@ -43,7 +44,13 @@ def spoken(words: list[str]) -> tuple[Seen, float]:
         code = process.wait()
         os.close(ours)
     out, err = files_of(files, ours)
-    return Seen(code, out, err.replace("\r\n", "\n")), longest
+    return Seen(code, out, standing(err.replace("\r\n", "\n"))), longest
+
+
+def standing(text: str) -> str:
+    """What stands on a terminal in the end: of a line that was written anew what came last, without colours."""
+    lines = (re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rpartition("\r")[2] for line in text.split("\n"))
+    return "\n".join(lines)
 
 
 def files_of(files: dict[int, bytes], ours: int) -> tuple[str, str]:
