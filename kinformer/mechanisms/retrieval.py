@@ -174,14 +174,15 @@ class Retrieval(Keyed):
 def _before(near: Pattern, heads: int, length: int, back: int) -> int:
     """How many keys before a segment its queries read: of windows all of the reach, of segments only what they keep."""
     turns = math.lcm(near.period() or 0, length)
-    if not turns or turns * back > MOST:
+    if not turns or heads * turns * back > MOST:
         return back
-    q = torch.arange(turns)[:, None] + -(-back // turns) * turns
-    n = torch.arange(1, back + 1)  # keys before the first of the segment
-    of_heads = torch.arange(heads)[:, None, None]
-    read = near(torch.zeros_like(of_heads), of_heads, q, q // length * length - n)
-    some = read.expand(heads, turns, back).flatten(0, 1).any(0)
-    return int((some * n).amax()) if back else 0
+    with torch.device("cpu"):  # also where a layer is built without numbers
+        q = torch.arange(turns)[:, None] + -(-back // turns) * turns
+        n = torch.arange(1, back + 1)  # keys before the first of the segment
+        of_heads = torch.arange(heads)[:, None, None]
+        read = near(torch.zeros_like(of_heads), of_heads, q, q // length * length - n)
+        some = read.expand(heads, turns, back).flatten(0, 1).any(0)
+        return int((some * n).amax()) if back else 0
 
 
 def _example() -> Retrieval:

@@ -58,13 +58,15 @@ class Linformer(Shorten):
         """E (X W) = (E X) W: k mixtures are projected, and not every token."""
         if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
             return None
+        if type(projection.qkv) is not nn.Linear or _watched(projection.qkv) or _watched(self):
+            return None  # what stands in for a layer, or looks on, wants the layer to be called
         wide, length = sum(projection.widths[1:]), min(x.shape[1], self.length)
         matrices = 1 if self.along.v is None else 2
         if self.k * projection.d * (matrices * length + wide) >= length * wide * (projection.d + self.k):
             return None
         ends, x = self._ends(pos), x[:, :length]
-        real = None if full else (pos[:, 0, :length] >= 0).to(x.dtype)
-        x = x if real is None else x * real[..., None]
+        real = None if full else pos[:, 0, :length] >= 0
+        x = x if real is None else x.masked_fill(~real[..., None], 0.0)
         mixture, found = x, []
         for name, heads in (("k", projection.key_heads), ("v", projection.value_heads)):
             matrix, (weight, bias) = self.along.of(name, x)[0, :length], projection.matrix(name)
@@ -72,7 +74,8 @@ class Linformer(Shorten):
                 mixture = matrix.mT @ x  # [B k D]
             y = F.linear(mixture, weight)
             if bias is not None:  # as often as its tokens weigh in a mixture
-                y = y + (matrix.sum(0) if real is None else real @ matrix)[..., None] * bias
+                often = matrix.sum(0) if real is None else real.to(matrix.dtype) @ matrix
+                y = y + (often[..., None] * bias).to(y.dtype)
             found.append(by_head(y, heads))
         return Keys(found[0], found[1], ends)
 
@@ -96,6 +99,12 @@ class Linformer(Shorten):
             return mixed.unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
         # the matrix first: the numbers of a mixture then lie side by side, as fused kernels want them
         return torch.einsum("gsk,bgsn->bgkn", matrix, x)
+
+
+def _watched(module: nn.Module) -> bool:
+    """Has a module hooks, which are called where it is?"""
+    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return any(hooks)
 
 
 EXAMPLES = (lambda: Linformer(96, 4), lambda: Linformer(96, 3, heads=2), lambda: Linformer(96, 3, tied=True))

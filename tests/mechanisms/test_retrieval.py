@@ -274,3 +274,9 @@ def unchecked(kind, *args, **keywords):
 def test_what_is_wrong_is_said_in_words(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_one_of_segments_is_built_without_numbers() -> None:
+    with torch.device("meta"):
+        layer = Retrieval(2, 4, 6, 2, near=Causal() & Segment(4, 1))
+    assert layer.cache == Retrieval(2, 4, 6, 2, near=Causal() & Segment(4, 1)).cache

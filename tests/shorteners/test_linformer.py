@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.core.heads import Keys
@@ -100,6 +100,42 @@ def test_other_rows_are_projected_first(made: Callable[[], Projection], few: Cal
     assert shorten.mixed(projection, torch.randn(1, 40, 8), pos[:, None], True) is None
     layer = Attention(projection, Shortened(Softmax(Full()), shorten))
     assert layer(torch.randn(1, 40, 8)).y.shape == (1, 40, 8)
+
+
+def test_padding_of_no_numbers_stays_out_of_mixtures() -> None:
+    layer, x = Attention(QKV(8, 2), Shortened(Softmax(Full()), Linformer(44, 3))), torch.randn(1, 40, 8)
+    ctx = Context.of(x, torch.arange(40)[None] < 30)
+    wanted = layer(x, None, ctx).y[:, :30]
+    x[:, 30:] = torch.nan
+    torch.testing.assert_close(layer(x, None, ctx).y[:, :30], wanted, rtol=0, atol=0)
+
+
+def test_keys_are_of_the_type_of_queries_under_autocast() -> None:
+    projection, shorten = QKV(8, 2).float(), Linformer(44, 3).float()
+    with torch.autocast("cpu", torch.bfloat16):
+        few = shorten.mixed(projection, torch.randn(1, 40, 8).float(), torch.arange(40)[None, None], True)
+    assert few is not None and few.k.dtype == few.v.dtype == torch.bfloat16
+
+
+class Adapted(nn.Module):
+    """A linear layer and something beside it."""
+
+    def __init__(self, inner: nn.Linear):
+        super().__init__()
+        self.inner, self.weight, self.bias = inner, inner.weight, inner.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x) + 1
+
+
+def test_what_stands_in_for_a_layer_or_looks_on_is_called() -> None:
+    layer, x = Attention(QKV(8, 2), Shortened(Softmax(Full()), Linformer(44, 3))), torch.randn(1, 40, 8)
+    before, seen = layer(x).y, list[int]()
+    hook = layer.projection.qkv.register_forward_hook(lambda *_: seen.append(1))
+    torch.testing.assert_close(layer(x).y, before)
+    hook.remove()
+    layer.projection.qkv = Adapted(layer.projection.qkv)
+    assert seen == [1] and not torch.allclose(layer(x).y, before)
 
 
 def test_a_layer_refuses_a_row_that_is_longer_than_its_matrices() -> None:
