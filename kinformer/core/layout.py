@@ -111,7 +111,10 @@ class Dense(Layout):
 
 
 def _among(x: Tensor, p: tuple[int, ...]) -> Tensor:
-    return torch.isin(x, torch.tensor(p, dtype=x.dtype, device=x.device))
+    found = torch.zeros_like(x, dtype=torch.bool)
+    for position in p:  # torch.isin copies them to a device at each call, and has no batch under vmap
+        found = found | (x == position)
+    return found
 
 
 def meet(a: Layout, b: Layout, length: int) -> Layout:

@@ -104,11 +104,12 @@ def reset(state: State, rows: Bool[Tensor, " B"]) -> State:
 
 def _once(f: OfLeaf) -> OfLeaf:
     """f for the leaves of a state: a tensor that several layers share is one afterwards too."""
-    done: dict[int, tuple[Tensor, Tensor]] = {}
+    done: dict[tuple[int, bool], tuple[Tensor, Tensor]] = {}
 
     def one(name: str, leaf: Tensor) -> Tensor:
-        if id(leaf) not in done:
-            done[id(leaf)] = (leaf, f(name, leaf))
-        return done[id(leaf)][1]
+        key = id(leaf), name == "pos"  # whose fresh value is another one
+        if key not in done:
+            done[key] = (leaf, f(name, leaf))
+        return done[key][1]
 
     return one

@@ -17,7 +17,7 @@ def recurrent(x: Tensor, of_x: Tensor, of_state: Tensor, *_: Any, **__: Any) -> 
     return 2 * x.shape[0] * x.shape[1] * (of_x.numel() + of_state.numel())
 
 
-FORMULAS = {**flop_registry, torch.ops.aten.mkldnn_rnn_layer: recurrent}  # PyTorch's counter leaves an LSTM out
+LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: recurrent}  # by PyTorch's counter
 
 
 class Tally(TorchDispatchMode):
@@ -41,7 +41,7 @@ class Tally(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        formula = FORMULAS.get(func._overloadpacket)
+        formula = flop_registry.get(func._overloadpacket, LEFT_OUT.get(func._overloadpacket))
         if self._counting and formula is not None:
             self.flops += formula(*args, **kwargs, out_val=out)
         for leaf in tree_leaves(out):

@@ -28,6 +28,7 @@ class _Kind(NamedTuple):
     every: bool
 
 
+ENDS = 2
 Starts = list[tuple[int, int]]  # the first query and the first key of each tile
 
 
@@ -49,7 +50,8 @@ def folded(where: Pattern, tiles: list[Tile], most: int, batch: int) -> list[Cal
                 left.setdefault(kind, []).extend(run)
     for kind, starts in left.items():
         for run in _even(sorted(starts), max(1, most // max(kind.size, kind.keys))):
-            runs += [(kind, run)] if len(run) > batch else [(kind, [at]) for at in run]
+            # both ends of a window are two such tiles: as a run they have no band, by which biases are read
+            runs += [(kind, run)] if len(run) > max(batch, ENDS) else [(kind, [at]) for at in run]
     return [_call(where, *one) for one in sorted(runs, key=lambda one: one[1][0])]
 
 

@@ -93,7 +93,10 @@ def divided(
 
 
 class Quotient(torch.autograd.Function):
-    """y / divisor, whose backward goes through its own result: half the passes over y."""
+    """y / divisor, whose backward goes through its own result: half the passes over y.
+
+    The result is kept for that, so whoever changes a read takes a copy, as of any function that keeps what it gives.
+    """
 
     @staticmethod
     def forward(ctx: FunctionCtx, y: Float[Tensor, "*n V"], divisor: Float[Tensor, "*n"]) -> Float[Tensor, "*n V"]:
