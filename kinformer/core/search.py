@@ -32,7 +32,8 @@ class Vectors(ABC):
     def blocks(self, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
         """From one number up to another, all of them unless given, at most `size` at a time.
 
-        Each block comes with the number of its first, and is only read.
+        Each block comes with the number of its first, and is only read: it may lie in a file that cannot be written
+        to, where writing ends the process.
         """
 
     @abstractmethod

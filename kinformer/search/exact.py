@@ -3,7 +3,8 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -78,8 +79,10 @@ class _Asked(NamedTuple):
         return _Asked(self.queries[rows], self.away[rows], self.k)
 
 
-# products of float32 in float32, also where a program has allowed for less
-PRECISELY = Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest")
+# products of float32 in float32, also where a program has allowed for less; the setting's older name raises where a
+# program uses the newer ones
+PRODUCTS: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+PRECISELY = Setting(lambda: PRODUCTS.fp32_precision, partial(setattr, PRODUCTS, "fp32_precision"), "ieee")
 
 
 class Blocks(Index):
@@ -91,7 +94,9 @@ class Blocks(Index):
         self.vectors = vectors
         self.centre, usual = _centre(vectors)
         self.away = float(self.centre.double().square().sum().sqrt())
-        self.near = self.away <= FAR * usual
+        # as they lie only where float32 holds them: what is longer is rounded once it is off the centre
+        self.long = vectors.at(torch.zeros(0, dtype=torch.long)).dtype == torch.float64
+        self.near = self.away <= FAR * usual and not self.long
         # Of n products that are added in any order no more than n u of what their sizes come to is lost, u being half
         # of eps; taking off the centre, the length and the difference lose some more. |q||k| + |k|^2 / 2, these sizes,
         # is at most |q|^2 + |k|^2, and |q| times the centre's length is what vectors as they lie may add.
@@ -173,8 +178,8 @@ class Blocks(Index):
             some = vectors[at : at + few]
             lengths = self.lengths[first + at : first + at + len(some)]
             if changed:
-                some = room[: len(some)].copy_(some)
-            if not lying:
+                some = room[: len(some)].copy_(some - self.centre if self.long else some)
+            if not (lying or self.long):
                 some.sub_(self.centre)
             if not self.known and bool(lengths.isnan().any()):
                 half = _half_squares(some, torch.arange(first + at, first + at + len(some)))
@@ -192,7 +197,7 @@ class Blocks(Index):
     def _sample(self) -> _Block:
         """Vectors from all over."""
         at = spread(self.vectors.count, SAMPLE)
-        some = self.vectors.at(at).float() - self.centre
+        some = (self.vectors.at(at) - self.centre).float()
         half = _half_squares(some, at)
         return _Block(some.masked_fill(half[:, None].isinf(), 0.0), half)
 

@@ -294,6 +294,31 @@ def test_distances_of_vectors_in_float64_lose_no_digit() -> None:
     same(found, vectors, vectors[:4].float(), 40)
 
 
+def test_vectors_in_float64_far_from_0_are_told_apart() -> None:
+    vectors = 1e5 + torch.randn(400, 8, dtype=torch.float64)
+    queries = vectors[torch.arange(20) * 7].float()
+    found = Exact().index(Held(vectors)).search(queries, 6)
+    far = (queries.double()[:, None] - vectors).square().sum(-1).sort(1)
+    assert found.places.equal(far.indices[:, :6])
+
+
+def test_a_setting_that_could_not_be_read_is_not_taken_for_set() -> None:
+    put: list[str] = []
+    told = iter([RuntimeError("no"), "before"])
+
+    def get() -> str:
+        if isinstance(one := next(told), Exception):
+            raise one
+        return one
+
+    setting = Setting(get, put.append, "wanted")
+    with pytest.raises(RuntimeError, match="no"), setting.held():
+        pass
+    with setting.held():
+        assert put == ["wanted"]
+    assert put == ["wanted", "before"]
+
+
 def test_a_setting_is_put_back_by_the_last_who_wants_it() -> None:
     kept = ["before"]
     one = Setting(lambda: kept[0], lambda value: kept.__setitem__(0, value), "wanted")
@@ -364,7 +389,7 @@ def test_products_are_in_float32_where_a_program_allows_for_less(monkeypatch: py
     halves, found = exact._Block.halves, []
 
     def noted(self: exact._Block, *given: Any) -> Tensor:
-        found.append(torch.get_float32_matmul_precision())
+        found.append(torch.backends.mkldnn.matmul.fp32_precision)
         return halves(self, *given)
 
     monkeypatch.setattr(exact._Block, "halves", noted)
@@ -375,4 +400,4 @@ def test_products_are_in_float32_where_a_program_allows_for_less(monkeypatch: py
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
-    assert set(found) == {"highest"}
+    assert set(found) == {"ieee"}

@@ -23,10 +23,10 @@ class Setting:
     @contextmanager
     def held(self) -> Iterator[None]:
         with self.lock:
-            self.wanted += 1
-            if self.wanted == 1:
+            if not self.wanted:
                 self.before = self.get()
                 self.put(self.value)
+            self.wanted += 1
         try:
             yield
         finally:
