@@ -19,7 +19,6 @@ from kinformer.core.model import Model
 from kinformer.train.budget import Budget
 from kinformer.train.evaluate import MOST
 from kinformer.train.history import History
-from kinformer.train.resident import before_training
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,10 @@ def ready(it: Comparison, overwrite: bool) -> tuple[Comparison, dict[str, Taken]
     models = models_of(it)
     if it.going_on:
         it = replace(it, job=gone_on(it.out, it.plan, it.job))
-    before = before_training() or 0
-    taken = {title: Taken.of(one, it.job, before) for title, one in it.members.items()}
+    taken = {}
+    for title, one in it.members.items():
+        print(f"{title}: measuring what a step takes ...", file=sys.stderr)
+        taken[title] = Taken.of(one, models[title], it.job)
     budgets = [it.spent.of(one, taken[title].step_flops) for title, one in it.members.items()]
     if not it.going_on:
         it = replace(it, job=it.job.fixed(list(models.values()), budgets))

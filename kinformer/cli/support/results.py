@@ -24,8 +24,8 @@ from kinformer.train.evaluate import MOST
 from kinformer.train.files import write as write_file
 
 MEMORY = (
-    "Memory is that of a process that trains, estimated on the CPU to about 15%; state is what decoding keeps of a row "
-    "as long as those of training."
+    "Memory is that of a fresh process that trains on the CPU (`kinformer cost`); state is what decoding keeps of a "
+    "row as long as those of training."
 )
 
 

@@ -10,13 +10,15 @@ from typing import Any
 
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.early import PLAN, RESULTS
+from kinformer.cli.support.fresh import costs
 from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.wanted import Wanted, folder_name
+from kinformer.core.model import Model
 from kinformer.data.text import Text
 from kinformer.from_json import from_json
 from kinformer.train.begun import fingerprint
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.cost import KEPT, cost, writes
+from kinformer.train.cost import writes
 from kinformer.train.files import remove, write
 from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped
@@ -91,15 +93,11 @@ class Taken:
     process: int
 
     @classmethod
-    def of(cls, one: Wanted, job: Job, before: int) -> "Taken":
-        """What `cost` says of the batches of a job, for a process that has so many bytes before it trains."""
-        model = one.build(job.settings.seed)
-        length = length_of(job) - int(
-            writes(model) and not isinstance(job.data, Text)
-        )  # rows end with what is predicted
-        with from_user(ValueError, LookupError):
-            found = cost(model, job.settings.batch, length)
-        return cls(found.step_flops, found.state, round(before + KEPT * found.peak))
+    def of(cls, one: Wanted, model: Model, job: Job) -> "Taken":
+        """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
+        ends = writes(model) and not isinstance(job.data, Text)  # rows of other data end with what is predicted
+        found = costs(one, job.settings.batch, length_of(job) - int(ends))
+        return cls(found["step_flops"], found["state"], found["process"] or found["peak"])
 
 
 def length_of(job: Job) -> int:

@@ -1,0 +1,25 @@
+"""Fresh: what `kinformer cost` says of a member in a process of its own, where nothing has run before."""
+
+import subprocess
+import sys
+from typing import Any
+
+from kinformer.cli.errors import UserError
+from kinformer.cli.support.wanted import Wanted
+from kinformer.from_json import from_json
+from kinformer.keywords import name_of
+
+
+def costs(one: Wanted, batch: int, length: int) -> dict[str, Any]:
+    """The numbers of `Cost`, of such batches; UserError where that process refuses them."""
+    name = one.text.partition("(")[0] if ".py:" in one.text else name_of(one.function)
+    words = [f"{key}={value}" for key, value in one.keywords.items()]
+    sizes = ["--batch", str(batch), "--length", str(length), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kinformer.cli", "cost", name, *words, *sizes], capture_output=True, text=True
+    )
+    if done.returncode:
+        told = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+        raise UserError(f"{one.text} cannot be measured: {told.removeprefix('kinformer: ')}")
+    found: dict[str, Any] = from_json(done.stdout)
+    return found

@@ -1,0 +1,31 @@
+"""Fresh: a member's costs by a process of its own are those of this one, and its refusal is told in one line."""
+
+import pytest
+
+from kinformer.cli.errors import UserError
+from kinformer.cli.support.fresh import costs
+from kinformer.cli.support.lending import lent
+from kinformer.cli.support.wanted import spelled
+from kinformer.train.cost import cost
+
+SMALL = "gpt(d=16, depth=1, heads=2, pattern=Causal() & Band(4))"
+
+
+def test_a_process_of_its_own_counts_what_this_one_does() -> None:
+    one = spelled(SMALL)
+    found, here = costs(one, 3, 24), cost(one.build(0), 3, 24)
+    counted = {name: found[name] for name in ("batch", "length", "parameters", "flops", "step_flops", "state", "peak")}
+    assert counted == {name: getattr(here, name) for name in counted}
+    assert found["process"] is None or found["process"] > found["peak"]
+
+
+def test_a_refusal_is_told_in_one_line() -> None:
+    with pytest.raises(UserError, match="cannot be measured: .*learned positions") as told:
+        costs(spelled("gpt(d=16, depth=1, heads=2, length=8)"), 1, 24)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.prove
+def test_layers_that_are_lent_are_named_by_what_takes_them() -> None:
+    one = lent("gpt", ["d=16", "depth=1", "heads=2", "length=64"], "env=t_maze,corridor=3")
+    assert costs(one, 2, 8)["parameters"] == sum(x.numel() for x in one.build(0).parameters())
