@@ -11,7 +11,7 @@ from kinformer.aggregations.out_projection import OutProjection
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import a_part, if_given
 from kinformer.core.collected import concatenated
-from kinformer.core.heads import Keys, Queries, Side
+from kinformer.core.heads import Keys, Queries, Side, Unmade
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
 from kinformer.core.mechanism import Mechanism
@@ -19,6 +19,8 @@ from kinformer.core.memory import Memory, of_own_segment
 from kinformer.core.pattern import Pattern
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import Read, merge
+from kinformer.core.transforms import ordinary
+from kinformer.core.watched import plain
 from kinformer.execute import attend
 from kinformer.patterns.segment import Segment
 
@@ -82,11 +84,11 @@ class Attention(Layer):
         ):
             # a memory may ask who was read, so it is read even where nobody wants y
             return self._with_memory(memory, x, state, ctx.but(remember=False) if ctx.remember else ctx)
-        queries, keys = self._projected(x, ctx)
+        queries, keys = self._projected(x, state, ctx)
         out = self.mechanism(queries, keys, state, ctx)
         return Out(None if ctx.remember else self.aggregation(out.y.y, ctx.pos), *out[1:])
 
-    def _projected(self, x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Queries, Keys | None]:
+    def _projected(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> tuple[Queries, Keys | None]:
         """What x asks, and what it, or a source if there is one, tells."""
         project = self.projection
         if not self.cross and not ctx.remember:
@@ -94,6 +96,11 @@ class Attention(Layer):
             if few is not None:
                 return self._asking(project.queries(x, ctx.pos), x, ctx), few
             queries, keys = project.both(x, ctx.pos)
+            if state is None and self._late(x, ctx):
+                queries, keys = self._asking(queries, None, ctx), self._told(keys, None, ctx.by_head, ctx.labels)
+                asks = _unmade(x, self.side, self.sides, self.sizes.heads)
+                tells = _unmade(x, self.key_side, self.key_sides, self.sizes.key_heads)
+                return queries._replace(unmade=asks), keys._replace(unmade=tells)
             return self._asking(queries, x, ctx), self._told(keys, x, ctx.by_head, ctx.labels)
         if ctx.remember:  # nobody asks: queries that cost nothing stand for them
             nobody = x.new_zeros(()).expand(x.shape[0], self.sizes.heads, x.shape[1], self.sizes.k_dim)
@@ -106,23 +113,30 @@ class Attention(Layer):
         pos = ctx.source_by_head if self.cross else ctx.by_head
         return queries, self._told(project.keys(source, pos[:, 0]), source, pos, labels)
 
-    def _asking(self, queries: Queries, x: Float[Tensor, "B T D"], ctx: Context) -> Queries:
-        """Queries of x with their sides, the labels of a context, and its object of positions.
+    def _late(self, x: Tensor, ctx: Context) -> bool:
+        """Are sides handed over unmade?"""
+        matrices = (one for one in (self.side, self.key_side) if one is not None)
+        if torch.compiler.is_compiling() or not ordinary(x, ctx.pos) or not all(map(plain, matrices)):
+            return False
+        return self.mechanism.late(self.sizes, ctx)
+
+    def _asking(self, queries: Queries, x: Float[Tensor, "B T D"] | None, ctx: Context) -> Queries:
+        """Queries of x with their sides, the labels of a context, and its object of positions. x None: without sides.
 
         By that object the memo knows positions in every layer.
         """
         pos = ctx.by_head if queries.pos.shape[1] == 1 else queries.pos
         sides = queries.sides
-        if self.side is not None:
+        if self.side is not None and x is not None:
             sides = {**sides, **_split(self.side(x), self.sides, self.sizes.heads)}
         return Queries(queries.q, pos, sides, ctx.labels, queries.head, queries.tags)
 
     def _told(
-        self, keys: Keys, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
+        self, keys: Keys, x: Float[Tensor, "B S D"] | None, pos: Int[Tensor, "B 1 S"], labels: Mapping[str, Tensor]
     ) -> Keys:
         """Keys of x, or of a source, likewise. Made anew: _replace is slow in a step of decoding."""
         sides = keys.sides
-        if self.key_side is not None:
+        if self.key_side is not None and x is not None:
             sides = {**sides, **_split(self.key_side(x), self.key_sides, self.sizes.key_heads)}
         pos = pos if keys.pos.shape[1] == 1 else keys.pos
         return Keys(keys.k, keys.v, pos, sides, labels, keys.tags, not self.cross)
@@ -229,3 +243,18 @@ def _split(numbers: Float[Tensor, "B T N"], sides: Mapping[str, Side], heads: in
     """Numbers of every side by name [B H T n]: the columns of one side are those of one matrix, heads in order."""
     parts = numbers.split([heads * side.width for side in sides.values()], -1)
     return {name: by_head(part, heads) for name, part in zip(sides, parts, strict=True)}
+
+
+def _unmade(
+    x: Float[Tensor, "B T D"], matrix: nn.Linear | None, sides: Mapping[str, Side], heads: int
+) -> dict[str, Unmade]:
+    """The same before they are made."""
+    if matrix is None:
+        return {}
+    sizes = [heads * side.width for side in sides.values()]
+    weights = matrix.weight.split(sizes)
+    biases = [None] * len(sizes) if matrix.bias is None else matrix.bias.split(sizes)
+    return {
+        name: Unmade(x, weight.unflatten(0, (heads, -1)), None if bias is None else bias.unflatten(0, (heads, -1)))
+        for name, weight, bias in zip(sides, weights, biases, strict=True)
+    }

@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.bias import Bias, Distances, ScoreFn, at, entry, of_heads
+from kinformer.core.bias import Added, Bias, Distances, ScoreFn, at, entry, of_heads
 from kinformer.core.checks import at_least
+from kinformer.core.read import precise
 from kinformer.core.request import Request
 
 
@@ -43,9 +44,7 @@ class Relative(Bias):
 
         return score
 
-    def values(
-        self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]
-    ) -> tuple[Float[Tensor, "N V"], Int[Tensor, "B #H T S"]] | None:
+    def values(self, q_pos: Int[Tensor, "B #H T"], k_pos: Int[Tensor, "B #H S"]) -> Added | None:
         if self.added is None:
             return None
         row = self._row(k_pos[..., None, :] - q_pos[..., :, None])
@@ -71,7 +70,8 @@ class Relative(Bias):
 
 def _at(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor, "#H N D"]:
     """These rows of the table that all heads share, or of each head's."""
-    return (table if table.dim() == 3 else table[None])[:, row]
+    # the gradients of all distances that share a row are added up in float32: in bfloat16 sums of thousands stand still
+    return precise(table if table.dim() == 3 else table[None])[:, row].to(table.dtype)
 
 
 def _drawn(heads: int | None, clip: int, width: int) -> nn.Parameter:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from kinformer.biases.support.of_distances import of_distances
 from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least
+from kinformer.core.read import precise
 from kinformer.core.request import Request
 
 
@@ -52,9 +53,11 @@ class T5(Bias):
     def bind(self, piece: Request) -> ScoreFn:
         of_heads(f"a T5 of {self.table.shape[1]} heads", self.table.shape[1], piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
+        # gradients of a bucket are added up in float32: in bfloat16 sums of thousands stand still
+        table, dtype = precise(self.table), torch.promote_types(self.table.dtype, piece.queries.q.dtype)
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s + self.table[self.bucket(at(q_pos, b, h, i) - at(k_pos, b, h, j)), h]
+            return s + table[self.bucket(at(q_pos, b, h, i) - at(k_pos, b, h, j)), h].to(dtype)
 
         return score
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 Where = slice | Tensor | None  # columns [lo, hi), the same of every row; or chosen ones of each row [B R]; None: all
 
@@ -16,7 +17,7 @@ class Queries(NamedTuple):
     `pos` are absolute positions, -1 at padding. `sides` are numbers that were projected from the layer's input for
     each head (a gate, a span), `labels` integers of a token (its segment), `tags` integers of a query itself (its
     bucket in each round). `head` numbers the first head, where a mechanism gets a run of a layer's heads: patterns that
-    differ by head count on from it.
+    differ by head count on from it. `unmade` are sides that the mechanism wanted as what they are made of.
     """
 
     q: Float[Tensor, "B H T K"]
@@ -25,18 +26,20 @@ class Queries(NamedTuple):
     labels: Mapping[str, Int[Tensor, "B T"]] = {}  # noqa: RUF012
     head: int = 0
     tags: Mapping[str, Int[Tensor, "B H T r"]] = {}  # noqa: RUF012
+    unmade: Mapping[str, "Unmade"] = {}  # noqa: RUF012
 
     def cut(self, at: Where) -> "Queries":
         """Some of the queries, with all that goes with them."""
         sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
-        return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head, tags)
+        unmade = {name: one.cut(at) for name, one in self.unmade.items()}
+        return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head, tags, unmade)
 
 
 class Keys(NamedTuple):
     """What is asked: a key and a value per head and token, and what goes with them; all of it is cached together.
 
     `tags` are integers of a key itself (its bucket in each round). `own` says that the keys are of the sequence that
-    asks. Heads of values may be others than heads of keys, and a key may have width 0.
+    asks. Heads of values may be others than heads of keys, and a key may have width 0. `unmade` as of queries.
     """
 
     k: Float[Tensor, "B G S K"]
@@ -46,16 +49,19 @@ class Keys(NamedTuple):
     labels: Mapping[str, Int[Tensor, "B S"]] = {}  # noqa: RUF012
     tags: Mapping[str, Int[Tensor, "B G S r"]] = {}  # noqa: RUF012
     own: bool = True
+    unmade: Mapping[str, "Unmade"] = {}  # noqa: RUF012
 
     def cut(self, at: Where) -> "Keys":
         """Some of the keys, with all that goes with them."""
         sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
-        return Keys(cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), sides, labels, tags, self.own)
+        unmade = {name: one.cut(at) for name, one in self.unmade.items()}
+        return Keys(cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), sides, labels, tags, self.own, unmade)
 
     def detach(self) -> "Keys":
         """The same keys, through which nothing learns."""
         sides = {name: side.detach() for name, side in self.sides.items()}
-        return self._replace(k=self.k.detach(), v=self.v.detach(), sides=sides)
+        unmade = {name: one.detach() for name, one in self.unmade.items()}
+        return self._replace(k=self.k.detach(), v=self.v.detach(), sides=sides, unmade=unmade)
 
 
 class Room(NamedTuple):
@@ -86,6 +92,37 @@ class Side(NamedTuple):
 
     width: int
     like: str | None = None
+
+
+class Unmade(NamedTuple):
+    """Numbers W_h x + b_h of each head h that nobody has made: most of them may never be asked for."""
+
+    x: Float[Tensor, "B S D"]
+    weight: Float[Tensor, "H n D"]
+    bias: Float[Tensor, "H n"] | None
+
+    def cut(self, at: Where) -> "Unmade":
+        """The numbers of some places."""
+        return self._replace(x=cut(self.x, at, 1))
+
+    def detach(self) -> "Unmade":
+        return Unmade(self.x.detach(), self.weight.detach(), None if self.bias is None else self.bias.detach())
+
+    def made(self) -> Float[Tensor, "B H S n"]:
+        bias = None if self.bias is None else self.bias.flatten()
+        return F.linear(self.x, self.weight.flatten(0, 1), bias).unflatten(2, self.weight.shape[:2]).transpose(1, 2)
+
+    def asked(self, q: Float[Tensor, "B H R n"]) -> tuple[Float[Tensor, "B H R D"], Float[Tensor, "B H R"] | None]:
+        """What multiplies x as q the numbers, q.(W x + b) = (W^T q).x + q.b; and q.b."""
+        groups = q.unflatten(1, (len(self.weight), -1))  # [B G H/G R n]
+        constant = None if self.bias is None else torch.einsum("bgsrn,gn->bgsr", groups, self.bias).flatten(1, 2)
+        return torch.einsum("bgsrn,gnd->bgsrd", groups, self.weight).flatten(1, 2), constant
+
+    def mean(self, x: Float[Tensor, "B H R D"]) -> Float[Tensor, "B H R n"]:
+        """The mean of numbers whose vectors have the mean x."""
+        groups = x.unflatten(1, (len(self.weight), -1))
+        numbers = torch.einsum("bgsrd,gnd->bgsrn", groups, self.weight)
+        return (numbers if self.bias is None else numbers + self.bias[:, None, None]).flatten(1, 2)
 
 
 def cut(x: Tensor, at: Where, dim: int) -> Tensor:

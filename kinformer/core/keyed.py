@@ -96,8 +96,20 @@ class Keyed(Mechanism):
         found, kept = written(state, keys, queries, pattern, ctx)
         scale = (queries.q.shape[-1] or 1) ** -0.5 if self.scale is None else self.scale
         dropout, full = self.dropout if self.training else 0.0, ctx.full and (state is None or found is keys)
-        how = (self.score, self.bias, scale, self.lse, dropout)
-        request = Request(queries, found, pattern, *how, None, ctx.run, full, ctx.below, ctx.memo)
+        request = Request(
+            queries,
+            found,
+            pattern,
+            self.score,
+            self.bias,
+            scale=scale,
+            lse=self.lse,
+            dropout=dropout,
+            run=ctx.run,
+            full=full,
+            below=ctx.below,
+            memo=ctx.memo,
+        )
         return (request if self.bias is None or ctx.remember else request.prepared()), kept
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:

@@ -54,6 +54,13 @@ class Mechanism(nn.Module, ABC):
         """
         return None
 
+    def late(self, sizes: Sizes, ctx: Context) -> bool:
+        """Does it want the sides of a sequence that reads itself unmade, as `forward` will ask for few of them?
+
+        Asked where there is no state.
+        """
+        return False
+
     @abstractmethod
     def start(self, room: Room, sizes: Sizes) -> State:
         """The state before the first token; raises `NoState` with advice where there is none."""

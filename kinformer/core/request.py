@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
+from kinformer.core import heads
 from kinformer.core.heads import Keys, Queries, Where
 from kinformer.core.layer import Below, PerPair
 from kinformer.core.memo import Memo, fresh
@@ -25,7 +26,8 @@ class Request:
     `pattern` is final: whoever makes a request has narrowed it. `score` says how a query and a key are multiplied,
     `bias` how that is changed; `scale` is the factor of the product. `lse` asks for the log-sum-exp. `rows` names the
     batch row of each row, where queries or buckets are folded into the batch. `run` promises consecutive positions,
-    `full` that none is padding. `below` is what the block beneath sent up.
+    `full` that none is padding. `below` is what the block beneath sent up. `where` are the pairs that are read, where
+    those are fewer than the pattern says: an executor that asks the pattern alone refuses it.
     """
 
     queries: Queries
@@ -41,6 +43,7 @@ class Request:
     full: bool = False
     below: Mapping[str, Below] = field(default_factory=dict)
     memo: Memo = field(default_factory=fresh)
+    where: Bool[Tensor, "B #H T S"] | None = None
 
     def piece(self, rows: Where, columns: Where) -> "Request":
         """The read of some queries in some keys: the only place that slices.
@@ -57,7 +60,8 @@ class Request:
             return value.piece(rows, columns)
 
         below = {name: cut(value) for name, value in self.below.items()}
-        return self.but(queries=queries, keys=keys, run=False, below=below, memo=fresh())
+        where = None if self.where is None else heads.cut(heads.cut(self.where, rows, 2), columns, 3)
+        return self.but(queries=queries, keys=keys, run=False, below=below, where=where, memo=fresh())
 
     def but(self, **changes: object) -> "Request":
         """The same request with other fields."""
@@ -69,7 +73,7 @@ class Request:
         Nothing is promised of their positions, nothing from below is theirs, and what is found out about them serves
         no other layer.
         """
-        return self.but(**{"run": False, "full": False, "below": {}, "memo": fresh(), **changes})
+        return self.but(**{"run": False, "full": False, "below": {}, "where": None, "memo": fresh(), **changes})
 
     def prepared(self) -> "Request":
         """With what the bias wants to know of the whole, before anything is cut, among the queries' sides."""

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from kinformer.core.heads import number_of_groups
-from kinformer.core.pattern import Pattern, pairs
+from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
 from kinformer.scores.product import Product
 
@@ -30,20 +30,12 @@ def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"
 
     `count` is the number of heads, where there are more or fewer than the queries have (talking heads).
     """
-    asked = _asked(request, count)
-    return request.memo.get(lambda: pairs(*asked), "mask", *asked)
-
-
-def tell(request: Request, where: Bool[Tensor, "#B #H T S"]) -> None:
-    """Say beforehand what `mask` will find: what a part knows of positions that it chose itself."""
-    request.memo.put(where, "mask", *_asked(request))
-
-
-def _asked(request: Request, count: int | None = None) -> tuple[Pattern, Tensor, Tensor, range, Tensor | None]:
-    """What `pairs` is asked for a request: by this the memo knows a mask."""
+    if request.where is not None:
+        return request.where
     queries = request.queries
     heads = range(queries.head, queries.head + (count or queries.q.shape[1]))
-    return request.pattern, queries.pos, request.keys.pos, heads, request.rows
+    asked = request.pattern, queries.pos, request.keys.pos, heads, request.rows
+    return request.memo.get(lambda: pairs(*asked), "mask", *asked)
 
 
 def allowed(request: Request) -> Bool[Tensor, "B H T S"]:

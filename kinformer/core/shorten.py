@@ -29,6 +29,6 @@ class Shorten(nn.Module, ABC):
     ) -> Keys | None:
         """What it makes of the keys of x, where x can be mixed before it is projected, and that costs less; else None.
 
-        `full` promises that x has no padding.
+        Asked where there is no `group`. `full` promises that x has no padding.
         """
         return None

@@ -104,7 +104,8 @@ class ACT(Layer):
     token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys. All steps
     are computed in training and when compiled. In eager eval mode a step is computed for the rows in which a token
     takes it: with "copied" the states of the others are brought up to date without being read, with "updated" a call
-    with a state cannot leave out any.
+    with a state cannot leave out any. A call that asks for `ctx.taps` takes all steps of all rows, so that they are
+    there.
 
     universal: the block and its steps.
     halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
@@ -143,7 +144,7 @@ class ACT(Layer):
         s, y = x, torch.zeros_like(x)
         for n in range(last + 1):
             z = self.universal.timed(s, n, ctx)
-            if n and (state is None or self.halted == "copied"):
+            if n and not ctx.taps and (state is None or self.halted == "copied"):
                 rows = going_rows(self, halt.alive, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
                 if state is not None:

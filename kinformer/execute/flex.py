@@ -57,6 +57,7 @@ def cost(request: Request) -> float | Refusal:
         (learns and any(x.requires_grad for x in learned), "gradients of a bias through it are unproven"),
         (learns and not cuda and any(x.requires_grad for x in (q, k, v)), "PyTorch has no backward of it on a CPU"),
         (type(request.score) is not Product or request.dropout > 0, "it takes the plain product, and drops no weights"),
+        (request.where is not None, "it asks the pattern which pairs are read, and fewer are"),
         (bias is not None and bool(bias.wants), "what comes from the block beneath is a matrix that it does not cut"),
         (added is not None, "it adds nothing to values"),
         (not request.pairs * narrow, "it wants at least one pair, and numbers in each"),

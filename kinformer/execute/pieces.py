@@ -25,6 +25,8 @@ def cost(request: Request) -> float | Refusal:
     """What its calls take, each a little more than its pairs. A plan is made, masks are not."""
     if torch.compiler.is_compiling():
         return operator.cost(request)
+    if request.where is not None:
+        return Refusal("it asks the pattern which pairs are read, and fewer are")
     if not ordinary(request.queries.q, request.keys.k, request.keys.v):
         return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")
     if type(request.score) is not Product or (request.bias is not None and request.bias.wants):

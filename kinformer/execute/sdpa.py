@@ -34,7 +34,7 @@ def read(request: Request) -> Read:
     """The same y as the reference; its lse is None."""
     queries, keys = request.queries, request.keys
     causal = _is_causal(request)
-    unmasked = causal or (request.full and type(request.pattern) is Full)
+    unmasked = causal or (request.full and type(request.pattern) is Full and request.where is None)
     where = None if unmasked else mask(request)
     y = F.scaled_dot_product_attention(
         queries.q,
@@ -50,4 +50,4 @@ def read(request: Request) -> Read:
 
 
 def _is_causal(request: Request) -> bool:
-    return request.is_causal and type(request.pattern) is Causal
+    return request.is_causal and type(request.pattern) is Causal and request.where is None

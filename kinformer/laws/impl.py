@@ -14,6 +14,7 @@ from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
+from kinformer.core.scores import allowed
 from kinformer.discover import examples
 from kinformer.execute import EXECUTORS, reference
 from kinformer.laws.pattern import draw
@@ -142,6 +143,9 @@ def drawn(length: int, one: Pattern | Bias | None, seed: int) -> Request:
         run=run,
         full=bool((q_pos >= 0).all() and (k_pos >= 0).all()),
     )
+    if rng.random() < 0.15:  # fewer pairs than the pattern's
+        found = allowed(request)
+        request = request.but(where=found & (torch.rand(found.shape, generator=g) < 0.7))
     return request.prepared()
 
 
@@ -161,4 +165,5 @@ def _told(request: Request) -> str:
     q, k, v = (list(x.shape) for x in (request.queries.q, request.keys.k, request.keys.v))
     bias = "" if request.bias is None else f", bias {type(request.bias).__name__}"
     more = ", by batch rows" if request.rows is not None else ""
-    return f"q {q}, k {k}, v {v}, lse={request.lse}{bias}{more}"
+    some = "" if request.where is None else ", of these pairs fewer"
+    return f"q {q}, k {k}, v {v}, lse={request.lse}{bias}{more}{some}"

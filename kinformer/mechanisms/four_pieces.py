@@ -40,6 +40,9 @@ class FourPieces(GlobalSoftmax):
         k, v = self._side(sizes.k_dim, "k"), self._side(sizes.v_dim, "v")
         return {**super().key_sides(sizes), "l2g_k": k, "l2g_v": v, "g2g_k": k, "g2g_v": v}
 
+    def late(self, sizes: Sizes, ctx: Context) -> bool:
+        return False  # a global query reads keys of two matrices
+
     def forward(self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context) -> Out[Read]:
         return super().forward(queries, None if keys is None else self._by_piece(keys), state, ctx)
 

@@ -15,7 +15,9 @@ from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import And, Heads, Not, Or, Pattern, narrowed
 from kinformer.core.read import Read, merge
+from kinformer.core.watched import watched
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.few_rows import FewRows, few_rows, of_values
 from kinformer.patterns.marked import MarkedRows
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.shifted import Shifted
@@ -47,6 +49,10 @@ class GlobalSoftmax(Mechanism):
     ETC in which the reader decides by what projections its keys are made (`etc`).
 
     y = merge(read of pattern & ~rows with q, k, v; read of rows with q_g, k_g, v_g).
+
+    Where few queries of a row are global and there is no bias, they read what keys and values are made of, and these
+    are not made: q_g.(W x) is (W^T q_g).x. In training a layer of one global token then projects four matrices and not
+    seven.
 
     pattern: which keys a query reads that is not global.
     rows: which queries are global in every row, `Rows(n)`, or `Causal() & Rows(n)` in a decoder; none unless given.
@@ -93,7 +99,14 @@ class GlobalSoftmax(Mechanism):
             no_peeking(self.pattern)  # by the pattern that was given, which its refusal shows
         return LocalGlobal(self.near.start(room, sizes), self.wide.start(room, sizes))
 
+    def late(self, sizes: Sizes, ctx: Context) -> bool:
+        if self.near.bias is not None or not ctx.pos.numel() or ctx.pos.is_meta or any(map(watched, self.modules())):
+            return False
+        return 2 * sizes.heads * self._asking(ctx).places.shape[1] <= sizes.key_heads * sizes.k_dim
+
     def forward(self, queries: Queries, keys: Keys | None, state: LocalGlobal | None, ctx: Context) -> Out[Read]:
+        if keys is not None and keys.unmade:
+            return self._few(queries, keys, ctx)
         wide, wide_keys = queries, keys
         if not ctx.remember:  # then nobody asks
             queries, (q,) = apart(queries, "global_q")
@@ -106,6 +119,27 @@ class GlobalSoftmax(Mechanism):
         kept = None if state is None else LocalGlobal(near_out.state, wide_out.state)
         # what the bias reports is of the same sides in both reads
         return Out(near_out.y if ctx.remember else merge(near_out.y, wide_out.y), kept, near_out.aux)
+
+    def _few(self, queries: Queries, keys: Keys, ctx: Context) -> Out[Read]:
+        """A few global queries read the layer's input: q.(W x) = (W^T q).x, so no global key or value is made."""
+        few, unmade = self._asking(ctx), {**queries.unmade, **keys.unmade}
+        queries, keys = queries._replace(unmade={}), keys._replace(unmade={})
+        near, _ = self.near.asked(queries, keys, None, ctx)
+        if few.alone and ctx.also is None:
+            near = near.but(pattern=narrowed(self.pattern, ctx.only, None))  # their holes in it cost more than they do
+        q, x = unmade["global_q"].cut(few.places).made(), unmade["global_k"].x[:, None]
+        asked, constant = unmade["global_k"].asked(q)
+        wide, _ = self.wide.asked(few.of(queries, asked), keys._replace(k=x, v=x), None, ctx)
+        scale = q.shape[3] ** -0.5 if self.wide.scale is None else self.wide.scale
+        read = self.wide.answered(wide.but(scale=scale, run=False, full=False)).y
+        assert read.lse is not None
+        lse = read.lse if constant is None else read.lse + scale * constant
+        return Out(few.put(self.near.answered(near).y, Read(of_values(read, unmade["global_v"]), lse)))
+
+    def _asking(self, ctx: Context) -> FewRows:
+        """The queries that may be global."""
+        near, wide = self.near.limited(ctx), self.wide.limited(ctx)
+        return ctx.memo.get(lambda: few_rows(wide, near, ctx.pos), "global queries", near, wide, ctx.pos)
 
 
 class _Near(Softmax):

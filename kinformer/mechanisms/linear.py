@@ -33,7 +33,7 @@ CROSS = (
     "LinearAttention adds up the sequence that asks, in its order, and keys of another sequence came; "
     "use FullLinearAttention(map) for cross-attention"
 )
-NUMBERS = 1 << 19  # features of a chunk's queries
+NUMBERS = 1 << 20  # features of a chunk's queries
 WHOLE = 8  # chunks that are read at once, and kept for the backward
 
 

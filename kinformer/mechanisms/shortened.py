@@ -69,7 +69,8 @@ class Shortened(Mechanism):
         return self.mechanism.key_sides(sizes)
 
     def told(self, projection: Projection, x: Float[Tensor, "B T D"], ctx: Context) -> Keys | None:
-        if ctx.only is not None or ctx.also is not None:
+        # a state of groups wants the tokens of the last one
+        if self.shorten.group is not None or ctx.only is not None or ctx.also is not None:
             return None
         pos = ctx.by_head
         if not (ctx.run and ctx.full):
@@ -145,7 +146,7 @@ class Shortened(Mechanism):
         """The shortened keys of what was read before and is new, and the state after it."""
         made, rest = state
         if not keys.k.shape[2]:
-            return made.keys(ctx.memo.get(lambda: made.pos[:, None], "by head", made.pos)), state
+            return made.keys(ctx.memo.by_head(made.pos)), state
         size = self.shorten.group
         assert size is not None
         plan = ctx.memo.get(
@@ -154,7 +155,7 @@ class Shortened(Mechanism):
         both = _joined(rest, keys).cut(plan.order)._replace(pos=plan.pos)
         # positions as the plan's own objects, by which the next call knows that layers share them
         left = KV.of(both.cut(plan.left), rest)._replace(pos=plan.left_pos, now=plan.now)
-        whole = self.shortened(both)._replace(pos=ctx.memo.get(lambda: plan.ends[:, None], "by head", plan.ends))
+        whole = self.shortened(both)._replace(pos=ctx.memo.by_head(plan.ends))
         at = ctx.but(pos=plan.ends, run=False, full=False, labels={}, memo=ctx.memo)
         short, held = written(made, whole, queries, HELD, at)
         assert held is not None

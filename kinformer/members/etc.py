@@ -49,9 +49,9 @@ def etc(
     radius: how many long tokens a long token reads on either side.
     tokens: the most global tokens; the last one stands for all parts that come after.
     clip: the furthest distance with a vector of its own.
-    unit: what a part is; the paper's are sentences. Parts are found by the bytes of a text, so a tokenizer is refused;
-        of the text as it is read, where a hidden stop ends no part and nothing tells where one stood, but with
-        `contrast`, which must know parts that are wholly hidden, of the text itself, as in the paper.
+    unit: what a part is; the paper's are sentences. Parts are found by the bytes of a text, so a tokenizer is refused.
+        They are those of the text as it is read, in which a hidden stop ends no part. With `contrast`, which must know
+        parts that are wholly hidden, they are those of the text itself, as in the paper.
     projections: "reader": who reads decides by what matrices keys are made (the paper's separate W for global and long;
         l2l and l2g share, g2g and g2l share, in the authors' code share_kv_projections). "four": keys of their own for
         each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.

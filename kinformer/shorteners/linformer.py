@@ -9,6 +9,7 @@ from kinformer.core.checks import at_least
 from kinformer.core.heads import Keys
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.shorten import Shorten
+from kinformer.core.watched import plain, watched
 from kinformer.projections.qkv import QKV
 from kinformer.shorteners.support.matrices import Matrices
 
@@ -58,10 +59,11 @@ class Linformer(Shorten):
         """E (X W) = (E X) W: k mixtures are projected, and not every token."""
         if type(projection) is not QKV or projection.rotation is not None or self.along.heads is not None:
             return None
-        if type(projection.qkv) is not nn.Linear or _watched(projection.qkv) or _watched(self):
+        if not plain(projection.qkv) or watched(self):
             return None  # what stands in for a layer, or looks on, wants the layer to be called
         wide, length = sum(projection.widths[1:]), min(x.shape[1], self.length)
         matrices = 1 if self.along.v is None else 2
+        # multiplications: the row mixed and its k mixtures projected, against every token projected and these mixed
         if self.k * projection.d * (matrices * length + wide) >= length * wide * (projection.d + self.k):
             return None
         ends, x = self._ends(pos), x[:, :length]
@@ -99,12 +101,6 @@ class Linformer(Shorten):
             return mixed.unflatten(2, (x.shape[1], x.shape[3])).transpose(1, 2)
         # the matrix first: the numbers of a mixture then lie side by side, as fused kernels want them
         return torch.einsum("gsk,bgsn->bgkn", matrix, x)
-
-
-def _watched(module: nn.Module) -> bool:
-    """Has a module hooks, which are called where it is?"""
-    hooks = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
-    return any(hooks)
 
 
 EXAMPLES = (lambda: Linformer(96, 4), lambda: Linformer(96, 3, heads=2), lambda: Linformer(96, 3, tied=True))

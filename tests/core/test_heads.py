@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kinformer.core.heads import Keys, Queries, cut, number_of_groups
+from kinformer.core.heads import Keys, Queries, Unmade, cut, number_of_groups
 
 B, H, G, N = 2, 4, 2, 7
 
@@ -11,13 +11,18 @@ B, H, G, N = 2, 4, 2, 7
 def queries() -> Queries:
     pos = torch.randint(0, 50, (B, 1, N))
     sides, tags = {"gate": torch.randn(B, H, N, 3)}, {"bucket": torch.randint(0, 9, (B, H, N, 2))}
-    return Queries(torch.randn(B, H, N, 5), pos, sides, {"segment": torch.randint(0, 3, (B, N))}, 4, tags)
+    labels, unmade = {"segment": torch.randint(0, 3, (B, N))}, {"wide": not_made(H)}
+    return Queries(torch.randn(B, H, N, 5), pos, sides, labels, 4, tags, unmade)
 
 
 def keys(pos_heads: int = 1, own: bool = True) -> Keys:
     sides, tags = {"gate": torch.randn(B, G, N, 3)}, {"bucket": torch.randint(0, 9, (B, G, N, 2))}
     labels, pos = {"segment": torch.randint(0, 3, (B, N))}, torch.randint(0, 50, (B, pos_heads, N))
-    return Keys(torch.randn(B, G, N, 5), torch.randn(B, 1, N, 6), pos, sides, labels, tags, own)
+    return Keys(torch.randn(B, G, N, 5), torch.randn(B, 1, N, 6), pos, sides, labels, tags, own, {"wide": not_made(G)})
+
+
+def not_made(heads: int) -> Unmade:
+    return Unmade(torch.randn(B, N, 8), torch.randn(heads, 3, 8), torch.randn(heads, 3))
 
 
 PLACES = {"slice": slice(2, 5), "chosen": torch.tensor([[6, 0, 0], [3, 2, 5]]), "none": torch.zeros(B, 0).long()}
@@ -45,6 +50,8 @@ def test_queries_are_cut_with_all_that_goes_with_them(place: str) -> None:
         assert torch.equal(piece.sides["gate"][b], whole.sides["gate"][b][:, at[b]])
         assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
         assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
+        made, few = whole.unmade["wide"].made(), piece.unmade["wide"].made()
+        torch.testing.assert_close(few[b], made[b][:, at[b]])
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -59,12 +66,23 @@ def test_keys_are_cut_with_all_that_goes_with_them(place: str, pos_heads: int) -
         assert torch.equal(piece.sides["gate"][b], whole.sides["gate"][b][:, at[b]])
         assert torch.equal(piece.tags["bucket"][b], whole.tags["bucket"][b][:, at[b]])
         assert torch.equal(piece.labels["segment"][b], whole.labels["segment"][b][at[b]])
+        assert torch.equal(piece.unmade["wide"].x[b], whole.unmade["wide"].x[b][at[b]])
+
+
+def test_products_with_numbers_that_are_not_made() -> None:
+    """q.(W x + b) by x itself, and the mean of numbers by that of what they are made of."""
+    unmade, q = not_made(G), torch.randn(B, H, 2, 3)
+    asked, constant = unmade.asked(q)
+    made = unmade.made().repeat_interleave(H // G, 1)
+    weights = torch.rand(B, H, 2, N).softmax(-1)
+    torch.testing.assert_close(asked @ unmade.x[:, None].mT + constant[..., None], q @ made.mT)
+    torch.testing.assert_close(unmade.mean(weights @ unmade.x[:, None]), weights @ made)
 
 
 def test_no_field_is_forgotten() -> None:
     """A field that is added must be cut too."""
-    assert set(Queries._fields) == {"q", "pos", "sides", "labels", "head", "tags"}
-    assert set(Keys._fields) == {"k", "v", "pos", "sides", "labels", "tags", "own"}
+    assert set(Queries._fields) == {"q", "pos", "sides", "labels", "head", "tags", "unmade"}
+    assert set(Keys._fields) == {"k", "v", "pos", "sides", "labels", "tags", "own", "unmade"}
 
 
 def test_detached_keys_learn_nothing() -> None:

@@ -173,3 +173,13 @@ def test_what_needs_no_mask_reads_as_with_one(pattern, groups: int, float64: Non
     alone = fast.but(memo=Memo())
     read(alone, "sdpa")
     assert len(alone.memo._found) == (0 if isinstance(pattern, Causal | Full) else 1)
+
+
+@pytest.mark.parametrize("rows", [slice(2, 5), torch.tensor([[4, 1], [0, 3]])], ids=["run", "chosen"])
+def test_pairs_that_are_fewer_than_the_pattern_s_are_cut_with_the_rest(rows: slice | Tensor) -> None:
+    pos = torch.arange(6).expand(B, 1, -1)
+    queries, keys = Queries(torch.randn(B, H, 6, K), pos), Keys(*torch.randn(2, B, G, 6, K), pos)
+    request = Request(queries, keys, Causal(), Product(), where=torch.rand(B, 1, 6, 6) < 0.5)
+    piece, whole = read(request.piece(rows, None)), read(request)
+    some = [y[:, at] for y, at in zip(whole.y, rows if isinstance(rows, Tensor) else [rows] * B, strict=True)]
+    assert torch.allclose(piece.y, torch.stack(some), atol=1e-6)

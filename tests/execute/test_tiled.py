@@ -1,10 +1,17 @@
-"""What tiles add up to, where nothing is yet."""
+"""What tiles add up to, where nothing is yet; and how large those of a mask are."""
 
 import pytest
 import torch
 
+from kinformer.core.pattern import Heads, Pattern
 from kinformer.execute.support.calls import Table, Tiles
+from kinformer.execute.support.lines import Alike, Run
+from kinformer.execute.support.plan import Sizes, of_runs
 from kinformer.execute.support.tiled import Sum, add
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
+from kinformer.patterns.tokens import Tokens
 
 CALLS = {
     "windows": [Tiles(0, 4), Tiles(0, 8, 3, 4), Tiles(12, 7)],
@@ -31,3 +38,11 @@ def test_a_fresh_sum_is_one_that_began_with_zeros(what: str) -> None:
             into.add(call, some, one)
     into.end()
     torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("pattern", [~Band(50), Heads(Causal(), ~Band(50)), Full() & ~Tokens(4)], ids=str)
+def test_a_mask_is_never_of_all_pairs(pattern: Pattern) -> None:
+    row, length = Run(0, 8192), 8192
+    plan = of_runs(pattern, Alike(row, row), Sizes(1, 2, 2, 0, 16), torch.device("cpu"))
+    masked = [call for stage in plan.stages for call in stage.calls if call.where is not None and not call.causal]
+    assert masked and max(call.q.size * call.k.size for call in masked) <= length**2 / 8

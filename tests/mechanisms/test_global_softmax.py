@@ -142,6 +142,47 @@ def test_a_bias_counts_in_both_reads() -> None:
     assert [name for name, _ in anew.named_parameters() if "keys" in name] == ["mechanism.near.bias.keys"]
 
 
+class Projected(GlobalSoftmax):
+    """Every global query, key and value is made."""
+
+    def late(self, sizes: Sizes, ctx: Context) -> bool:
+        return False
+
+
+def learned(layer: Attention, x: Tensor, ctx: Context) -> list[Tensor]:
+    """What a layer reads at real tokens, and all gradients."""
+    x = x.clone().requires_grad_()
+    y = layer(x, None, ctx).y[ctx.pos >= 0]
+    return [y, *torch.autograd.grad(y.square().sum(), (x, *layer.parameters()))]
+
+
+PAIRS = [(Band(2) | Tokens(1), Rows((0, 5))), (Causal() & Band(2), Causal() & Rows((1, 6))), (Band(1), Rows(0))]
+
+
+@pytest.mark.parametrize("also", [None, Marked(MASK)], ids=["none", "marked"])
+@pytest.mark.parametrize("key_heads", [1, 2])
+@pytest.mark.parametrize(("pattern", "rows"), PAIRS, ids=str)
+def test_few_global_queries_read_what_is_not_projected(
+    pattern: Pattern, rows: Pattern, key_heads: int, also: Pattern | None
+) -> None:
+    layer = shaken(Attention(QKV(64, 2, key_heads=key_heads), GlobalSoftmax(pattern, rows, scale=0.3)))
+    whole = Attention(layer.projection, Projected(pattern, rows, scale=0.3), aggregation=layer.aggregation)
+    whole.load_state_dict(layer.state_dict())
+    x, ctx = 0.1 * torch.randn(3, LENGTH, 64), Context(rows_padded_differently(), also=also)
+    narrow = layer.sizes._replace(k_dim=2)
+    assert layer.mechanism.late(layer.sizes, ctx) and not GlobalSoftmax(pattern, Rows(9)).late(narrow, ctx)
+    for ours, theirs in zip(learned(layer, x, ctx), learned(whole, x, ctx), strict=True):
+        size = theirs.abs().amax().clamp_min(1.0)
+        close(ours / size, theirs / size)
+    calls, seen = [layer(x, None, ctx).y, whole(x, None, ctx).y], list[int]()
+    hook = layer.key_side.register_forward_hook(lambda *_: seen.append(1))
+    calls.append(layer(x, None, ctx).y)
+    hook.remove()
+    assert seen == [1], "who looks on sees every key"
+    for other in calls[1:]:
+        torch.testing.assert_close(calls[0], other)
+
+
 def test_weights_are_dropped_in_training_alone() -> None:
     layer, x = Attention(QKV(16, 2), GlobalSoftmax(Band(2), Rows(3), dropout=0.5)), torch.randn(2, 9, 16)
     ctx = Context(torch.arange(9).repeat(2, 1))

@@ -15,7 +15,7 @@ from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.linear import GatedSum, LinearAttention
 from kinformer.mechanisms.support import update
 from kinformer.mechanisms.support.features import Quotient
-from kinformer.mechanisms.support.summed import Weights
+from kinformer.mechanisms.support.summed import Summed, Weights
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -87,6 +87,30 @@ def test_the_backward_that_is_written_out_is_that_of_its_operations(
     monkeypatch.setattr(Weights, "plain", lambda self: False)
     for ours, theirs in zip(written, results(name, x, groups, state), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_weights_of_one_are_not_multiplied(begun: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    n, p, heads = 3, 4, 2
+    q, k, v = torch.randn(B, 2, n, heads, p, K), torch.randn(B, 2, n, p, K), torch.randn(B, 2, n, p, V)
+    before, none, s = torch.ones(B, 2, n, p), torch.zeros(B, 2, n, p), torch.randn(B, 2, K, V) * begun
+    before[:, :, 0] = float(begun)  # before any key there is nothing to weigh
+    weights = Weights(none, none, before, torch.ones(B, 2, n, p))
+    inputs = [x.requires_grad_() for x in (s, q, k, v)]
+
+    def learned() -> list[torch.Tensor]:
+        found = Summed.apply(*inputs, *weights)
+        return [*found, *torch.autograd.grad(sum(one.sin().sum() for one in found), inputs)]
+
+    assert weights.even(s) and weights.even(torch.ones_like(s)) is begun
+    for name in ("entering", "before"):
+        other = getattr(weights, name).clone()
+        other[0, 0, 1, 2] = 0.5
+        assert not weights._replace(**{name: other}).even(s)
+    ours = learned()
+    monkeypatch.setattr(Weights, "even", lambda *_: False)
+    for one, other in zip(ours, learned(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
 
 
 def test_the_features_of_elu_learn_as_their_operations_do() -> None:

@@ -440,6 +440,18 @@ def test_a_long_row_read_sorted_is_the_row_read_by_hand(monkeypatch):
     assert torch.allclose(found.y, y, atol=1e-12) and torch.allclose(found.lse[social], lse[social], atol=1e-12)
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_buckets_that_are_runs_of_one_head_are_read_as_buckets(rounds):
+    """Tokens of a bucket stand side by side, so their positions are runs: own keys and earlier rounds stay out."""
+    q = torch.randn(4, 1, K).repeat_interleave(120, 1).view(1, 1, 480, K) + 1e-3 * torch.randn(1, 1, 480, K)
+    mechanism = LSH(1, K, 4, rounds)
+    queries, keys, ctx = bundles(q, unit(q), torch.randn(1, 1, 480, K))
+    queries, keys = mechanism.ready(queries, keys, ctx)
+    request, _ = mechanism.request(queries, keys._replace(tags=mechanism.tags(keys)), None, ctx)
+    dense, found = read(request), read_sorted(request, sort_rounds(request, 4))
+    assert torch.allclose(found.y, dense.y, atol=1e-12) and torch.allclose(found.lse, dense.lse, atol=1e-12)
+
+
 @both
 def test_a_step_hashes_its_own_token_alone(mechanism, monkeypatch):
     """Buckets are cached beside the keys."""

@@ -38,6 +38,18 @@ def test_it_is_what_the_last_feed_forward_gets(make: Callable[..., Any]) -> None
     torch.testing.assert_close(tapped.out.y, model.logits(tokens).y)
 
 
+def test_tokens_that_halt_are_tapped_at_the_last_step_with_all_others() -> None:
+    torch.manual_seed(2)
+    model = universal_transformer(d=16, depth=4, heads=2, vocab=11).eval()
+    tokens = torch.randint(11, (60, 5))
+    tap, steps = Tap(model), model.logits(tokens).aux["steps"]
+    assert steps.min() < steps.max(), "some halt before others"
+    assert tap.place == "3.1.input" and tap(tokens).states.shape == (60, 5, 16)
+    alone = torch.cat([tap(row[None]).states for row in tokens])
+    torch.testing.assert_close(tap(tokens).states, alone)
+    torch.testing.assert_close(tap(tokens).out.y, model.logits(tokens).y)
+
+
 def test_nodes_beside_the_tokens_are_left_out() -> None:
     tokens = torch.zeros(1, 5, dtype=torch.long)
     assert Tap(bp_transformer(**SIZES).eval())(tokens).states.shape == (1, 5, 8)

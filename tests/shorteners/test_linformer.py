@@ -86,12 +86,11 @@ def test_rows_may_be_mixed_before_they_are_projected(
 @pytest.mark.parametrize(
     ("made", "few"),
     [
-        (
-            lambda: QKV(8, 2, rotation=Rotary(4)),
-            lambda: Linformer(44, 3),
-        ),  # what turns by position is no mixture of what does not
+        # what turns by position is no mixture of what does not
+        (lambda: QKV(8, 2, rotation=Rotary(4)), lambda: Linformer(44, 3)),
         (lambda: QKV(8, 2), lambda: Linformer(44, 3, heads=2)),
-        (lambda: QKV(8, 2), lambda: Linformer(44, 40)),  # as many as there are tokens
+        # as many as there are tokens
+        (lambda: QKV(8, 2), lambda: Linformer(44, 40)),
         (lambda: SharedQK(8, 2), lambda: Linformer(44, 3)),
     ],
 )

@@ -98,25 +98,32 @@ class Stage(NamedTuple):
             return None
         found = {*(self.q.at[:, 0] - self.k.at[:, 0]).tolist()}
         first = found.pop() + q.start - k.start
-        return (
-            None
-            if found or q.step != k.step
-            else range(first + (q.size - 1) * q.inner, first - k.size * k.inner, -q.inner)
-        )
+        if found or q.step != k.step:
+            return None
+        return range(first + (q.size - 1) * q.inner, first - k.size * k.inner, -q.inner)
+
+
+Other = Callable[[Stage], Stage]  # the same pairs by other calls
 
 
 class Plan:
     """Stages whose reads merge into the read of the pattern, and the masks of their calls, made when they are read.
 
-    `turned` says in which calls a stage is gone through for its gradients.
+    `finer` and `turned` say in which calls a stage is gone through: forward, and for its gradients.
     `plain`: no row has padding and all are alike. Where the pattern holds tensors of the batch, every read has the same
     numbers of rows.
     """
 
-    def __init__(self, stages: list[Stage], pairs: float, plain: bool, turned: Callable[[Stage], Stage]):
-        self.stages, self.pairs, self.plain, self._turned = stages, pairs, plain, turned
+    def __init__(self, stages: list[Stage], pairs: float, plain: bool, finer: Other, turned: Other):
+        self.stages, self.pairs, self.plain = stages, pairs, plain
+        self._finer, self._turned = finer, turned
         self._masks: dict = {}
         self._room = KEPT
+
+    @cached_property
+    def ahead(self) -> list[Stage]:
+        """The stages in the calls of what they read."""
+        return [self._finer(stage) for stage in self.stages]
 
     @cached_property
     def back(self) -> list[Stage]:

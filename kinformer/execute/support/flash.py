@@ -42,7 +42,7 @@ class Planned(Way):
         )
         lse = q.new_full(q.shape[:3], -torch.inf, dtype=wide)
         begun: set[int] = set()
-        for stage in plan.stages:
+        for stage in plan.ahead if band is None else plan.stages:
             ends = _Ends(stage, q, k)
             q_, k_, v_ = ends.queries(q), ends.keys(k), ends.keys(v)
             of_y, of_lse = (ends.heads(x) for x in (y, lse))

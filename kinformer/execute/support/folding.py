@@ -18,6 +18,14 @@ class Tile(NamedTuple):
     inner: int
     every: bool
 
+    def parts(self, size: int, beside: int) -> "Iterator[Tile]":
+        """By so many queries, where its keys are all that stand up to so many places `beside` one of its queries."""
+        whole = self.keys == self.size + beside and self.size % size == 0
+        for at in range(0, self.size, size) if whole else ():
+            yield Tile(self.q + at, size, self.k + at, size + beside, 1, self.every)
+        if not whole:
+            yield self
+
 
 class _Kind(NamedTuple):
     """What tiles of one call have in common."""
@@ -28,14 +36,15 @@ class _Kind(NamedTuple):
     every: bool
 
 
-ENDS = 2
+ENDS = 2  # tiles that both ends of a window are: as a run they have no band, by which biases are read
 Starts = list[tuple[int, int]]  # the first query and the first key of each tile
 
 
 def folded(where: Pattern, tiles: list[Tile], most: int, batch: int) -> list[Call]:
     """Tiles alike at even distances as one call of at most so many places each, and neighbours that read the same keys.
 
-    First those as far from their keys, then what is left; such a call is made for each row of the batch.
+    First those as far from their keys, then what is left; such a call is made for each row of the batch. What is left
+    and stands at unlike steps has no band, so biases of distances that learn are looked up where it was folded.
     """
     alike: dict[tuple[_Kind, int], Starts] = {}
     for q, size, k, keys, inner, every in _joined(tiles):
@@ -43,16 +52,23 @@ def folded(where: Pattern, tiles: list[Tile], most: int, batch: int) -> list[Cal
     runs: list[tuple[_Kind, Starts]] = []
     left: dict[_Kind, Starts] = {}
     for (kind, _), starts in alike.items():
-        for run in _even(starts, max(1, most // kind.keys)):
+        for run in _even(starts, max(1, most // (kind.size + kind.keys))):
             if len(run) > 1:
                 runs.append((kind, run))
             else:
                 left.setdefault(kind, []).extend(run)
     for kind, starts in left.items():
-        for run in _even(sorted(starts), max(1, most // max(kind.size, kind.keys))):
-            # both ends of a window are two such tiles: as a run they have no band, by which biases are read
+        for run in _even(sorted(starts), max(1, most // (kind.size + kind.keys))):
             runs += [(kind, run)] if len(run) > max(batch, ENDS) else [(kind, [at]) for at in run]
     return [_call(where, *one) for one in sorted(runs, key=lambda one: one[1][0])]
+
+
+def unfolded(call: Call) -> Iterator[Tile]:
+    """The tiles of a call of which none is looked up."""
+    q, k = call.q, call.k
+    assert isinstance(q, Tiles) and isinstance(k, Tiles)
+    for n in range(q.many):
+        yield Tile(q.start + n * q.step, q.size, k.start + n * k.step, k.size, q.inner, call.where is None)
 
 
 def _call(where: Pattern, kind: _Kind, starts: Starts) -> Call:

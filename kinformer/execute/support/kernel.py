@@ -20,7 +20,7 @@ forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
 backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 P = ParamSpec("P")
 R = TypeVar("R")
-TINY = 1e-30  # a gradient's square below which it is none
+TINY = 1e-20  # of the lse's gradient: a gradient of y below it is none
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 
 
@@ -146,11 +146,17 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
     """
     if gl is None:
         return gy, y
-    size = gy.to(gl.dtype).square().sum(-1)
-    if bool((none := size < TINY).any()):
-        gy = torch.cat((torch.where(none[..., None], 1e-12, gy[..., :1]), gy[..., 1:]), -1)
-        size = torch.where(none, gy.to(gl.dtype).square().sum(-1), size)
-    return gy, y - (gl / size).to(y.dtype)[..., None] * gy
+    wide = gy.to(gl.dtype)
+    least = (gl.abs() * TINY).clamp_min(torch.finfo(gl.dtype).tiny)
+    most = torch.linalg.vector_norm(wide, torch.inf, -1)
+    if bool((none := most < least).any()):
+        gy = torch.cat((torch.where(none[..., None], least[..., None].to(gy.dtype), gy[..., :1]), gy[..., 1:]), -1)
+        wide = gy.to(gl.dtype)
+        most = torch.linalg.vector_norm(wide, torch.inf, -1)
+    # of a size of 1: squares of what is large or small would be none
+    one = wide / most[..., None]
+    share = gl / most / one.square().sum(-1)
+    return gy, y - (share[..., None] * one).to(y.dtype)
 
 
 def level(lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H T"]:

@@ -73,6 +73,8 @@ def runs(request: Request) -> Alike | Lines | Refusal:
         return Refusal("positions that differ by head are no runs")
     if request.is_causal and request.pattern.period() == 1:
         return Alike(Run(0, q.shape[2]), Run(0, k.shape[2]))  # where the run begins does not matter
+    if q.is_meta or k.is_meta:
+        return Refusal("positions on the meta device are no numbers")
     return request.memo.get(lambda: _looked_at(q[:, 0], k[:, 0]), "runs", q, k)
 
 

@@ -38,6 +38,8 @@ def cost(request: Request) -> float | Refusal:
         return Refusal("in a graph it takes the product alone, on a CPU, without bias or dropout, and values as wide")
     if not request.pairs:
         return Refusal("it wants at least one pair")
+    if request.where is not None:
+        return Refusal("it asks the pattern which pairs are read, and fewer are")
     if spelled(request.pattern) is None:
         return Refusal(
             "in a graph it takes patterns of whole numbers, flags, words, tensors, tuples and other patterns"

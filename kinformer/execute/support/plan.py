@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from kinformer.core.layout import GatheredKeys, GatheredRows, Layout, Near, Resi
 from kinformer.core.parts import parts
 from kinformer.core.pattern import Pattern
 from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
-from kinformer.execute.support.folding import Tile, folded
+from kinformer.execute.support.folding import Tile, folded, unfolded
 from kinformer.execute.support.lines import Alike, Line, Lines
 from kinformer.execute.support.mirrored import Mirrored
 from kinformer.patterns.causal import Causal
@@ -24,9 +24,13 @@ from kinformer.patterns.full import Full
 BLOCKS = (64, 128, 256, 512, 1024)  # queries of a tile that are tried
 EDGE = 64  # queries more that a tile takes the time of: products of few queries are slow
 CALL = 60_000  # pairs of one head that cost as much as the overhead of a call
-FOLDED = 1 << 21  # numbers of the keys that a call reads: the more, the fewer calls, but their gradients take memory
+AHEAD = 8  # times as many numbers of a call that makes no gradients
+FINE = 32  # queries of a window's tile going forward: of fewer the kernel makes no products
+SHARED = 1.5  # keys of the tiles of a window over its keys, from which on to write those once is worth other calls
+FOLDED = 3 << 20  # numbers of the queries and the keys of a call: the more, the fewer calls, but gradients take memory
 GATHERED = 1 << 20  # numbers of the keys that a call copies: more of them fall out of the cache in the backward pass
 GRID = 1 << 22  # blocks of pairs that a pattern is asked about at most
+MASK = 1 << 23  # pairs of a mask, but of few queries and many keys: what makes it takes 16 bytes for each
 STEP = 16  # queries
 RUNS = 3  # runs of key blocks of one query block that are read by a call each; more are gathered
 SMALL = 1 << 22  # pairs that are read in less time than a plan takes to make, where it will not be found again
@@ -80,23 +84,23 @@ def made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) 
 
 
 def _made(pattern: Pattern, lines: Lines, plain: bool, sizes: Sizes, once: bool) -> Plan:
-    turned = functools.partial(_turned, lines, plain, sizes)
+    others = tuple(functools.partial(_other, way, lines, plain, sizes) for way in (Maker.finer, Maker.turned))
     ways = []
     if once and sizes.batch * sizes.heads * lines.q.size * lines.k.size <= SMALL:
         stage = Stage(0, 1, *lines, Maker(lines, plain, sizes, 0, 1).whole(pattern))
-        return Plan([stage], sizes.pairs(stage), plain, turned)
+        return Plan([stage], sizes.pairs(stage), plain, *others)
     for turns in {1, sizes.apart(pattern)}:
         stages: list[Stage] = []
         for first in range(turns):
             one = pattern.of_head(sizes.head + first) if turns > 1 else pattern
             stages += Maker(lines, plain, sizes, first, turns).cheapest(one)
-        ways.append(Plan(stages, sum(sizes.pairs(stage) for stage in stages), plain, turned))
+        ways.append(Plan(stages, sum(sizes.pairs(stage) for stage in stages), plain, *others))
     return min(ways, key=lambda plan: plan.pairs)
 
 
-def _turned(lines: Lines, plain: bool, sizes: Sizes, stage: Stage) -> Stage:
+def _other(way: Callable[["Maker", Stage], Stage], lines: Lines, plain: bool, sizes: Sizes, stage: Stage) -> Stage:
     with torch.inference_mode(False), _on(torch.device("cpu")):
-        return Maker(lines, plain, sizes, stage.first, stage.turns).turned(stage)
+        return way(Maker(lines, plain, sizes, stage.first, stage.turns), stage)
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:
@@ -150,15 +154,16 @@ class Maker(NamedTuple):
         return self.sizes.width * len(range(self.first, self.sizes.heads, self.turns))
 
     def whole(self, pattern: Pattern) -> tuple[Call, ...]:
-        """All queries and all keys at once; some queries at a time where their scores are held."""
+        """All queries and all keys at once; some queries at a time where their scores, or a mask of them, are held."""
         q, k = self.lines
-        if self.sizes.groups is None:
-            where, most = None if self.plain and type(pattern) is Full else pattern, max(BLOCKS)
-            tiles = (Tiles(lo, min(most, q.size - lo)) for lo in range(0, q.size, most))
-            return tuple(Call(one, Tiles(0, k.size), where) for one in tiles)
-        causal = self.plain and type(pattern) is Causal and q.size == k.size and bool(q.at[0, 0] == k.at[0, 0])
-        every = self.plain and type(pattern) is Full
-        return (Call(Tiles(0, q.size), Tiles(0, k.size), None if every else pattern, causal),)
+        alone = self.sizes.groups is not None
+        where = None if self.plain and type(pattern) is Full else pattern
+        causal = alone and self.plain and type(pattern) is Causal and q.size == k.size
+        if alone and (where is None or (causal and bool(q.at[0, 0] == k.at[0, 0]))):
+            return (Call(Tiles(0, q.size), Tiles(0, k.size), where, causal),)
+        most = min(max(BLOCKS), max(min(BLOCKS), MASK // max(k.size, 1))) if alone else max(BLOCKS)
+        tiles = (Tiles(lo, min(most, q.size - lo)) for lo in range(0, q.size, most))
+        return tuple(Call(one, Tiles(0, k.size), where) for one in tiles)
 
     def gathered(self, layout: Layout) -> Lines:
         """The queries and the keys of a layout."""
@@ -294,23 +299,36 @@ class Maker(NamedTuple):
                     tiles.append(Tile(r + a * n, size, s + lo * n, hi - lo, n, False))
         return tiles
 
-    def folded(self, where: Pattern, tiles: list[Tile]) -> list[Call]:
-        """Tiles as calls that hold so many numbers of keys."""
-        return folded(where, tiles, FOLDED // self.width, self.sizes.batch)
+    def folded(self, where: Pattern, tiles: list[Tile], times: int = 1) -> list[Call]:
+        """Tiles as calls of so many numbers, or so many times as many."""
+        return folded(where, tiles, times * FOLDED // self.width, self.sizes.batch)
 
-    def turned(self, stage: Stage) -> Stage:
-        """A window by tiles of keys, each read by all of its queries, where that is the same and tiles share keys.
+    def finer(self, stage: Stage) -> Stage:
+        """A window by fewer queries at a time, which read fewer keys: forward nothing is written for each key."""
+        where = self.window(stage)
+        if where is None or FINE % (where.period() or 0):
+            return stage
+        beside = int(sum(where.reach()))
+        tiles = [part for call in stage.calls for tile in unfolded(call) for part in tile.parts(FINE, beside)]
+        return stage._replace(calls=tuple(self.folded(where, tiles, AHEAD)))
 
-        A call makes gradients of keys and of values, but only one of queries: fewer are written and added twice.
-        """
+    def window(self, stage: Stage) -> Pattern | None:
+        """The pattern of a stage that is a window over queries and keys where they are, the same wherever it stands."""
         where = next((call.where for call in stage.calls if call.where is not None), None)
         tiles = [tile for call in stage.calls for tile in call[:2]]
         if where is None or not self.plain or where.period() is None or math.inf in where.reach():
-            return stage
+            return None
         if stage.q.source is not None or stage.k.source is not None or where.tensors():
-            return stage
-        shared = sum(call.k.many * call.k.size for call in stage.calls) >= 1.5 * stage.k.size
-        if not shared or any(isinstance(tile, Table) or tile.inner > 1 for tile in tiles):
+            return None
+        return None if any(isinstance(tile, Table) or tile.inner > 1 for tile in tiles) else where
+
+    def turned(self, stage: Stage) -> Stage:
+        """A window by tiles of keys, each read by all of its queries, where tiles share keys.
+
+        A call makes gradients of keys and of values, but only one of queries: fewer are written and added twice.
+        """
+        where = self.window(stage)
+        if where is None or sum(call.k.many * call.k.size for call in stage.calls) < SHARED * stage.k.size:
             return stage
         blocks, (back, ahead) = _Blocks(self, Mirrored(where), stage.k, stage.q), where.reach()
         (calls,) = self.windows(blocks, ahead, back, max(call.q.size for call in stage.calls))

@@ -82,6 +82,7 @@ class Sum:
         if begun == self.to.shape[2]:
             return add(self.to, tiles, some, found)
         new = 0 if isinstance(tiles, Table) else tiles.start + tiles.size - begun  # of the first tile
+        # where nothing was written yet the first tile goes further than a step: by itself
         if not isinstance(tiles, Table) and tiles.many > 1 and tiles.step < new <= tiles.size:
             self.add(tiles._replace(many=1), some, found[:1])
             return self.add(tiles._replace(many=tiles.many - 1, start=tiles.start + tiles.step), some, found[1:])

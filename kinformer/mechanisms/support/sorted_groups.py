@@ -12,7 +12,6 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import pairs
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
-from kinformer.core.scores import tell
 from kinformer.core.transforms import transformed
 from kinformer.execute import read
 from kinformer.mechanisms.support.groups import LAST_RESORT, Grouped, groups_of, own_column
@@ -180,8 +179,8 @@ def _read_round(request: Request, one: Round, tag: str, turn: int, lonely: bool)
             lse=True,
             rows=torch.arange(batch, device=q_.device).repeat_interleave(count),
         )
-        tell(tiles, _first_found(tiles, q_group[..., :turn], k_group[..., :turn], lonely))
-        found = read(tiles)
+        where = _first_found(tiles, q_group[..., :turn], k_group[..., :turn], lonely)
+        found = read(tiles.but(where=where))
         assert found.lse is not None
         y.append(found.y.flatten(0, 2))
         lse.append(found.lse.flatten()[:, None])
@@ -224,7 +223,7 @@ def _by_query_head(x: Float[Tensor, "B G S n"], heads: int) -> Float[Tensor, "B 
 
 def _first_found(
     tiles: Request, q_groups: Int[Tensor, "B H T n"], k_groups: Int[Tensor, "B H S n"], lonely: bool
-) -> Bool[Tensor, "#B #H T S"]:
+) -> Bool[Tensor, "B #H T S"]:
     """The pairs that a round reads: those of the pattern that share no group of an earlier round."""
     q, k = tiles.queries.pos[..., :, None], tiles.keys.pos[..., None, :]
     if type(tiles.pattern) is Causal:

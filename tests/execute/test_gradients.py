@@ -1,0 +1,55 @@
+"""Gradients of the fused executors where numbers are very large, very small, or many and narrow."""
+
+import pytest
+import torch
+
+from kinformer import attend
+from kinformer.biases.relative import Relative
+from kinformer.biases.t5 import T5
+from kinformer.core.bias import Bias
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.random import Random
+
+
+@pytest.mark.parametrize("of_y", [1.0, 1e-12, 0.0])
+@pytest.mark.parametrize("size", [1e-18, 1e-10, 1.0, 1e19])
+@pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(9)], ids=["one call", "tiles"])
+def test_gradients_through_y_and_lse_grow_with_their_loss(pattern: Causal, size: float, of_y: float) -> None:
+    q, k, v = (x.requires_grad_() for x in torch.randn(3, 1, 2, 150, 8, generator=torch.Generator().manual_seed(0)))
+
+    def gradients(impl: str) -> tuple[torch.Tensor, ...]:
+        read = attend(q, k, v, pattern=pattern, impl=impl)
+        assert read.lse is not None
+        return torch.autograd.grad(((read.y.sin() * of_y).sum() + read.lse.sum()) * size, (q, k, v))
+
+    largest = max(float(grad.norm()) for grad in gradients("reference"))
+    for mine, other in zip(gradients("pieces"), gradients("reference"), strict=True):
+        error = (mine.double() - other.double()).norm()
+        assert float(error) <= 1e-5 * float(other.norm()) + 1e-15 * largest
+
+
+@pytest.mark.parametrize("impl", ["pieces", "reference"])
+@pytest.mark.parametrize("bias", [lambda: Relative(8, 4), lambda: T5(2)], ids=["Relative", "T5"])
+def test_tables_of_distances_learn_in_bfloat16(bias: type[Bias], impl: str) -> None:
+    """Thousands of distances share a row; sums of so many in bfloat16 stand still."""
+    g = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 1, 2, 1024, 8, generator=g).bfloat16()
+    gy, made = torch.randn(1, 2, 1024, 8, generator=g).bfloat16() + 0.5, bias()
+    values = [0.3 * torch.randn(x.shape, generator=g).bfloat16() for x in made.parameters()]
+
+    def gradients(dtype: torch.dtype, impl: str) -> tuple[torch.Tensor, ...]:
+        made.to(dtype)
+        for parameter, value in zip(made.parameters(), values, strict=True):
+            parameter.data.copy_(value)
+        y = attend(*(x.to(dtype) for x in (q, k, v)), pattern=Causal(), bias=made, impl=impl).y
+        return torch.autograd.grad((y * gy.to(dtype)).sum(), list(made.parameters()))
+
+    for mine, exact in zip(gradients(torch.bfloat16, impl), gradients(torch.float64, "reference"), strict=True):
+        assert float((mine.double() - exact).norm()) < 0.02 * float(exact.norm())
+
+
+def test_tensors_without_numbers_are_read_where_no_plan_can_be_made() -> None:
+    q, pos = torch.randn(1, 2, 300, 8, device="meta"), torch.arange(300, device="meta")[None, None]
+    assert attend(q, q, q, pattern=Causal() & Band(8), q_pos=pos, k_pos=pos).y.shape == q.shape
+    assert attend(q, q, q, pattern=Causal() & Random(2)).y.is_meta
