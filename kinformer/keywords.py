@@ -126,9 +126,13 @@ def split(text: str, at: str = ",") -> list[str]:
     return [piece.strip() for piece in (*pieces, text[start:])]
 
 
+def _bracketed(text: str) -> bool:
+    """Does one pair of brackets stand around all of a text? Of "(a) | (b)" the first closes before the end."""
+    return text.startswith("(") and text.endswith(")") and len(split(text[:-1], ")")) == 1
+
+
 def _tuple(text: str, annotation: Any) -> tuple[Any, ...]:
-    inner = text[1:-1] if text.startswith("(") and text.endswith(")") else text
-    pieces = split(inner)
+    pieces = split(text[1:-1] if _bracketed(text) else text)
     pieces = pieces[:-1] if pieces[-1] == "" else pieces
     return tuple(_convert(piece, typing.get_args(annotation)[0]) for piece in pieces)
 
@@ -157,7 +161,7 @@ def _convert(text: str, annotation: Any) -> Any:
     A tuple goes before str only where the text has a comma outside brackets: "Band(4, 4)" stays one pattern.
     """
     order: list[Any] = [types.NoneType, bool, int, float, Literal, tuple, str]
-    if len(split(text)) == 1 and not text.startswith("("):
+    if len(split(text)) == 1 and not _bracketed(text):
         order = [types.NoneType, bool, int, float, Literal, str, tuple]
     for option in sorted(_options(annotation), key=lambda option: order.index(_kind(option))):
         try:
@@ -175,6 +179,15 @@ def _composed(text: str, annotation: Any) -> str:
     return nearest(
         text, options, "; a part of your own is taken by a member of your own, FILE.py:NAME, which composes it"
     )
+
+
+def as_texts(keywords: Mapping[str, Any]) -> list[str]:
+    """Keywords as texts from which `parse_keywords` makes them again."""
+
+    def text(value: Any) -> str:
+        return f"({', '.join(map(str, value))})" if isinstance(value, tuple) else str(value)
+
+    return [f"{name}={text(value)}" for name, value in keywords.items()]
 
 
 def parse_keywords(function: Callable[..., Any], texts: Iterable[str]) -> dict[str, Any]:

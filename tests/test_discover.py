@@ -14,7 +14,7 @@ from kinformer import discover
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.wanted import member_named
 from kinformer.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
-from kinformer.keywords import describe, split
+from kinformer.keywords import as_texts, describe, signature, split
 from kinformer.laws.support import own
 
 
@@ -311,6 +311,8 @@ def test_a_member_of_the_library_by_its_path_is_that_member() -> None:
         ("windows=()", {"windows": ()}),
         ("patterns=Band(4, 4)", {"patterns": "Band(4, 4)"}),
         ("patterns=Band(4, 4), Full()", {"patterns": ("Band(4, 4)", "Full()")}),
+        ("patterns=(Band(4) & Full()) | (Full() & Band(2))", {"patterns": "(Band(4) & Full()) | (Full() & Band(2))"}),
+        ("patterns=((Band(4) & Full()) | Band(2), Full())", {"patterns": ("(Band(4) & Full()) | Band(2)", "Full()")}),
         ("patterns=a=b", {"patterns": "a=b"}),
         ("size=7", {"size": 7}),
         ("size=big", {"size": "big"}),
@@ -323,6 +325,15 @@ def test_a_text_is_converted_by_its_annotation(text: str, wanted: dict[str, Any]
         name: type(value) for name, value in wanted.items()
     }
     assert sample(**found).member.keywords | wanted == sample(**found).member.keywords
+
+
+def test_keywords_are_written_as_they_are_read() -> None:
+    """The defaults of all members, and tuples of one and of several."""
+    for name, function in members().items():
+        made = {one: parameter.default for one, parameter in signature(function).parameters.items()}
+        assert parse_keywords(function, as_texts(made)) == made, name
+    for given in ({"windows": (1,), "patterns": ("Band(4, 4)",)}, {"patterns": ("Band(4) | Full()", "Full()")}):
+        assert parse_keywords(sample, as_texts(given)) == given
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted
+from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
 from kinformer.cli.options import MOST, Data, Device, Json, Own, Trained
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
-    from kinformer.core.search import Search
     from kinformer.memories.datastore import Datastore
+    from kinformer.search.support.faiss import Faiss
 
 BEFORE, AFTER = 24, 12  # tokens that are shown around a key
 Split = Literal["train", "valid", "test"]
@@ -52,28 +52,39 @@ def build(
 ) -> None:
     """Keep what a trained language model makes of every token of a text, and which token came next.
 
-    A kill or a full disk loses some seconds of work: --resume goes on, and the files are those of a build that was
-    never stopped. The datastore belongs to the weights and the tokenizer that made it.
+    A kill or a full disk loses the shard it was at, 64 MiB of keys: --resume goes on behind the last whole one, and the
+    files are those of a build that was never stopped. The datastore belongs to the weights and the tokenizer that made
+    it.
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.wanted_text import text_of
+    from kinformer.decoding.evaluating import evaluating
     from kinformer.memories.datastore import Datastore
+    from kinformer.memories.support.indexing import there as index_there
     from kinformer.memories.support.manifest import BUILDING
+    from kinformer.models.support.taps import Tap
 
-    if index is not None:
-        _index_named(index)
+    search = None if index is None else _index_named(index)
     model = loaded(folder, member, device)
+    if search is not None:
+        with from_user(ValueError, LookupError), evaluating(model):
+            search.made(0, Tap(model, tap).width)  # refused before a text is read
     text = text_of(model, data, folder, split)
     part, began = text.part(split), monotonic()
     how = {"tap": tap, "dtype": dtype, "length": length, "stride": stride, "append": append, "resume": resume}
-    about = {"data": f"{data} ({split})", "home": str(folder.resolve())}
+    about, gone = {"data": f"{data} ({split})", "home": str(folder.resolve())}, append and index_there(out)
     try:
         with from_user(ValueError), noted(), progress("reading", len(part.tokens) - len(part.firsts), "keys") as hear:
             store = Datastore.build(out, model, part, hear=hear, **about, **how)  # type: ignore[arg-type]
     except OSError as error:
         go_on = "; go on with --resume" if (out / BUILDING).is_file() else ""
         raise UserError(f"{error}{go_on}", FAILED) from error
+    except KeyboardInterrupt as stop:
+        go_on = "stopped; go on with --resume" if (out / BUILDING).is_file() else "stopped; nothing is kept"
+        raise UserError(go_on, ended_by(stop)) from stop
+    if gone and index is None:
+        print(f"its index ({gone.search}) has no new keys and is gone; --index makes one", file=sys.stderr)
     if index is not None:
         try:
             _indexed(store, out, index)
@@ -142,9 +153,10 @@ def search(
 
     with from_user(ValueError, OSError):
         there = Datastore.open(store, Exact() if exact else None)
-    home = model or Path(there.manifest.home)
-    if model is None and not home.is_dir():
-        raise UserError(f"the model of {store} is no longer in {home}; say where with --model DIR")
+    home = model or there.home(store)
+    if home is None:
+        where = f"is no longer in {there.manifest.home}" if there.manifest.home else "was in no folder"
+        raise UserError(f"the model of {store} {where}; say where it is with --model DIR")
     read = loaded(home, member, device)
     with from_user(ValueError):
         there.check(read)
@@ -175,7 +187,7 @@ def _indexed(store: "Datastore", folder: Path, name: str) -> None:
         raise UserError(str(error), FAILED) from error
 
 
-def _index_named(name: str) -> "Search":
+def _index_named(name: str) -> "Faiss":
     """The search of an index by its name; UserError for one that there is not, or that keeps no index."""
     from kinformer.memories.support.indexing import kept_by
     from kinformer.search.support.named import search_named

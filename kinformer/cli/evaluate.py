@@ -132,10 +132,7 @@ def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) 
         return {}
     if reading["lanes"] is not None:
         return {"measured": f"the first {limit:,} bytes of {split}"}
-    begins = {"valid": data.begins[split]} if split in data.begins else {}
-    widths = {"valid": data.widths[split]} if split in data.widths else {}
-    there = replace(data, valid=getattr(data, split), begins=begins, widths=widths)
-    return {"measured": there.measured(reading["length"], limit).replace("valid", split)}
+    return {"measured": data.measured(split, reading["length"], limit)}
 
 
 def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> float:

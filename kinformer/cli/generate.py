@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kinformer.decoding.reading import Reading
 
 LENGTH_PENALTY = 0.6
+USUAL = (0.6, None, 0.9)  # temperature, top k and top p where none is asked for
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
 BEAM = 1024  # texts that are kept at most, each with a state of its own
@@ -70,6 +71,9 @@ def generate(
     would be alone, with --seed one higher than the line before. Bytes that are no UTF-8 are shown as �. With --json:
     each text with its tokens, its log-probability, and whether it ended by --stop or by itself.
 
+    Where none of --temperature, --top-k and --top-p is given, tokens are drawn at a temperature of 0.6 from the
+    likeliest that reach 0.9; --temperature 1 alone draws as the model says.
+
     A member that was trained on images=FOLDER draws --pictures into the PNG --out, each with a seed of its own.
 
     Tokens of a member with exits leave as `kinformer calibrate` found; how many layers they took is said, drawn
@@ -102,6 +106,8 @@ def generate(
         reading = None if state is None else load_reading(state, model)
     told = leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
     model = beside(model, folder, knn, datastore, kept=state is not None)
+    if beam == 1 and (temperature, top_k, top_p) == (None, None, None):
+        temperature, top_k, top_p = USUAL
     how = How(
         temperature=1.0 if temperature is None else temperature,
         top_k=top_k,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 K = 1024  # the paper's
 PICTURE = "knn-lm.png"
 SOME = 32  # keys that are looked up to know how long that takes
+LOOKS, LOOK = 16, 64  # stretches of a split that are looked for in the datastore's text, and tokens of each
 
 
 def knn_lm(
@@ -67,22 +68,25 @@ def knn_lm(
     print(f"{folder} beside {datastore}: some keys are looked up, to say how long all take ...", file=sys.stderr)
     with _nothing_kept(folder), from_user(ValueError, OSError, ImportError), noted():
         length = length or model.trained_length or LENGTH
-        store, how = _opened(model, datastore, index)
+        store, how = _opened(model, datastore, index, k)
+        _refuse_known(store, found)
         _tell(store, how, found, limit, k, 1 if model.lanes else 2)  # windows have half of the one before
         tuned, swept = _tuned(model, datastore, store, found, (k, cache), limit, length)
         scores = _scores(model, tuned, store, found, limit, length)
-    try:
-        tuned.save(folder)
-        draw(swept, folder / PICTURE, f"{folder} beside {datastore}, {len(store):,} entries, on valid of {found.name}")
-    except OSError as error:
-        raise UserError(f"cannot write to {folder}: {error}", FAILED) from error
     if as_json:
         of = {"folder": str(folder), "datastore": str(datastore), "entries": len(store), **how._asdict()}
         of["data"] = found.name
         numbers = {name: value for name, value in asdict(tuned).items() if name not in ("datastore", "store")}
         print(json.dumps({**of, **numbers, "splits": scores}, indent=2))
-        return
-    _print(folder, tuned, scores)
+    else:
+        _print(folder, tuned, scores)
+    try:  # behind what took so long to find
+        draw(swept, folder / PICTURE, f"{folder} beside {datastore}, {len(store):,} entries, on valid of {found.name}")
+        tuned.save(folder)
+    except OSError as error:
+        raise UserError(f"cannot write to {folder}: {error}", FAILED) from error
+    if not as_json:
+        print(f"the curves are in {folder / PICTURE}; kinformer generate {folder} --knn --prompt TEXT", file=sys.stderr)
 
 
 @contextmanager
@@ -96,13 +100,15 @@ def _nothing_kept(folder: Path) -> Iterator[None]:
 
 
 class _How(NamedTuple):
-    """How a datastore is looked up, and which share of the nearest 16 is found so."""
+    """How a datastore is looked up, and which share of the nearest `k` is found so."""
 
     search: str
     recall: float
+    k: int
 
     def __str__(self) -> str:
-        return f"{self.search}, which finds {self.recall:.1%} of the nearest 16" if self.recall < 1 else self.search
+        found = f", which finds {self.recall:.1%} of the nearest {self.k:,}"
+        return self.search + found * (self.recall < 1)
 
 
 def _refuse_other(model: Any) -> None:
@@ -117,7 +123,7 @@ def _refuse_other(model: Any) -> None:
         refuse_exits(model)
 
 
-def _opened(model: Any, place: Path, index: str | None) -> "tuple[Datastore, _How]":
+def _opened(model: Any, place: Path, index: str | None, k: int) -> "tuple[Datastore, _How]":
     """The datastore, looked up as is wanted or as it is kept; ValueError for another model's, and no such index."""
     from kinformer.memories.datastore import Datastore
     from kinformer.memories.support.indexing import recall, there
@@ -127,10 +133,43 @@ def _opened(model: Any, place: Path, index: str | None) -> "tuple[Datastore, _Ho
     search = None if index is None else search_named(index)
     store = Datastore.open(place, search)
     store.check(model)
-    if search is not None and not isinstance(search, Exact):
-        return store, _How(name_of(search), recall(store.index, store.keys))
-    kept = there(place) if search is None else None
-    return store, _How("exact", 1.0) if kept is None else _How(kept.search, kept.recall)
+    if search is None:
+        kept = there(place)
+        name = None if kept is None else kept.search
+    else:
+        name = None if isinstance(search, Exact) else name_of(search)
+    if name is None:
+        return store, _How("exact", 1.0, k)
+    # what is told of a kept index is of few, and one that reads some lists finds less of many
+    return store, _How(name, recall(store.index, store.keys, k), k)
+
+
+def _refuse_known(store: "Datastore", data: Any) -> None:
+    """ValueError for a datastore of the very text that it would be tuned and measured on; a note where it has some."""
+    from kinformer.core.search import spread
+    from kinformer.memories.support.shards import digest
+
+    for split in _splits(data):
+        part = data.part(split)
+        same = digest(part.tokens.numpy(), part.firsts.numpy())
+        if any(one.part.text == same for one in store.texts):
+            raise ValueError(
+                f"the datastore is of {split} itself, where every token finds itself again: build it of train, or give "
+                "--data of another text"
+            )
+        begins = spread(max(len(part.tokens) - LOOK, 0) + 1, LOOKS).tolist()
+        known = store.holds([part.tokens[at : at + LOOK] for at in begins])
+        if 8 * known > len(begins):
+            print(
+                f"{known} of {len(begins)} stretches of {split} stand in the datastore word for word: what it gains "
+                "there it gains on no other text",
+                file=sys.stderr,
+            )
+
+
+def _splits(data: Any) -> list[str]:
+    """The splits that are not empty, of those that a datastore is measured on."""
+    return [name for name in ("valid", "test") if len(getattr(data, name))]
 
 
 def _tell(store: "Datastore", how: _How, data: Any, limit: int | None, k: int, times: int) -> None:
@@ -187,7 +226,7 @@ def _scores(
     ways = {"alone": model, **({"cache": tuned.cached(model)} if tuned.size else {}), "knn": tuned.beside(model, store)}
     reading = {"length": length, "stride": None, "lanes": None}
     found: dict[str, dict[str, dict[str, float]]] = {}
-    for split in (name for name in ("valid", "test") if len(getattr(data, name))):
+    for split in _splits(data):
         found[split] = {}
         for name, one in ways.items():
             score, width = scored(one, data, split, limit, reading)
@@ -199,9 +238,10 @@ def _print(folder: Path, tuned: "Tuned", scores: dict[str, dict[str, dict[str, f
     cache = f", over a cache of {tuned.size:,} with a share of {tuned.share:g}, theta {tuned.theta:g}" * bool(
         tuned.size
     )
+    if not tuned.weight:
+        print("the datastore does not help: of all shares none is best, a lambda of 0", file=sys.stderr)
     print(f"{folder}: lambda {tuned.weight:g}, k {tuned.k:,}, temperature {tuned.temperature:g}{cache}")
     for split, ways in scores.items():
         for name, one in ways.items():
             told = ", ".join(f"{value:.4f} {what}" for what, value in one.items())
             print(f"  {split:<6}{name:<6}{told}")
-    print(f"the curves are in {folder / PICTURE}; kinformer generate {folder} --knn --prompt TEXT", file=sys.stderr)

@@ -38,7 +38,7 @@ Rate = Annotated[float | None, typer.Option(help="The highest learning rate; the
 Seed = Annotated[int, typer.Option(help="Of the weights, the windows and the samples.", min=0, max=LAST_SEED)]
 Temperature = Annotated[
     float | None,
-    typer.Option(help="Below 1 is more cautious, above 1 bolder; 0 always takes the likeliest; 1 unless given.", min=0),
+    typer.Option(help="Below 1 is more cautious, 1 as the model says; 0 always takes the likeliest.", min=0),
 ]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", is_eager=True, help="Write over a model or a comparison that is in --out.")

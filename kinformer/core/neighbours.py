@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from kinformer.core.checks import at_least
+
 NUMBERS = 1 << 22  # differences of queries and keys that are held at a time
 
 
@@ -56,7 +58,7 @@ class Entries(Store):
     keys: inner states of a model.
     tokens: what followed each.
 
-    Errors: ValueError for keys and tokens of different numbers.
+    Errors: ValueError for keys and tokens of different numbers, k below 1, queries of another width or not finite.
     """
 
     def __init__(self, keys: Float[Tensor, "N d"], tokens: Int[Tensor, " N"]):
@@ -72,6 +74,11 @@ class Entries(Store):
         return self.tokens
 
     def search(self, queries: Float[Tensor, "M d"], k: int) -> Neighbours:
+        at_least("k", k, 1)
+        if queries.dim() != 2 or queries.shape[1] != self.width or not bool(queries.isfinite().all()):
+            raise ValueError(
+                f"queries of shape {list(queries.shape)} came; give [M, {self.width}], as wide as the keys, all finite"
+            )
         queries = queries.to(torch.promote_types(queries.dtype, torch.float32))
         size = max(1, NUMBERS // max(self.keys.numel(), 1))
         found = [self._nearest(some, k) for some in queries.split(size)]

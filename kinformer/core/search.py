@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -44,7 +44,7 @@ class Vectors(ABC):
 def spread(count: int, size: int) -> Int[Tensor, " size"]:
     """So many of `count` numbers from 0, evenly apart, the first and the last among them; no more than there are."""
     size = min(size, count)
-    return torch.arange(size) * (count - 1) // max(size - 1, 1)
+    return torch.arange(size, device="cpu") * (count - 1) // max(size - 1, 1)
 
 
 class Held(Vectors):
@@ -64,6 +64,8 @@ class Held(Vectors):
 
 class Search(ABC):
     """A way to find vectors: by distance among many that stay as they are, or by inner product among keys to come."""
+
+    kind: ClassVar[str] = "search"  # what messages call it
 
     @abstractmethod
     def index(self, vectors: Vectors) -> "Index":

@@ -56,8 +56,8 @@ class Env(Data):
                 raise ValueError(f"{self.spec} has {name}={wanted}, and this model {its}; give one made for that")
         return Rollouts(model, self.spec, self.valid, batch, length, seed)  # type: ignore[arg-type]
 
-    def measured(self, length: int, limit: int) -> str:
-        return f"{len(self.valid)} episodes"
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{len(getattr(self, split))} episodes"
 
 
 def read(where: str, **keywords: str) -> Env:

@@ -50,8 +50,8 @@ class Images(Data):
             return {}
         return compressed(getattr(self, split)[0][: self._count(limit, split)].numpy().tobytes())
 
-    def measured(self, length: int, limit: int) -> str:
-        return f"{self._count(limit):,} images of valid"
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{self._count(limit, split):,} images of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Batches drawn by seed and step, and of valid its first images, of at most `limit` bytes.

@@ -102,8 +102,8 @@ class Data(ABC):
         raise ValueError(f"{self.what} has nothing to write on from; give text=PATH, pairs=FILE.tsv or task=NAME")
 
     @abstractmethod
-    def measured(self, length: int, limit: int) -> str:
-        """What of valid is measured, in words."""
+    def measured(self, split: str, length: int, limit: int) -> str:
+        """What of a split is measured, in words."""
 
 
 def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: int, limit: int) -> Stream:

@@ -60,10 +60,10 @@ class Labelled(Data):
             "give a larger length to read all"
         )
 
-    def measured(self, length: int, limit: int) -> str:
-        some = watched(self.valid, limit)
+    def measured(self, split: str, length: int, limit: int) -> str:
+        some = watched(getattr(self, split), limit)
         guess = f"always {COMMONEST} scores {self._guessing(some):.3f}"
-        return f"{len(some):,} texts of valid{self._by_task(some)} ({guess})"
+        return f"{len(some):,} texts of {split}{self._by_task(some)} ({guess})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What an answer that is always the same scores."""

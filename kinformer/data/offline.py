@@ -149,8 +149,8 @@ class Offline(Data):
         lots = zip(ends.split(MEASURED), before.split(MEASURED), strict=True)
         return Batches(at, [self.valid.rows(*lot, size) for lot in lots])
 
-    def measured(self, length: int, limit: int) -> str:
-        return f"steps of {len(self.valid.firsts):,} episodes of valid"
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"steps of {len(getattr(self, split).firsts):,} episodes of {split}"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What the same action at each step is worth: the commonest of train, or the mean."""

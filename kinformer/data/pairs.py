@@ -67,8 +67,8 @@ class Pairs(Data):
             "left out; give a larger length to keep them"
         )
 
-    def measured(self, length: int, limit: int) -> str:
-        return f"{sum(map(len, self.within(length).watched(limit))):,} pairs of valid"
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{sum(map(len, self.within(length).watched(limit, split))):,} pairs of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         return self.batches(batch, length, seed, limit)
@@ -90,10 +90,11 @@ class Pairs(Data):
         targets = [target for _, target in some]
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
 
-    def watched(self, limit: int) -> Iterator[Sequence[Pair]]:
-        """The first pairs of valid that have at most `limit` bytes, and at least one, in batches."""
-        ends = numpy.cumsum([len(source) + len(target) for source, target in self.valid])
-        some = self.valid[: max(1, int((ends <= limit).sum()))]
+    def watched(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
+        """The first pairs of a split that have at most `limit` bytes, and at least one, in batches."""
+        there = getattr(self, split)
+        ends = numpy.cumsum([len(source) + len(target) for source, target in there])
+        some = there[: max(1, int((ends <= limit).sum()))]
         return (some[first : first + MEASURED] for first in range(0, len(some), MEASURED))
 
 

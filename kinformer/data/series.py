@@ -93,8 +93,8 @@ class Series(Data):
     def longest(self, length: int) -> None:
         return None
 
-    def measured(self, length: int, limit: int) -> str:
-        return f"up to {self._most(length, limit):,} windows of valid"
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"up to {self._most(length, limit):,} windows of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Windows drawn by seed and step; of valid every window, or as many from all over it as the limit allows.

@@ -129,8 +129,8 @@ class Sets(Data):
         lots = zip(*(x.split(MEASURED) for x in valid), strict=True)
         return Batches(lambda step: self.train.drawn(batch, seed, step), lots)
 
-    def measured(self, length: int, limit: int) -> str:
-        return f"{self._count(limit):,} sets of valid (always the same answer scores {self.guessing:.3f})"
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{self._count(limit, split):,} sets of {split} (always the same answer scores {self.guessing:.3f})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What the best answer scores that is always the same."""
@@ -143,8 +143,8 @@ class Sets(Data):
         best = right.mode().values if self.answer == "count" else right.median()
         return float((right == best).float().mean() if self.answer == "count" else (right - best).abs().mean())
 
-    def _count(self, limit: int) -> int:
-        there = len(self.valid.answers) if isinstance(self.valid, Held) else MOST
+    def _count(self, limit: int, split: str = "valid") -> int:
+        there = len(part.answers) if isinstance(part := getattr(self, split), Held) else MOST
         return max(1, min(there, limit // self.most))
 
 

@@ -115,8 +115,8 @@ class Tasks(Data):
         begins = [row.text[: len(row.text) - len(answer)] for row, answer in zip(rows, answers, strict=True)]
         return Prompts(begins, answers, max(map(len, answers)), by_place=True)
 
-    def measured(self, length: int, limit: int) -> str:
-        return f"{self.count(limit):,} rows of {self.valid.split} (guessing scores {self.task.guessing:.3f})"
+    def measured(self, split: str, length: int, limit: int) -> str:
+        return f"{self.count(limit):,} rows of {split} (guessing scores {self.task.guessing:.3f})"
 
 
 def split_of(question: bytes) -> str:

@@ -98,14 +98,14 @@ class Text(Data):
             return compressed(data)
         return {"unigram entropy": unigram(data)} if self.tokenizer is None else {}
 
-    def measured(self, length: int, limit: int) -> str:
-        valid = self.part("valid")
-        count, stretches = min(limit, valid.bytes), valid.stretches(limit)
+    def measured(self, split: str, length: int, limit: int) -> str:
+        part = self.part(split)
+        count, stretches = min(limit, part.bytes), part.stretches(limit)
         if self.begins:
-            return f"{count:,} bytes of documents from all over valid"
+            return f"{count:,} bytes of documents from all over {split}"
         if stretches > 1:
-            return f"{count:,} bytes in {stretches} stretches from all over valid"
-        return f"the first {count:,} bytes of valid"
+            return f"{count:,} bytes in {stretches} stretches from all over {split}"
+        return f"the first {count:,} bytes of {split}"
 
 
 def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> Text:

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from gymnasium.wrappers import TimeLimit, TransformReward
 from jaxtyping import Float32
 
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, inside
 
 SEEN = [0, 2]  # the cart's place and the pole's angle; 1 and 3 are their velocities
 BOUNDS = numpy.array([2.4, math.radians(12)], numpy.float32)  # beyond which an episode ends
@@ -33,22 +33,21 @@ class MaskedCartPole(gymnasium.Wrapper):
 
     Choose it for a memory of a few steps: who sees one step alone does not know which way the pole falls, two steps
     tell it. Both are in fifths of where an episode ends, 2.4 and 12 degrees: 5 and -5 are the bounds. Each step that
-    the pole stands is worth 1, up to `length`, or `worth`.
+    the pole stands is worth the same, up to `length` steps.
 
     length: steps after which an episode is cut short.
-    worth: of a step. What is worth a hundredth returns about 1, which an agent learns to expect sooner than 100.
+    worth: of a step. At a hundredth an episode returns about 1, which an agent learns to expect sooner than 100.
 
-    Errors: ValueError for a length without a step, and for steps that are worth nothing. Source: Wierstra et al., 2007,
+    Errors: ValueError for a length without a step, and for a worth that is not above 0. Source: Wierstra et al., 2007,
     "Solving deep memory POMDPs with recurrent policy gradients", ICANN; the cart of Gymnasium's CartPole-v1.
     """
 
     kind: ClassVar[str] = "environment"
 
     def __init__(self, length: int = 500, worth: float = 1.0, render_mode: str | None = None):
-        if not 0 < worth < math.inf:
-            raise ValueError(f"worth={worth:g}: give a number above 0")
-        inside = TimeLimit(CartPoleEnv(render_mode=render_mode), at_least("length", length, 1))
-        super().__init__(TransformReward(_Masked(inside), lambda reward: worth * float(reward)))
+        inside("worth", worth, 0, math.inf)
+        game = TimeLimit(CartPoleEnv(render_mode=render_mode), at_least("length", length, 1))
+        super().__init__(TransformReward(_Masked(game), lambda reward: worth * float(reward)))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed, options=options)

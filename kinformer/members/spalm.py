@@ -38,7 +38,8 @@ def spalm(
     build`), then train this on the same text: a row finds nothing of itself. Keys stay those of the trained model,
     values are this one's embeddings. The paper's keys are last hidden states (`--tap 4` of five layers); any will do.
     Without a datastore it is the `transformer_xl` that it is compared with. Its folder keeps the datastore's path and
-    what made its keys, not the datastore: that must lie there when it is loaded, or `--datastore` say where.
+    what made its keys, not the datastore: that must lie there when it is loaded, or `--datastore` say where; and the
+    model that made its keys where it was, or beside the datastore under its name.
 
     datastore: the folder of the datastore.
     frozen: the folder of the model that made its keys; where the datastore says, unless given.
@@ -73,10 +74,15 @@ def _keys(place: Path, frozen: str | None) -> _Keys:
             "--datastore its place"
         )
     store = Datastore.open(place)
-    home = Path(frozen or store.manifest.home)
-    if not home.is_dir():
-        raise DatastoreError(f"the model that made the keys of {place} is not in {home}; give frozen=FOLDER")
-    model = load(home)
+    home = Path(frozen) if frozen else store.home(place)
+    if home is None or not home.is_dir():
+        was = f"is not in {store.manifest.home}, nor beside them" if store.manifest.home else "was in no folder"
+        where = f"is not in {frozen}" if frozen else was
+        raise DatastoreError(f"the model that made the keys of {place} {where}; give frozen=FOLDER")
+    try:
+        model = load(home)
+    except FileNotFoundError as error:
+        raise DatastoreError(f"what made the keys of {place} cannot be read: {error}; give frozen=FOLDER") from error
     store.check(model)
     return _Keys(store, model, Tap(model, store.tap).place)
 

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from kinformer.core.checks import at_least
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Index, Search
 from kinformer.data.support.part import Part as Text
@@ -50,13 +51,14 @@ class Datastore(Store):
     manifest: what it says of itself. texts: of each part. keys: of all parts, one after the other. index: by which they
     are searched: `Exact()`, every key looked at, unless given.
 
-    Errors: DatastoreError, a ValueError of one line, for a folder that is none, not finished or truncated, and by
-    `check` for another model's. Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
+    Errors: DatastoreError, a ValueError of one line, for a folder that is none, not finished or truncated, for a
+    damaged text, and by `check` for another model's; the numbers of keys are not looked through, which would take as
+    long as a search. Source: Khandelwal et al., 2020, arXiv:1911.00172, section 2.
     """
 
     def __init__(self, manifest: Manifest, texts: Sequence["Source"], keys: Shards, index: Index | None = None):
         self.manifest, self.texts, self.keys = manifest, tuple(texts), keys
-        self.starts = torch.tensor([0, *(one.keys for one in texts)]).cumsum(0)
+        self.starts = torch.tensor([0, *(one.keys for one in texts)], device="cpu").cumsum(0)
         self.index = Exact().index(keys) if index is None else index
 
     @classmethod
@@ -122,9 +124,12 @@ class Datastore(Store):
         """
         with evaluating(model):
             found = Tap(model, tap)
-        length = length or model.trained_length or LENGTH
+        if length is None:
+            length = model.trained_length or LENGTH
         length = length if model.window is None else min(length, model.window)
         stride = (0 if model.lanes else max(length // 2, 1)) if stride is None else stride
+        if not stride and not model.lanes:
+            raise ValueError(f"stride={stride} carries a state, and this model is not trained so; give 1 to {length}")
         plan = planned(
             found,
             Text.of(text),
@@ -139,6 +144,10 @@ class Datastore(Store):
         build(plan, Path(folder), append=append, resume=resume, hear=hear)
         return cls.open(folder)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Datastore":
+        """Itself: a copy of a model looks up the same files, and holds no keys in memory."""
+        return self
+
     def __len__(self) -> int:
         return self.keys.count
 
@@ -151,6 +160,15 @@ class Datastore(Store):
     def tap(self) -> str:
         """Which state of the model the keys are, as `Tap` takes it."""
         return self.manifest.tap
+
+    def home(self, folder: Path) -> Path | None:
+        """The folder of the model that made the keys: where it was, or beside the datastore, which lies in `folder`.
+
+        None where there is none by its name; whether it is still the same, `check` says.
+        """
+        was = Path(self.manifest.home)
+        places = (was, folder.resolve().parent / was.name) if self.manifest.home else ()
+        return next((place for place in places if place.is_dir()), None)
 
     def check(self, model: Any) -> None:
         """DatastoreError unless the keys are of this model: its weights, keywords and tokenizer."""
@@ -173,19 +191,29 @@ class Datastore(Store):
 
     def values(self) -> Int[Tensor, " N"]:
         """The token that came after each key, in the order of the texts."""
-        return self.tokens(torch.arange(len(self)))
+        return self.tokens(torch.arange(len(self), device="cpu"))
 
     def tokens(self, places: Int[Tensor, "*n"]) -> Int[Tensor, "*n"]:
         """The token that came after each key, by the keys' numbers; -1 for -1."""
-        flat, found = places.flatten(), torch.full((places.numel(),), -1)
+        flat, found = places.flatten(), torch.full((places.numel(),), -1, device="cpu")
         part = torch.searchsorted(self.starts, flat, right=True) - 1
         for number, text in enumerate(self.texts):
             here = part == number
             found[here] = text.next(flat[here] - self.starts[number])
         return found.view(places.shape)
 
+    def holds(self, pieces: Sequence[Shaped[Tensor, " _"]]) -> int:
+        """How many of some pieces stand in its texts, token for token."""
+        wanted = [piece.cpu().numpy().astype(numpy.int32).tobytes() for piece in pieces]
+        there: set[int] = set()
+        for text in self.texts:
+            whole = text.lies.tobytes()
+            there.update(number for number, piece in enumerate(wanted) if number not in there and piece in whole)
+        return len(there)
+
     def context(self, place: int, before: int = 16, after: int = 8) -> Context:
-        """The tokens around a key, all of its own document."""
+        """The tokens around a key, all of its own document. ValueError for a key or numbers that there are not."""
+        at_least("before", before, 0), at_least("after", after, 0)
         if not 0 <= place < len(self):
             raise ValueError(f"place={place}: this datastore has keys 0 to {len(self) - 1}")
         part = int(torch.searchsorted(self.starts, place, right=True)) - 1

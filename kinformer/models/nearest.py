@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.checks import at_least, within
+from kinformer.core.checks import a_part, at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out
 from kinformer.core.neighbours import Neighbours, Store
@@ -52,6 +52,7 @@ class Nearest(Wrapped):
     ):
         super().__init__(model)
         refuse_exits(self.model)
+        a_part("store", store, Store, "one, such as a Datastore")
         self.store, self.tap, self.k = store, tap, at_least("k", k, 1)
         self.weight = within("weight", weight, 0, 1)
         self.temperature = within("temperature", temperature, 1e-6, math.inf, open_end=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.core.checks import from_to
-from kinformer.search.support.faiss import Faiss
+from kinformer.search.support.faiss import Faiss, package
 
 
 @dataclass(frozen=True)
@@ -30,5 +30,5 @@ class HNSW(Faiss):
     def factory(self, count: int, width: int) -> str:
         return f"HNSW{self.links}"
 
-    def tune(self, index: Any, k: int) -> None:
-        index.hnsw.efSearch = max(self.effort, k)
+    def thoroughly(self, index: Any, k: int) -> Any:
+        return package(self.name).SearchParametersHNSW(efSearch=max(self.effort, k))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kinformer.core.checks import at_least
-from kinformer.search.support.faiss import Faiss, lists_of
+from kinformer.search.support.faiss import Faiss, lists_of, package
 
 
 @dataclass(frozen=True)
@@ -33,5 +33,5 @@ class IVF(Faiss):
     def factory(self, count: int, width: int) -> str:
         return f"IVF{lists_of(self.lists, count)},Flat"
 
-    def tune(self, index: Any, k: int) -> None:
-        index.nprobe = min(self.probes, index.nlist)
+    def thoroughly(self, index: Any, k: int) -> Any:
+        return package(self.name).SearchParametersIVF(nprobe=min(self.probes, index.nlist))

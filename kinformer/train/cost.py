@@ -44,14 +44,16 @@ class Cost:
 
     parameters: numbers that are learned; tied ones once.
     flops: additions and multiplications of one forward; a training step makes three times as many.
+    once: those of them that a step makes once: of a model beside this one that is read and not trained, and of keys
+        that are looked up exactly (`spalm`). An index of FAISS is not counted.
     state: bytes of a decoding state of one row, None where the model has none.
     weights: bytes of parameters and buffers.
     activations: bytes that are alive at the end of a forward beyond weights and optimiser.
     peak: the most bytes that are alive at once in training: weights, gradients, optimiser, activations.
     process: the most bytes of a process that trains it: what it has before, and the peak with what freed blocks leave
         behind; None where the system does not tell. It is within 15% of a fresh one's, but where blocks of some
-        megabytes come and go on long rows (`guided_attention`, `talking_heads`, 2 x 1,024): there glibc's heap breaks
-        up, in each run otherwise, 711 and 948 MB of one training. MALLOC_MMAP_THRESHOLD_=1000000 keeps it at 493 MB.
+        megabytes come and go on long rows, where glibc's heap breaks up: `kinformer cost --help` says how much, and
+        what keeps it whole.
     readers: for each layer that reads, who reads it in a step: the names of executors, and how often each.
     """
 
@@ -59,6 +61,7 @@ class Cost:
     length: int
     parameters: int
     flops: int
+    once: int
     state: int | None
     weights: int
     activations: int
@@ -68,8 +71,8 @@ class Cost:
 
     @property
     def step_flops(self) -> int:
-        """Additions and multiplications of a training step: a backward makes two for each of the forward."""
-        return 3 * self.flops
+        """Additions and multiplications of a training step: a backward makes two for each of the forward it goes to."""
+        return 3 * self.flops - 2 * self.once
 
 
 def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = lambda done: None) -> Cost:
@@ -104,9 +107,9 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     if less is not None:
         used = used.further(less, (batch - most) / (most - most // 2))
     process = None if here is None else here + used.grown(here if anew else None)
-    flops = batch * _flops(model, length)
+    flops, once = (batch * count for count in _flops(model, length))
     heard = {layer: dict(counts) for layer, counts in readers.items()}  # asdict makes other Mappings of Counters
-    return Cost(batch, length, parameters, flops, state, weights, used.kept, used.peak, process, heard)
+    return Cost(batch, length, parameters, flops, once, state, weights, used.kept, used.peak, process, heard)
 
 
 def _own(model: nn.Module) -> list[Tensor]:
@@ -123,11 +126,11 @@ def _state_bytes(model: Model, length: int) -> int | None:
 
 def drawn(model: Model, rows: int, length: int) -> Batch:
     """Random rows as a training on this length has them: those of a text end with a token that is only predicted."""
-    return model.sample(rows, length + int(writes(model)), 0)
+    return model.sample(rows, length + int(predicts_last(model)), 0)
 
 
-def writes(model: Model) -> bool:
-    """Does it read a text but for the last token, which it predicts?"""
+def predicts_last(model: Model) -> bool:
+    """Does it read all of a row of a text but the last token, and predict that?"""
     return model.reads == "text" and model.predicts_next
 
 
@@ -187,18 +190,25 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
     return Used(kept, high, steady, highest())
 
 
-@torch.no_grad()
-def _flops(model: Model, length: int) -> int:
-    """Additions and multiplications of the forward of one row, its memory filled."""
+def _flops(model: Model, length: int) -> tuple[int, int]:
+    """Additions and multiplications of the forward of one row, its memory filled; and those that no backward goes to.
+
+    Only where another model is held are gradients made, to tell the two: what is reversible cannot be counted with
+    them. One thread, as what others multiply in a search is not seen.
+    """
     model.train()
     batch, state, shares = drawn(model, 1, length), None, dict[Any, float]()
-    found = 0
-    for step in range(STEPS if model.lanes else 1):
-        state = _begin(model, batch, length) if step == 0 else state
-        with counting(shares) as tally:
-            state = model(batch, state, 0.5).state
-        found = tally.flops
-    return found
+    held, threads, tally = bool(getattr(model, "held", ())), torch.get_num_threads(), Tally()
+    try:
+        torch.set_num_threads(1 if held else threads)
+        with torch.set_grad_enabled(held):
+            for step in range(STEPS if model.lanes else 1):
+                state = _begin(model, batch, length) if step == 0 else state
+                with counting(shares) as tally:
+                    state = model(batch, state, 0.5).state
+    finally:
+        torch.set_num_threads(threads)
+    return tally.flops, tally.still if held else 0
 
 
 @contextmanager
@@ -215,7 +225,7 @@ def counting(shares: dict[Any, float] | None = None) -> Iterator[Tally]:
 def _counted(tally: Tally, shares: dict[Any, float], name: str, request: Request, executor: Any) -> Read:
     """A read that is counted as the reference's, whoever reads."""
     with tally.silent():
-        tally.flops += _of_read(request, shares)
+        tally.add(_of_read(request, shares))
         return executor.read(request)
 
 
@@ -226,10 +236,15 @@ def _of_read(request: Request, shares: dict[Any, float]) -> int:
     whole = products_of(lambda: reference.read(some)) * queries / min(QUERIES, queries)
     if type(request.pattern) in (Full, Causal):
         return round(whole)
-    key = request.pattern, request.queries.pos.data_ptr(), request.queries.pos.shape, request.keys.k.shape
+    key = request.pattern, _values(request.queries.pos), _values(request.keys.pos)
     if request.rows is not None or key not in shares:
         shares[key] = _share(request)
     return round(whole * shares[key])
+
+
+def _values(pos: Tensor) -> tuple[tuple[int, ...], bytes]:
+    """Positions by value: where a tensor lies, another may lie next."""
+    return tuple(pos.shape), pos.numpy().tobytes()
 
 
 def _share(request: Request) -> float:

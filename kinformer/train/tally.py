@@ -23,6 +23,8 @@ LEFT_OUT = {torch.ops.aten.mkldnn_rnn_layer: recurrent}  # by PyTorch's counter
 class Tally(TorchDispatchMode):
     """While it is entered: `flops` of matrix products and convolutions, and the bytes of tensors, `live` and at `peak`.
 
+    Of the first `still` are those made without gradients.
+
     Choose it where a number must not depend on the machine: PyTorch's formulas of what an operator multiplies, with one
     for an LSTM, and the sizes of what it gives, each storage counted once and until it is freed. What a kernel keeps to
     itself is not seen.
@@ -32,7 +34,7 @@ class Tally(TorchDispatchMode):
 
     def __init__(self, known: Iterable[Tensor] = ()):
         super().__init__()
-        self.flops, self.live, self.peak = 0, 0, 0
+        self.flops, self.still, self.live, self.peak = 0, 0, 0, 0
         self._counted: dict[int, weakref.ref] = {}
         self._counting = True
         for tensor in known:
@@ -43,11 +45,16 @@ class Tally(TorchDispatchMode):
         out = func(*args, **kwargs)
         formula = flop_registry.get(func._overloadpacket, LEFT_OUT.get(func._overloadpacket))
         if self._counting and formula is not None:
-            self.flops += formula(*args, **kwargs, out_val=out)
+            self.add(formula(*args, **kwargs, out_val=out))
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor):
                 self._note(leaf)
         return out
+
+    def add(self, flops: int) -> None:
+        """Count some more."""
+        self.flops += flops
+        self.still += 0 if torch.is_grad_enabled() else flops
 
     @contextmanager
     def silent(self) -> Any:

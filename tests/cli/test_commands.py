@@ -163,6 +163,13 @@ def test_train_then_generate(tmp_path: Path, text: str, capsys: pytest.CaptureFi
     assert run(words) == 0
     assert capsys.readouterr().out == said.out
     assert run([*words[:-1], "4", "--top-k", "5", "--top-p", "0.9"]) == 0
+    told = {}
+    for way in ((), ("--temperature", "0.6", "--top-p", "0.9"), ("--temperature", "1")):
+        capsys.readouterr()
+        assert run([*words[:6], *way]) == 0
+        told[way] = capsys.readouterr().out
+    usual, spelt, as_it_is = told.values()
+    assert usual == spelt != as_it_is
     fails(capsys, ["generate", str(out), "--prompt", "x", "--top-p", "2"], "--top-p 2 is no probability above 0")
     assert run(["generate", str(out), "--prompt", "x", "--top-p", "2"]) == 2
     assert capsys.readouterr().out == ""

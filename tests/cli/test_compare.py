@@ -107,6 +107,12 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(
     fails(capsys, words("killed", "--resume", "--lr", "0.5"), "holds a comparison with rates=[None], and [0.5] came")
     fails(capsys, words("killed", "--resume", "--seed", "4"), "with seed=0, and 4 came")
     fails(capsys, words("killed", "--resume")[:1] + words("killed", "--resume")[2:], "members=others, and these came")
+    plan = tmp_path / "killed/comparison.json"
+    whole = plan.read_bytes()
+    for spoiled in (b"[]", b"5", b"{"):
+        plan.write_bytes(spoiled)
+        fails(capsys, words("killed", "--resume"), "holds no comparison that can be gone on with")
+    plan.write_bytes(whole)
     assert run(words("killed", "--resume")) == 0
     assert "goes on from step" in capsys.readouterr().err
     for a, b in zip(results(tmp_path / "whole")["members"], results(tmp_path / "killed")["members"], strict=True):

@@ -143,5 +143,12 @@ def test_a_model_that_moved_is_asked_for(there: Path, tmp_path: Path, capsys: py
     Datastore.build(tmp_path / "ds", load(tmp_path / "gpt"), torch.tensor([1, 2, 3]), home=str(tmp_path / "gpt"))
     (tmp_path / "gpt").rename(tmp_path / "elsewhere")
     words = ["datastore", "search", str(tmp_path / "ds"), "--prompt", "x"]
-    fails(capsys, words, "gpt; say where with --model DIR")
+    fails(capsys, words, "gpt; say where it is with --model DIR")
     assert run([*words, "--model", str(tmp_path / "elsewhere")]) == 0
+    Datastore.build(tmp_path / "of_no_folder", load(tmp_path / "elsewhere"), torch.tensor([1, 2, 3]))
+    (tmp_path / "all").mkdir()
+    for name, there_ in (("ds", "ds"), ("elsewhere", "gpt")):
+        shutil.copytree(tmp_path / name, tmp_path / "all" / there_)
+    assert run(["datastore", "search", str(tmp_path / "all" / "ds"), "--prompt", "x"]) == 0, "beside it, by its name"
+    words = ["datastore", "search", str(tmp_path / "of_no_folder"), "--prompt", "x"]
+    fails(capsys, words, "was in no folder; say where it is with --model DIR")

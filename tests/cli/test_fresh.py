@@ -1,5 +1,7 @@
 """Fresh: a member's costs by a process of its own are those of this one, and its refusal is told in one line."""
 
+from pathlib import Path
+
 import pytest
 
 from kinformer.cli.errors import UserError
@@ -8,10 +10,14 @@ from kinformer.cli.support.lending import lent
 from kinformer.cli.support.wanted import spelled
 from kinformer.train.cost import cost
 
-SMALL = "gpt(d=16, depth=1, heads=2, pattern=Causal() & Band(4))"
+SMALL = "gpt(d=16, depth=2, heads=2, pattern=(Causal() & Band(4), Causal() & Strided(3)))"
 
 
-def test_a_process_of_its_own_counts_what_this_one_does() -> None:
+def test_a_process_of_its_own_counts_what_this_one_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder too whose files have names of modules."""
+    (tmp_path / "random.py").write_text("raise ImportError('of the working folder')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     one = spelled(SMALL)
     found, here = costs(one, 3, 24), cost(one.build(0), 3, 24)
     counted = {name: found[name] for name in ("batch", "length", "parameters", "flops", "step_flops", "state", "peak")}

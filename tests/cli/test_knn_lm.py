@@ -1,14 +1,18 @@
 """`kinformer knn-lm`, and what `evaluate` and `generate` make of what it found."""
 
+import errno
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.cli.knn_lm import _refuse_known
+from kinformer.data.spec import read_spec
 from kinformer.decoding.beside import FILE, Tuned
 from kinformer.memories.datastore import Datastore
 from kinformer.models.support.sweeps import WEIGHTS
@@ -67,6 +71,50 @@ def test_it_says_what_it_costs_and_looks_up_by_the_index_that_is_wanted(
     assert list(found) == ["exact", "hnsw:links=4,effort=8"]
     assert found["exact"]["recall"] == 1.0 and 0.2 < found["hnsw:links=4,effort=8"]["recall"] <= 1
     fails(capsys, made.tune("--index", "nosuch"), "there is no search 'nosuch'")
+
+
+def test_what_is_measured_is_not_looked_up_in_itself(
+    made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build = ["datastore", "build", made.out, "--data", f"text={made.text}"]
+    for split in ("valid", "test"):
+        assert run([*build, "--split", split, "--out", str(tmp_path / split)]) == 0
+        fails(capsys, ["knn-lm", made.out, "--datastore", str(tmp_path / split), *made.data], f"is of {split} itself")
+    capsys.readouterr()
+    assert run(made.tune()) == 0
+    assert "stretches of valid stand in the datastore" in capsys.readouterr().err, "the text repeats itself"
+    data = read_spec(f"text={made.text}")
+    _refuse_known(Datastore.open(made.store), replace(data, test=data.test[:0]))
+    assert "of test stand" not in capsys.readouterr().err, "an empty split stands nowhere"
+    (tmp_path / "other").write_bytes(bytes(range(32, 127)) * 8)
+    assert run([*made.tune()[:4], "--data", f"text={tmp_path / 'other'}", *made.data[2:], "--k", "8"]) == 0
+    assert "word for word" not in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_at_the_end_loses_no_result(
+    made: Made, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (Path(made.out) / FILE).read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("kinformer.cli.support.tuning.draw", full)
+    assert run(made.tune()) == 1
+    said = capsys.readouterr()
+    assert "test  knn" in said.out and "No space left" in said.err
+    assert (Path(made.out) / FILE).read_bytes() == before
+
+
+def test_where_nothing_helps_it_says_so(made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    noise = torch.randint(200, 256, (300,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    Datastore.build(tmp_path / "ds", load(made.out), noise)
+    before = (Path(made.out) / FILE).read_bytes()
+    try:
+        assert run(["knn-lm", made.out, "--datastore", str(tmp_path / "ds"), *made.data, "--k", "1"]) == 0
+    finally:
+        (Path(made.out) / FILE).write_bytes(before)
+    assert "the datastore does not help" in capsys.readouterr().err
 
 
 def test_it_writes_with_what_was_tuned(made: Made, capsys: pytest.CaptureFixture[str]) -> None:

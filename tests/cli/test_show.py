@@ -30,7 +30,7 @@ from kinformer.cli.pictures.support.panel import CELLS, Picture, grid, span
 from kinformer.cli.pictures.support.spelled import longest, spelled
 from kinformer.cli.support.docs import arguments, doc, heading
 from kinformer.cli.support.find import FOLDERS, Page, Topic, found
-from kinformer.cli.support.page import _written, pictures
+from kinformer.cli.support.page import pictures
 from kinformer.cli.support.parts import named
 from kinformer.cli.support.sparsity import numbers
 from kinformer.cli.support.topics import ALSO, TOPICS
@@ -104,11 +104,22 @@ def test_a_page_of_each_name_that_the_folders_hold() -> None:
                 assert isinstance(told, list) and any(page.heading == f"{kind}/{file}" for page in told), name
 
 
-def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itself() -> None:
-    told = found("depth/act")
-    assert isinstance(told, list) and "_example(" in inspect.getsource(told[0].examples[0])
-    assert not any(_written(make) for make in told[0].examples)
-    assert _written(lambda: LSH(2, 8, 4)) == "LSH(2, 8, 4)"
+@pytest.mark.parametrize(
+    ("name", "own", "written"),
+    [
+        ("mechanisms/lsh", "LSH(", "\n  LSH(2, 8, 4, 2)\n"),
+        ("biases/masked", "_Decay(", "\n  Masked(lambda x: "),
+        ("depth/act", "_example(", "\n  from kinformer.depth.act import ACT\n"),
+    ],
+)
+def test_what_a_reader_is_told_to_write_names_nothing_that_a_file_keeps_to_itself(
+    capsys: pytest.CaptureFixture[str], name: str, own: str, written: str
+) -> None:
+    """Of examples that begin with one of their file's own, the first that does not, or none."""
+    told = found(name)
+    assert isinstance(told, list) and own in inspect.getsource(told[0].examples[0])
+    page = shown(capsys, name)
+    assert written in page and "_Decay(" not in page and "_example(" not in page
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_labels_are_counted_through_all_tasks_and_a_text_is_in_one_split(tmp_pat
     share = sum(label in most for _, label in rows) / len(rows)
     assert data.levels(camtl(**SMALL, classes=(3, 2)), "test", 24, 1 << 16) == {"always the commonest label": share}
     first = sum(label < 3 for _, label in data.valid)
-    assert f", {first} of kind, {len(data.valid) - first} of parity (always" in data.measured(24, 1 << 16)
+    assert f", {first} of kind, {len(data.valid) - first} of parity (always" in data.measured("valid", 24, 1 << 16)
 
 
 def test_batches_have_rows_of_many_tasks_and_come_again(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "no field": (b'{"a": "x"}\n', "", "line 1 of .* has no field 'text'"),
     "a field of another name": (b'{"bod": "x"}\n', ",field=body", "no field 'body'; the nearest is 'bod'"),
     "a field of another kind": (b'{"text": [1]}\n', "", "the field 'text' of line 1 of .* is list, and a"),
-    "no json": (b'{"text": "x"}\nnotes\n', "", "line 2 of .* is no JSON; .* a plain text has no field="),
+    "no json": (b'{"text": "x"}\nnotes\n', "", "line 2 of .* is no JSON; .* leave out field= for a plain text"),
     "no object": (b"[1]\n", "", "line 1 of .* is no object"),
     "nothing": (b"", "", "holds no byte"),
     "an unknown option": (b'{"text": "x"}\n', ",fild=x", "text= has no option 'fild'; the nearest is 'field'"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -121,6 +122,14 @@ def test_weights_of_other_tokens_are_no_start(where: str, tmp_path: Path, capsys
 def test_a_vocabulary_that_is_too_small_is_refused(where: str) -> None:
     with pytest.raises(ValueError, match="a text has 300 kinds of tokens, and this gpt knows 256; give it vocab=300"):
         fit(gpt(d=8, depth=1, heads=2), f"text={where},tokenizer=bpe:300", steps=1)
+
+
+def test_what_is_measured_of_a_split_is_told_in_its_own_bytes(where: str) -> None:
+    text = read(where, tokenizer="bpe:300")
+    text = replace(text, valid=text.valid[:-9], widths={**text.widths, "valid": text.widths["valid"][:-9]})
+    for split in ("valid", "test"):
+        size = len(text.tokenizer.decode(getattr(text, split).tolist()))  # type: ignore[union-attr]
+        assert text.measured(split, 8, 1 << 30) == f"the first {size:,} bytes of {split}"
 
 
 def test_a_model_that_finds_parts_by_bytes_refuses_tokens(where: str) -> None:

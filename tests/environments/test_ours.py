@@ -95,7 +95,7 @@ def test_a_masked_cart_shows_places_and_no_velocity() -> None:
             numpy.testing.assert_allclose(there, known[[0, 2]] / bounds * 5, rtol=1e-6)
             (there, reward, *_), known = masked.step(action), whole.step(action)[0]
             assert reward == 0.25 and make("masked_cartpole", 5).step(action)[1] == 1
-    with pytest.raises(ValueError, match="worth=0: give a number above 0"):
+    with pytest.raises(ValueError, match="worth=0.0: give a number above 0 and below inf"):
         make("masked_cartpole,worth=0")
 
 

@@ -1,5 +1,6 @@
 """The member spalm: from a run folder and a datastore to text, and what it refuses."""
 
+import copy
 import inspect
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from kinformer.memories.datastore import Datastore
 from kinformer.models.lm import LM
 from kinformer.models.spalm import SPALM
 from kinformer.train.checkpoint import load
+from kinformer.train.cost import cost
 from tests.cli.folders import SMALL, folder
 from tests.cli.test_commands import fails
 
@@ -47,6 +49,17 @@ def test_it_trains_is_kept_and_writes(made: Path, capsys: pytest.CaptureFixture[
     assert isinstance(spalm(datastore=str(made / "store"), k=2, distance=True, **SMALL), SPALM)
 
 
+def test_what_is_not_trained_is_multiplied_once_and_a_copy_shares_it(made: Path) -> None:
+    told = cost(spalm(datastore=str(made / "store"), **SMALL), 1, 8)
+    own, frozen = cost(spalm(**SMALL), 1, 8).flops, cost(load(made / "xl"), 1, 8).flops
+    keys, head = 2 * 8 * (len(TEXT) - 1) * SMALL["d"], 2 * 8 * 256 * SMALL["d"]
+    assert told.once > keys and told.once == pytest.approx(keys + frozen - head, rel=0.05), "it asks no frozen head"
+    assert told.flops - told.once == pytest.approx(own, rel=0.1)
+    assert told.step_flops == 3 * (told.flops - told.once) + told.once
+    model = load(made / "spalm")
+    assert copy.deepcopy(model).store is model.store, "no keys in memory"
+
+
 def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     made: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,6 +75,8 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     Datastore.build(store, load(other), torch.tensor(list(TEXT), dtype=torch.uint8), home=other)
     fails(capsys, ask, "trained with keys of another model")
     keyword = f"datastore={moved}"
+    (made / "empty").mkdir()
+    fails(capsys, trained(made, "new", keyword, f"frozen={made / 'empty'}"), "give frozen=FOLDER")
     fails(capsys, trained(made, "new", keyword, f"frozen={other}"), "the datastore is of another model")
     fails(capsys, trained(made, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
     fails(capsys, trained(made, "new", keyword, "vocab=300"), "the frozen model knows 256 tokens")

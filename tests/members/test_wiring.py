@@ -23,7 +23,7 @@ from kinformer.members.da_transformer import da_transformer
 from kinformer.members.gpt import gpt
 from kinformer.members.llama import llama
 from kinformer.members.shaw import shaw
-from kinformer.members.support.wiring import SINUSOIDS, Norms, Positions
+from kinformer.members.support.wiring import SINUSOIDS, Norms, Positions, Wiring
 from kinformer.members.transformer import transformer
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -207,3 +207,8 @@ def test_every_member_of_bytes_begins_near_the_log_of_the_vocabulary(name: str) 
     model = members()[name](**given)
     if model.reads in ("text", "masked", "pairs"):
         assert abs(first_loss(model) / math.log(256) - 1) < 0.1
+
+
+def test_vectors_by_head_without_relative_positions_are_refused() -> None:
+    with pytest.raises(ValueError, match="by_head=True is not read with position='rotary'"):
+        Wiring(16, 2, position="rotary", by_head=True)

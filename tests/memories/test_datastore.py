@@ -52,6 +52,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_it_lies_on_the_cpu_whatever_the_default_device_is(made: Path, tmp_path: Path) -> None:
+    plain, given = Datastore.open(made), {"model": model(), "text": text()}
+    with torch.device("meta"):
+        there = Datastore.open(made)
+        assert there.values().equal(plain.values()) and there.context(3) == plain.context(3)
+        built(tmp_path / "ds", dtype="float32", **given)
+    assert contents(tmp_path / "ds") == contents(made)
+
+
 def places(part: Part) -> Iterator[tuple[int, int, int]]:
     """Every token that has one after it in its document, with where that begins and ends."""
     for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)]):
@@ -216,7 +225,7 @@ def test_a_spoiled_file_is_refused_in_one_line(made: Path, tmp_path: Path, name:
         new = {"cut": data[:-7], "empty": b"", "longer": data + b" " * 9 + b"]", "other": b"\xff" * len(data)}
         path.write_bytes(new[how])
     with pytest.raises(
-        DatastoreError, match=r"there is no datastore|is missing|truncated|holds no|is no manifest"
+        DatastoreError, match=r"there is no datastore|is missing|truncated|is damaged: it has|holds no|is no manifest"
     ) as e:
         Datastore.open(tmp_path / "ds")
     assert "\n" not in str(e.value)
@@ -279,7 +288,9 @@ def test_what_makes_no_datastore_leaves_nothing(tmp_path: Path, more: dict[str, 
     assert not (tmp_path / "ds").exists()
 
 
-@pytest.mark.parametrize(("factor", "told"), [(1e6, "use --dtype float32"), (torch.nan, "use --dtype float32")])
+@pytest.mark.parametrize(
+    ("factor", "told"), [(1e6, "begin again with --dtype float32"), (torch.nan, "the model says NaN")]
+)
 def test_keys_that_are_not_finite_are_refused(tmp_path: Path, factor: float, told: str) -> None:
     large = model()
     norms: list[Tensor] = [p for n, p in large.named_parameters() if "norm" in n]

@@ -1,6 +1,7 @@
 """Searches by FAISS: what they find is measured exactly, and most of what is nearest is found."""
 
 import sys
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -69,11 +70,40 @@ def test_keys_that_come_one_after_the_other_are_found(name: str) -> None:
     assert share == 1 if name == "flat" else share > 0.7
 
 
+@pytest.mark.parametrize(("name", "effort"), [("hnsw:effort=4", "hnsw.efSearch"), ("ivf:probes=3", "nprobe")])
+def test_a_search_says_how_thoroughly_it_looks_and_leaves_the_index_as_it_is(name: str, effort: str) -> None:
+    vectors = Held(torch.randn(700, 8))
+    index = search_named(name).index(vectors)
+    before = attrgetter(effort)(index.faiss)  # type: ignore[attr-defined]
+    found = index.search(vectors.rows, 40)
+    assert attrgetter(effort)(index.faiss) == before, "searches in other threads want other k"  # type: ignore[attr-defined]
+    assert (found.places >= 0).float().mean() > 0.9, "as many are looked at as are wanted"
+
+
 @pytest.mark.parametrize("k", [1, 9])
 def test_few_vectors(k: int) -> None:
     vectors = Held(torch.randn(3, 8))
     assert HNSW().index(vectors).search(vectors.rows, k).places[:, 0].tolist() == [0, 1, 2]
     assert HNSW().index(vectors).search(vectors.rows[:0], k).places.shape == (0, min(k, 3))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_index_of_nothing_finds_nothing(name: str) -> None:
+    nothing = search_named(name).index(Held(torch.zeros(0, 8)))
+    assert nothing.search(torch.zeros(2, 8), 3).places.shape == (2, 0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("number", [torch.nan, -torch.inf, 1e30])
+def test_what_ends_a_process_in_the_threads_of_faiss_is_refused(name: str, number: float) -> None:
+    rows = torch.randn(640, 8)
+    rows[7, 3] = number
+    with pytest.raises(ValueError, match="NaN or infinity, or is longer than"):
+        search_named(name).index(Held(rows))
+    growing = search_named(name).products(8)
+    assert growing is not None
+    with pytest.raises(ValueError, match="NaN or infinity, or is longer than"):
+        growing.add(rows)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +112,7 @@ def test_few_vectors(k: int) -> None:
         ("hnws", "there is no search 'hnws'; the nearest is 'hnsw'; choose exact, flat, hnsw, ivf, ivf_pq"),
         ("hnsw:links=1", "links=1: give a whole number from 2 to 512"),
         ("ivf:probes=0", "probes=0: give a whole number of at least 1"),
-        ("hnsw:x=1", "has no keyword 'x'"),
+        ("hnsw:x=1", "the search 'HNSW' has no keyword 'x'"),
         ("ivf_pq:codes=3", "codes=3 does not divide vectors of width 8"),
     ],
 )

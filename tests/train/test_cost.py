@@ -48,6 +48,19 @@ def test_what_a_dense_member_multiplies_is_what_pytorch_counts(name: str, monkey
     assert found.step_flops == 3 * found.flops
 
 
+def test_a_share_of_pairs_is_known_by_its_positions_not_by_where_they_lie() -> None:
+    q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 8, 4)
+    own, of = torch.tensor([[[6, 7]]]), torch.arange(8).view(1, 1, 8)
+    shares: dict[Any, float] = {}
+    found = []
+    for first in (6, 0):
+        own[:] = torch.arange(first, first + 2)
+        with counting(shares) as tally:
+            attend(q, k, k, pattern=parse("Causal() & Band(1)"), q_pos=own, k_pos=of)
+        found.append(tally.flops)
+    assert found == [4 * 16, 3 * 16], "keys of both queries; of each 4 products and sums for its score and its value"
+
+
 def test_a_step_multiplies_three_times_as_much_as_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     model = members()["gpt"](**SMALL)
     monkeypatch.setattr("kinformer.train.cost.TOKENS", 48)
@@ -132,7 +145,7 @@ def test_memory_grows_in_a_line_with_the_batch(monkeypatch: pytest.MonkeyPatch) 
     assert drawn.activations == pytest.approx(whole.activations, rel=0.05)
 
 
-# of these the same training takes 711 or 948 MB, as glibc's heap breaks up; blocks of a megabyte have their own pages
+# of these the heap breaks up, in each run otherwise (`kinformer cost --help`); blocks of a megabyte have own pages
 BROKEN, WHOLE = {("guided_attention", 1024), ("talking_heads", 1024)}, {"MALLOC_MMAP_THRESHOLD_": "1000000"}
 FRESH = """
 import sys

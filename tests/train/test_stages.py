@@ -97,6 +97,12 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
         ((*then, "--resume", "--then", "steps=1"), "holds other phases: no more there, and gpt("),
     ):
         assert run(command(tmp_path, *more)) == 2 and wrong in capsys.readouterr().err
+    told = (out / "phases.json").read_bytes()
+    for spoiled in (b"5", b"{}", b"["):
+        (out / "phases.json").write_bytes(spoiled)
+        assert run(command(tmp_path, *then, "--resume")) == 2
+        assert "phases.json does not tell of phases; begin anew" in capsys.readouterr().err
+    (out / "phases.json").write_bytes(told)
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert run(command(tmp_path, *then, "--overwrite", "--from", str(tmp_path / "none"))) == 2
     assert capsys.readouterr().err == f"kinformer: there is no file or folder {tmp_path / 'none'}\n"

@@ -17,6 +17,7 @@ from kinformer.cli.support.trials import length_of
 from kinformer.cli.support.wanted import folder_name
 from kinformer.data.kind import Data
 from kinformer.discover import members
+from kinformer.keywords import as_texts
 from kinformer.train.cost import KEPT
 from kinformer.train.resident import before_training
 from kinformer.train.settings import Settings
@@ -250,7 +251,7 @@ def _commands(tried: Sequence[Fit], data: str, settings: Settings) -> list[str]:
     ranked = min(tried, key=lambda one: one.taken.row_flops).taken.one
     size_of = ["--batch", str(settings.batch), "--length", str(settings.length)]
     common = ["--data", data, *size_of, "--minutes", str(MINUTES)]
-    words = [ranked.function.__name__, *(f"{name}={value}" for name, value in ranked.keywords.items())]
+    words = [ranked.function.__name__, *as_texts(ranked.keywords)]
     lines = [["compare", *its, *common, "--out", fresh("advised")]] if len(its) > 1 else []
     lines += [["train", *words, *common, "--out", fresh(folder_name(ranked.text))], ["cost", *words, *size_of]]
     return [shlex.join(["kinformer", *line]) for line in lines]

@@ -1,5 +1,6 @@
 """Fresh: what `kinformer cost` says of a member in a process of its own, where nothing has run before."""
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -7,17 +8,17 @@ from typing import Any
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.wanted import Wanted
 from kinformer.from_json import from_json
-from kinformer.keywords import name_of
+from kinformer.keywords import as_texts, name_of
 
 
 def costs(one: Wanted, batch: int, length: int) -> dict[str, Any]:
     """The numbers of `Cost`, of such batches; UserError where that process refuses them."""
     name = one.text.partition("(")[0] if ".py:" in one.text else name_of(one.function)
-    words = [f"{key}={value}" for key, value in one.keywords.items()]
-    sizes = ["--batch", str(batch), "--length", str(length), "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "kinformer.cli", "cost", name, *words, *sizes], capture_output=True, text=True
-    )
+    words = [name, *as_texts(one.keywords), "--batch", str(batch), "--length", str(length), "--json"]
+    # a file of the working folder stands in for a module of its name there only where it does so here
+    safely = [] if {"", os.getcwd()} & {*sys.path} else ["-P"]
+    command = [sys.executable, *safely, "-m", "kinformer.cli", "cost", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         told = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
         raise UserError(f"{one.text} cannot be measured: {told.removeprefix('kinformer: ')}")

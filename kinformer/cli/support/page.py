@@ -242,5 +242,7 @@ def _written(make: Any) -> str:
     found = next((node for node in ast.walk(tree) if isinstance(node, ast.Lambda)), None)
     if found is None or not isinstance(found.body, ast.Call):
         return ""
-    words = ast.unparse(found.body)
-    return "" if words.startswith("_") else words  # what a file keeps to itself nobody can call
+    names = (node.id for node in ast.walk(found.body) if isinstance(node, ast.Name))
+    if any(name.strip("_") and name.startswith("_") for name in names):
+        return ""  # what a file keeps to itself nobody else can call
+    return ast.unparse(found.body)

@@ -13,7 +13,7 @@ from kinformer.cli.support.wanted import Wanted
 from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
 from kinformer.from_json import from_json
-from kinformer.keywords import split
+from kinformer.keywords import as_texts, split
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.files import write
 from kinformer.train.history import History
@@ -123,7 +123,7 @@ def _following(phase: Phase, text: str, folder: Path) -> Phase:
         own = parse_keywords(phase.one.function, [word for word in words if word.partition("=")[0].strip() not in told])
         keywords = doubled(phase.one.function, phase.one.keywords, length) | own
     name = phase.one.text.removesuffix(")").rpartition("(")[0] or phase.one.text
-    spelled = ", ".join(f"{key}={value}" for key, value in keywords.items())
+    spelled = ", ".join(as_texts(keywords))
     one = Wanted(f"{name}({spelled})" if spelled else name, phase.one.function, keywords)
     return Phase(one, _at(replace(phase.job, settings=settings), told.get("lr", lr / 2), budget), folder)
 
@@ -159,7 +159,9 @@ def _same(out: Path, plan: list[str]) -> None:
     try:
         there = from_json((out / PLAN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise UserError(f"{out / PLAN} does not tell of phases; begin anew with --overwrite") from None
+        there = None
+    if not isinstance(there, list):
+        raise UserError(f"{out / PLAN} does not tell of phases; begin anew with --overwrite")
     for mine, other in zip([*plan, "no more"], [*there, "no more"], strict=False):
         if mine != other:
             raise UserError(f"{out} holds other phases: {other} there, and {mine} came; give the words of its training")

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,7 @@ def settled(
         **asdict(job.settings),
         **({"lr": None, "lrs": list(lrs)} if len(lrs) > 1 else {}),
         **({"valid_bytes": job.valid_bytes} if text else {}),
-        "measured": measured(job, split),
+        "measured": job.data.measured(split, job.settings.length, job.settings.valid_bytes or MOST),
         "counted": job.data.counted,
         "split": split,
         "seeds": seeds,
@@ -216,9 +216,3 @@ def settled(
             "platform": platform.platform(),
         },
     }
-
-
-def measured(job: Job, split: str) -> str:
-    """What is measured of a split, in words."""
-    there = job.data if split == "valid" else replace(job.data, valid=getattr(job.data, split))  # type: ignore[type-var]
-    return there.measured(job.settings.length, job.settings.valid_bytes or MOST).replace("valid", split)

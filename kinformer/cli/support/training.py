@@ -58,7 +58,7 @@ class Job:
     @property
     def measured(self) -> str:
         """What of valid is measured, in words."""
-        return self.data.measured(self.settings.length, self.settings.valid_bytes or MOST)
+        return self.data.measured("valid", self.settings.length, self.settings.valid_bytes or MOST)
 
     @property
     def valid_bytes(self) -> int:

@@ -18,7 +18,7 @@ from kinformer.data.text import Text
 from kinformer.from_json import from_json
 from kinformer.train.begun import fingerprint
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.cost import writes
+from kinformer.train.cost import predicts_last
 from kinformer.train.files import remove, write
 from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped
@@ -95,7 +95,7 @@ class Taken:
     @classmethod
     def of(cls, one: Wanted, model: Model, job: Job) -> "Taken":
         """What a fresh process says of the batches of a job; where the system tells no memory, what tensors take."""
-        ends = writes(model) and not isinstance(job.data, Text)  # rows of other data end with what is predicted
+        ends = predicts_last(model) and not isinstance(job.data, Text)  # rows of other data end with what is predicted
         found = costs(one, job.settings.batch, length_of(job) - int(ends))
         return cls(found["step_flops"], found["state"], found["process"] or found["peak"])
 
@@ -191,6 +191,8 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
     """The job with what the comparison in a folder had fixed; UserError where that one is another."""
     try:
         before = from_json((out / PLAN).read_bytes())
+        if not isinstance(before, dict):
+            raise ValueError(f"{PLAN} is not what kinformer wrote")
     except (OSError, ValueError) as error:
         raise UserError(f"{out} holds no comparison that can be gone on with: {error}") from error
     for name in dict.fromkeys((*before, *now)):
@@ -199,7 +201,7 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
             continue
         if name in ("members", "bytes"):
             old, new, name = (
-                ("others", "these", "members") if name == "members" else (before["data"], "other data", name)
+                ("others", "these", "members") if name == "members" else (before.get("data"), "other data", name)
             )
         raise UserError(f"{out} holds a comparison with {name}={old}, and {new} came; give the same, or another --out")
     with from_user(ValueError, KeyError):

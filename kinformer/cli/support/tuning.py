@@ -19,6 +19,7 @@ from kinformer.models.support.wrapped import Wrapped  # noqa: E402
 from kinformer.train.evaluate import Measured  # noqa: E402
 
 KS = (1, 4, 16, 64, 256, 1024, 4096)
+SPAN = 0.1  # bits that a picture is high, at least
 THETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
 Measure = Callable[[Any], tuple[Measured, float]]  # a model's bits of a byte, and how many bytes a token is
@@ -50,13 +51,11 @@ def draw(found: Swept, path: Path, title: str) -> None:
         left.plot(list(curve), list(curve.values()), marker=".", label=f"k={k:,}, temperature {top.temperature:g}")
     for weight in sorted({best.weight, 0.1, 0.25, 0.5}):
         bits = {one.temperature: of for one, of in found.choices.items() if (one.k, one.weight) == (best.k, weight)}
-        right.plot(list(bits), list(bits.values()), marker=".", label=f"lambda {weight:g}, k={best.k:,}")
+        if bits:
+            right.plot(list(bits), list(bits.values()), marker=".", label=f"lambda {weight:g}, k={best.k:,}")
     low, high = min(found.choices.values()), found.own
-    left.set(
-        xlabel="lambda",
-        ylabel="bits per byte of valid",
-        ylim=(low - 0.1 * (high - low + 0.01), high + 1.0 * (high - low + 0.01)),
-    )
+    span = max(high - low, SPAN)
+    left.set(xlabel="lambda", ylabel="bits per byte of valid", ylim=(low - 0.1 * span, high + span))
     right.set(xlabel="temperature", xscale="log")
     for axes in (left, right):
         axes.axhline(found.own, linestyle="--", color="gray", label="without neighbours")

@@ -56,8 +56,8 @@ def json_lines(path: Path) -> Iterator[Record]:
             fields = from_json(line)
         except ValueError as error:
             raise ValueError(
-                f"{place} is no JSON; write an object on each line; a plain text has no field=, and "
-                "'text=FOLDER/*.txt' leaves such a file out"
+                f"{place} is no JSON; write an object on each line, leave out field= for a plain text, or leave the "
+                "file out: 'text=FOLDER/*.txt'"
             ) from error
         if not isinstance(fields, dict):
             raise ValueError(f"{place} is no object; write {{...}} on each line, with a text in a field")

@@ -14,7 +14,7 @@ from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.bias import Bias, Plus
-from kinformer.core.checks import a_probability, at_least, head_width, one_of
+from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -90,6 +90,8 @@ class Wiring:
             raise ValueError(
                 f"position={self.position!r} is in every layer as it is; per_layer is for 'learned' and sinusoids"
             )
+        if self.position != "relative":
+            unread(f"position={self.position!r}", by_head=(self.by_head, False))
         a_probability("dropout", self.dropout)
 
     @property

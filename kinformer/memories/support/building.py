@@ -54,6 +54,8 @@ def planned(
 ) -> Plan:
     """A datastore of one part. ValueError where the text has no token with one after it, or tokens it cannot keep."""
     one_of("dtype", dtype, Dtype)
+    if text.tokens.is_floating_point() or bool((text.tokens < 0).any()):
+        raise ValueError(f"a text of {text.tokens.dtype} came; give tokens, whole numbers from 0")
     least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
     found = tuple(map(tuple, shards(text, at_least("length", length, 1), at_least("stride", stride, 0), least)))
     if not found:
@@ -159,13 +161,17 @@ def _there(path: Path, manifest: Manifest, count: int) -> bool:
 def _keys(plan: Plan, shard: int, hear: Callable[[int], None]) -> Float[Tensor, "n D"]:
     """The keys of a shard."""
     dtype, done = getattr(torch, plan.manifest.dtype), sum(plan.part.shards[:shard])
-    keys = torch.empty(plan.part.shards[shard], plan.manifest.width, dtype=dtype)
+    keys = torch.empty(plan.part.shards[shard], plan.manifest.width, dtype=dtype, device="cpu")
     for first, states in read(plan.tap, plan.text, plan.shards[shard], plan.part.length):
         keys[first : first + len(states)] = states.to("cpu", dtype)
         done += len(states)
         hear(done)
     if not bool(keys.isfinite().all()):
-        finite = "use --dtype float32" if dtype == torch.float16 else "the model says NaN or infinity of this text"
+        finite = (
+            "begin again with --dtype float32 in another folder"
+            if dtype == torch.float16 and not bool(keys.isnan().any())
+            else "the model says NaN or infinity of this text"
+        )
         raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
     return keys
 

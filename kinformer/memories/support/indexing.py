@@ -47,11 +47,11 @@ def kept_by(search: Search) -> Faiss:
     return search
 
 
-def recall(index: Index, keys: Shards) -> float:
-    """Of the nearest of some keys, themselves left out, the share that an index finds."""
+def recall(index: Index, keys: Shards, nearest: int = NEAREST) -> float:
+    """Of so many nearest of some keys, themselves left out, the share that an index finds."""
     at = spread(keys.count, ASKED)
     queries = keys.at(at).float()
-    right, ours = (one.search(queries, NEAREST + 1).places for one in (Exact().index(keys), index))
+    right, ours = (one.search(queries, nearest + 1).places for one in (Exact().index(keys), index))
     wanted = (right != at[:, None]) & (right >= 0)
     found = (right[:, :, None] == ours[:, None]).any(2) & wanted
     return float(found.sum()) / max(int(wanted.sum()), 1)

@@ -77,7 +77,7 @@ class Manifest:
                 f"{path} is of edition {told['edition']} of the form of a datastore, and this version reads edition "
                 f"{EDITION}; build it again"
             )
-        if not _like(told, FORM) or not isinstance(told.get("parts"), list):
+        if not _like(told, FORM) or not isinstance(told.get("parts"), list) or not told["parts"]:
             raise DatastoreError(f"{path} is damaged: it does not say {', '.join((*FORM, 'parts'))}; build it again")
         parts = [_part(one, path) for one in told["parts"]]
         if told["dtype"] not in ("float16", "float32") or told["width"] < 1:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from kinformer.core.search import BLOCK, Vectors
+from kinformer.core.search import BLOCK, Block, Vectors
 from kinformer.from_json import from_json
 
 DTYPES: dict[str, tuple[str, Any]] = {
@@ -39,9 +39,7 @@ class Shards(Vectors):
         self.ends = list(accumulate((len(one) for one in self.parts), initial=0))
         self.count, self.width = self.ends[-1], width
 
-    def blocks(
-        self, size: int = BLOCK, begin: int = 0, end: int | None = None
-    ) -> Iterator[tuple[int, Float[Tensor, "S D"]]]:
+    def blocks(self, size: int = BLOCK, begin: int = 0, end: int | None = None) -> Iterator[Block]:
         for first, one in zip(self.ends, self.parts, strict=False):
             last = len(one) if end is None else min(end - first, len(one))
             for at in range(max(begin - first, 0), last, size):
@@ -52,6 +50,8 @@ class Shards(Vectors):
         low, high = (int(wanted.min()), int(wanted.max())) if len(wanted) else (0, 0)
         if not 0 <= low <= high < max(self.count, 1):
             raise ValueError(f"places {low} to {high} came; give 0 to {self.count - 1}")
+        if not self.parts:
+            return torch.empty(0, self.width, dtype=torch.float32, device="cpu")
         part = bisect_right(self.ends, low) - 1
         if part < len(self.parts) and high < self.ends[part + 1]:
             return self.parts[part].index_select(0, places - self.ends[part])
@@ -93,8 +93,9 @@ def mapped(path: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> dic
         found[name], last = (kind, 8 + size + first, shape), max(last, end)
     there = path.stat().st_size
     if there != 8 + size + last:
+        what = "truncated" if there < 8 + size + last else "damaged"
         raise DatastoreError(
-            f"{path} is truncated: it has {there:,} bytes and must have {8 + size + last:,}; build the datastore again"
+            f"{path} is {what}: it has {there:,} bytes and must have {8 + size + last:,}; build the datastore again"
         )
     return {name: numpy.memmap(path, kind, "r", first, shape) for name, (kind, first, shape) in found.items()}
 

@@ -57,16 +57,16 @@ class Crew:
 
 @contextmanager
 def crew(count: int) -> Iterator[Crew]:
-    """A crew while it is wanted.
+    """A crew while it is wanted; of 0, the caller alone, whose steps PyTorch's own threads share.
 
-    Many small steps hardly gain by PyTorch's own threads, which meet again after each of them. Theirs is a setting of
-    the process: a thread that uses PyTorch for the first time meanwhile has one of them, until it sets their number.
+    Small steps lose by those, as they meet again after each of them. Theirs is a setting of the process: a thread that
+    uses PyTorch for the first time meanwhile has one of them, until it sets their number.
     """
-    if count < 2:
+    if not count:
         yield Crew()
         return
-    with ALONE.held(), ThreadPoolExecutor(count - 1) as others:
-        yield Crew(count, others)
+    with ALONE.held(), ThreadPoolExecutor(max(count - 1, 1)) as others:  # which begins no thread before it has work
+        yield Crew(count, others if count > 1 else None)
 
 
 def cut(count: int, parts: int) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kinformer.core.checks import at_least
 from kinformer.core.search import Found, Index, Products, Search, Vectors, spread
-from kinformer.search.exact import asked
+from kinformer.search.exact import LONG, asked
 from kinformer.search.support.pairs import nearest_of
 
 SAMPLE = 64  # vectors that a centre is learned from, at most
@@ -43,8 +43,8 @@ class Faiss(Search):
     def factory(self, count: int, width: int) -> str:
         """The text by which FAISS makes the index of so many vectors; ValueError for what cannot be."""
 
-    def tune(self, index: Any, k: int) -> None:
-        """Say how thoroughly k are looked for."""
+    def thoroughly(self, index: Any, k: int) -> Any:
+        """How thoroughly k are looked for, as FAISS takes it with a call: searches at a time may want different k."""
         return None
 
     @property
@@ -67,7 +67,7 @@ class Faiss(Search):
 
     def index(self, vectors: Vectors) -> "Approximate":
         index = self.made(vectors.count, vectors.width)
-        if not index.is_trained:
+        if vectors.count and not index.is_trained:
             size = SAMPLE * max(int(getattr(index, "nlist", 0)), CODES)
             index.train(_rows(vectors.at(spread(vectors.count, size))))
         for _, block in vectors.blocks():
@@ -88,10 +88,11 @@ class Approximate(Index):
     def search(self, queries: Float[Tensor, "N D"], k: int) -> Found:
         queries, k = asked(queries, self.vectors), min(at_least("k", k, 1), self.vectors.count)
         if not len(queries) or not k:
-            return Found(queries.new_empty(len(queries), k, dtype=torch.float64), torch.empty(len(queries), k).long())
+            places = torch.empty(len(queries), k, dtype=torch.long, device="cpu")
+            return Found(queries.new_empty(len(queries), k, dtype=torch.float64), places)
         wide = min(self.by.more * k, self.vectors.count)
-        self.by.tune(self.faiss, wide)
-        found = torch.from_numpy(self.faiss.search(queries.numpy(), wide)[1])
+        how = self.by.thoroughly(self.faiss, wide)
+        found = torch.from_numpy(self.faiss.search(queries.float().numpy(), wide, params=how)[1])
         return nearest_of(self.vectors, queries, found, k)
 
     def written(self) -> bytes:
@@ -132,9 +133,8 @@ class Growing(Products):
 
     def find(self, queries: Float[Tensor, "N K"], k: int) -> Int[Tensor, "N R"]:
         wide = min(self.by.more * k, self.count)
-        if hasattr(self.faiss, "nlist") or not self.by.learns:
-            self.by.tune(self.faiss, wide)
-        return torch.from_numpy(self.faiss.search(_rows(queries), wide)[1]).to(queries.device)
+        how = self.by.thoroughly(self.faiss, wide) if hasattr(self.faiss, "nlist") or not self.by.learns else None
+        return torch.from_numpy(self.faiss.search(_rows(queries), wide, params=how)[1]).to(queries.device)
 
 
 def lists_of(lists: int | None, count: int) -> int:
@@ -144,5 +144,11 @@ def lists_of(lists: int | None, count: int) -> int:
 
 
 def _rows(x: Float[Tensor, "n D"]) -> numpy.ndarray:
+    """Vectors as FAISS takes them; ValueError for those by which its own threads would end the process."""
     rows: numpy.ndarray = x.detach().float().cpu().contiguous().numpy()
+    if not bool((numpy.abs(rows) < LONG / max(rows.shape[1], 1) ** 0.5).all()):  # NaN is not
+        raise ValueError(
+            "a vector holds NaN or infinity, or is longer than 2^60, of which FAISS makes no index; mend it (a damaged "
+            "datastore: build it again), or use 'exact', which passes over what is no number"
+        )
     return rows

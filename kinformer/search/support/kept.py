@@ -1,6 +1,7 @@
 """Kept: the nearest vectors of queries, of those that rounded scores, coming block by block, do not rule out."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy
 import torch
@@ -11,7 +12,7 @@ from kinformer.core.search import Found
 from kinformer.search.support.pairs import Pairs, ordered
 
 SPARE = 1 << 10  # vectors of a query for which there is room beyond three times those that are wanted
-INF = numpy.float32(numpy.inf)
+INF = numpy.inf
 
 
 def room_for(k: int) -> int:
@@ -28,11 +29,24 @@ class Limits:
 
     def __init__(self, far: Float[Tensor, " N"], base: Float[Tensor, " N"]):
         self.far, self.base = far, base
-        self.below: numpy.ndarray = (far / 2 - base).float().nextafter(torch.tensor(torch.inf))[:, None].numpy()
+        below = (far / 2 - base).float().numpy()[:, None]
+        self.below: numpy.ndarray = numpy.nextafter(below, below.dtype.type(INF))
 
     def lowered(self, far: Float[Tensor, " N"]) -> "Limits":
         """What holds where k lie within these distances too."""
         return Limits(self.far.minimum(far), self.base)
+
+
+class Left(NamedTuple):
+    """Pairs of queries and some vectors, `first` of all of them first: which are not ruled out, row by row.
+
+    Those of query n stand from ends[n] to ends[n + 1] of `columns`, which say which of the vectors it is.
+    """
+
+    ends: numpy.ndarray
+    columns: numpy.ndarray
+    vectors: Float[Tensor, "S D"]
+    first: int
 
 
 class Nearest:
@@ -42,32 +56,41 @@ class Nearest:
     of what is there set a limit from then on, and are kept alone.
     """
 
+    kind: type = numpy.float32  # of scores
+
     def __init__(self, pairs: Pairs, k: int, limits: Limits):
         self.pairs, self.k, self.limits, self.room = pairs, k, limits, room_for(k)
-        self.rows = numpy.arange(len(limits.far))
-        self.scores = numpy.empty((len(self.rows), self.room), numpy.float32)
-        self.places = numpy.empty((len(self.rows), self.room), numpy.int64)
-        self.counts = numpy.zeros(len(self.rows), numpy.int64)
+        count = len(limits.far)
+        self.rows = numpy.arange(count + 1)
+        self.scores: numpy.ndarray = numpy.empty((count, self.room), self.kind)
+        self.places = numpy.empty((count, self.room), numpy.int64)
+        self.counts = numpy.zeros(count, numpy.int64)
         self.unbound = bool(limits.far.isinf().any())
         self.smaller = numpy.empty(0, bool)
 
-    def add(self, scores: numpy.ndarray, first: int) -> None:
-        """Look at the scores of some vectors in order, `first` of them first; inf for what is never found."""
+    def add(self, scores: numpy.ndarray, vectors: Float[Tensor, "S D"], first: int) -> None:
+        """Look at some vectors by their scores, `first` of all of them first; inf for what is never found."""
         if self.unbound:
             self._bound(scores, first)
         at = self._left(scores)
         begins = self.rows * scores.shape[1]
-        counts = numpy.diff(at.searchsorted(begins), append=len(at))
-        ends = self.counts + counts
-        if int(ends.max()) > self.room:
-            self._narrow(scores, first)
+        ends = at.searchsorted(begins)
+        counts = ends[1:] - ends[:-1]
+        after = self.counts + counts
+        if after.max() > self.room:
+            self._narrow(scores, vectors, first)
             return
-        slots = numpy.repeat(self.rows * self.room + ends - counts.cumsum(), counts)
-        slots += numpy.arange(len(slots))
-        self.scores.reshape(-1)[slots] = scores.reshape(-1)[at]
-        at -= numpy.repeat(begins - first, counts)
-        self.places.reshape(-1)[slots] = at
-        self.counts = ends
+        slots = (self.rows[:-1] * self.room + after - ends[1:]).repeat(counts)
+        slots += numpy.arange(slots.size)
+        columns = at - begins[:-1].repeat(counts)
+        self.scores.reshape(-1)[slots] = self._kept(scores, at, Left(ends, columns, vectors, first))
+        columns += first
+        self.places.reshape(-1)[slots] = columns
+        self.counts = after
+
+    def _kept(self, scores: numpy.ndarray, at: numpy.ndarray, left: Left) -> numpy.ndarray:
+        """What is kept for those that are left in, at these places of all scores, counted through."""
+        return scores.reshape(-1)[at]
 
     def _left(self, scores: numpy.ndarray) -> numpy.ndarray:
         """Which scores, counted through, leave a vector in; PyTorch takes five times as long."""
@@ -84,15 +107,19 @@ class Nearest:
             far = _measured(self.pairs, numpy.take_along_axis(scores, best, 1), best + first)
             self.limits = self.limits.lowered(far.amax(1))
 
-    def _narrow(self, scores: numpy.ndarray, first: int) -> None:
+    def _narrow(self, scores: numpy.ndarray, vectors: Float[Tensor, "S D"], first: int) -> None:
         """Make room, and look again, at half of these at a time if there may still be none."""
+        self._make_room()
+        half = 0 if scores.shape[1] <= self.room - self.k else scores.shape[1] // 2
+        for part in (slice(half), slice(half, None)) if half else (slice(None),):
+            self.add(scores[:, part], vectors[part], first + (part.start or 0))
+
+    def _make_room(self) -> None:
+        """Keep the k nearest alone."""
         best = nearest(self.pairs, self.limits.base, [self], slice(None))
         self.counts = (best.places >= 0).sum(1).numpy()
         self.scores[:, : self.k], self.places[:, : self.k] = -INF, best.places.numpy()
         self.limits = self.limits.lowered(best.distances[:, -1])
-        for part in numpy.array_split(scores, 1 if scores.shape[1] <= self.room - self.k else 2, axis=1):
-            self.add(part, first)
-            first += part.shape[1]
 
 
 def nearest(pairs: Pairs, base: Float[Tensor, " n"], parts: Sequence[Nearest], rows: slice) -> Found:
@@ -101,7 +128,7 @@ def nearest(pairs: Pairs, base: Float[Tensor, " n"], parts: Sequence[Nearest], r
     Those that score best set a limit; what else may be within it is measured too.
     """
     k = parts[0].k
-    scores, places = _held(parts, rows)
+    scores, places = held(parts, rows)
     if scores.shape[1] <= k:
         return ordered(_measured(pairs, scores, places), torch.from_numpy(places), k)
     best = numpy.argpartition(scores, k - 1, axis=1)[:, :k] + numpy.arange(len(scores))[:, None] * scores.shape[1]
@@ -116,12 +143,13 @@ def nearest(pairs: Pairs, base: Float[Tensor, " n"], parts: Sequence[Nearest], r
     return ordered(far, torch.from_numpy(there), k)
 
 
-def _held(parts: Sequence[Nearest], rows: slice) -> tuple[numpy.ndarray, numpy.ndarray]:
+def held(parts: Sequence[Nearest], rows: slice) -> tuple[numpy.ndarray, numpy.ndarray]:
     """Scores and places of what several did not leave out; a score of inf, and any place, for none."""
     counts = [one.counts[rows] for one in parts]
     used = [int(each.max(initial=0)) for each in counts]
     size = len(counts[0]), sum(used)
-    scores, places, end = numpy.empty(size, numpy.float32), numpy.empty(size, numpy.int64), 0
+    scores: numpy.ndarray = numpy.empty(size, parts[0].kind)
+    places, end = numpy.empty(size, numpy.int64), 0
     for one, each, wide in zip(parts, counts, used, strict=True):
         own, end = slice(end, end + wide), end + wide
         scores[:, own], places[:, own] = one.scores[rows, :wide], one.places[rows, :wide]

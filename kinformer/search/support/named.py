@@ -12,7 +12,7 @@ def search_named(text: str) -> Search:
     name, _, rest = text.partition(":")
     found = modules("search")
     if name not in found:
-        raise ValueError(f"there is no search {name!r}{nearest(name, found)}; choose {', '.join(found)}")
+        raise ValueError(f"there is no search {name!r}{nearest(name, found, '')}; choose {', '.join(found)}")
     kind = next(
         one
         for one in vars(found[name]).values()

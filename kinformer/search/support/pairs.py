@@ -8,8 +8,13 @@ from torch.nn import functional as F
 
 from kinformer.core.search import Found, Vectors
 
-NUMBERS = 1 << 15  # of vectors that are taken at a time: what a processor's cache has room for
+NUMBERS = 1 << 17  # of vectors that are taken at a time: what a processor's cache has room for
 EVEN = 8  # numbers; where each row begins at a multiple of so many, BLAS adds up all rows in one order
+
+
+def room(*size: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Numbers to be written, beside those that are searched: on the CPU, whatever a program's default device is."""
+    return torch.empty(size, dtype=dtype, device="cpu")
 
 
 class Pairs:
@@ -18,14 +23,14 @@ class Pairs:
     def __init__(self, vectors: Vectors, queries: Float[Tensor, "N D"]):
         self.vectors, self.queries = vectors, queries.double()
         self.size = max(1, NUMBERS // max(vectors.width, 1))
-        self.room = torch.empty(self.size, -(-vectors.width // EVEN) * EVEN, dtype=torch.float64)[:, : vectors.width]
+        self.room = room(self.size, -(-vectors.width // EVEN) * EVEN)[:, : vectors.width]
 
     def each(self, places: Int[Tensor, "N c"]) -> Float[Tensor, "N c"]:
         """Of every query and some vectors of its own."""
         if places.shape[1] < self.size // 4:  # many small steps would take longer
-            rows = torch.arange(len(places)).repeat_interleave(places.shape[1])
+            rows = torch.from_numpy(numpy.arange(len(places)).repeat(places.shape[1]))
             return self.of(rows, places.reshape(-1)).view(places.shape)
-        far = torch.empty(places.shape, dtype=torch.float64)
+        far = room(*places.shape)
         for asked, there, to in zip(self.queries, places, far, strict=True):
             for some, out in zip(there.split(self.size), to.split(self.size), strict=True):
                 self._measure(asked, some, out)
@@ -33,7 +38,7 @@ class Pairs:
 
     def of(self, rows: Int[Tensor, " n"], places: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Of the queries of these rows and the vectors of these places."""
-        far = torch.empty(rows.shape, dtype=torch.float64)
+        far = room(*rows.shape)
         parts = (each.split(self.size) for each in (rows, places, far))
         for some, there, out in zip(*parts, strict=True):
             self._measure(self.queries.index_select(0, some), there, out)

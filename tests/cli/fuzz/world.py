@@ -95,7 +95,7 @@ def make(there: Path) -> None:
         done("read", str(there / name), str(there / "short"), "--save", str(there / f"{name}.state"))
     shutil.copytree(there / "gpt", there / "tuned")
     data = ["--data", f"text={there}/text"]
-    done("datastore", "build", str(there / "gpt"), *data, "--out", str(there / "store"), "--split", "valid")
+    done("datastore", "build", str(there / "gpt"), *data, "--out", str(there / "store"), "--length", "16")
     done("knn-lm", str(there / "tuned"), "--datastore", str(there / "store"), *data, "--bytes", "20", "--k", "2")
     proven = ["--delta", "0.9", "--epsilon", "0.5", "--tokens", "2", "--thresholds", "2", "--length", "4"]
     done("calibrate", str(there / "calm"), *data, *proven)
