@@ -40,10 +40,8 @@ def mixture(expert: Path, folder: Path, seed: int) -> None:
 
 def asked(data: Offline, seed: int) -> list[tuple[float, float]]:
     """Quantiles of the returns of episodes, and what came where they were asked for."""
-    model, whole = (
-        taught(decision_transformer, data, seed, LEARNED, RATE, **SMALL, context=10),
-        data.train.whole.sort()[0],
-    )
+    model = taught(decision_transformer, data, seed, LEARNED, RATE, **SMALL, context=10)
+    whole = data.train.whole.sort()[0]
     wanted = [float(whole[round((n + 0.5) / ASKED * (len(whole) - 1))]) for n in range(ASKED)]
     return [(one, returned(model, ENV, PLAYED, one, 10**6 + seed)) for one in wanted]
 

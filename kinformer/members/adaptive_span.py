@@ -16,11 +16,12 @@ from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 Spans = Literal["static", "dynamic"]
 
 
-@member
+@member(recipe=Recipe(lr=4e-3))
 def adaptive_span(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, segment: int = 64, longest: int = 256,
     spans: Spans = "static", ramp: int = 32, itself: bool = False, nearest: Nearest = 0, penalty: float = 2e-6,

@@ -15,12 +15,13 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.blockwise import Blockwise
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
+from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's, by heads and blocks
 
 
-@member
+@member(recipe=Recipe(lr=1e-3))
 def blockbert(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, blocks: int = 2,
     permutations: tuple[str, ...] = (), shares: tuple[int, ...] | None = None, length: int = 256, kinds: int = 2,

@@ -20,13 +20,14 @@ from kinformer.patterns.full import Full
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 from kinformer.scores.residual import ResidualScores
+from kinformer.train.recipe import Recipe
 
 Form = Literal["encoder", "decoder"]
 Sums = Literal["sum", "mean"]
 EPS = 1e-12
 
 
-@member
+@member(recipe=Recipe(lr=5e-4))
 def realformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "encoder",
     scores: Sums = "sum", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0

@@ -49,12 +49,13 @@ def topk_transformer(
     search: how keys are found, with `ties="latest"`: "exact", or an index of FAISS, such as "hnsw", that finds most of
         the best without scoring all.
     """
+    found = search_named(search)
     if ties == "all" and search != "exact":
         raise ValueError(f"search={search!r} finds k keys, and ties='all' may read more; give ties='latest'")
 
     def mechanism(most: int) -> Mechanism:
         if ties == "latest":
-            return TopK(Causal(), most, dropout=dropout, search=search_named(search))
+            return TopK(Causal(), most, dropout=dropout, search=found)
         return TopKEquals(Causal(), most, dropout=dropout)
 
     def block(most: int) -> PreNorm:
