@@ -21,10 +21,10 @@ from kinformer.search.support.sampled import Sampled, Squares
 QUERIES = 512  # that are looked at together
 ROWS = 1 << 6  # queries whose nearest are put in order together
 DENSE = 0.6  # times as often as once, on average, is each vector wanted where distances are computed block by block
-MEASURED = 1 << 13  # vectors that are then looked at together
+MEASURED = 1 << 12  # vectors that are then looked at together
 SAMPLE = 1 << 12  # vectors by which it is guessed how near the nearest are
 CENTRE = 1 << 8  # vectors whose mean is taken off all of them
-SOME = 16  # queries for which a guess is worth the reading
+SOME = 16  # queries that are shared among threads; the steps of fewer are shared by PyTorch
 FAR = 32  # times as far as vectors lie apart is what they lie from 0, at most, where they are taken as they lie
 FEW, MORE = 1 << 11, 1 << 14  # vectors changed before they are multiplied, by one thread or all of PyTorch's
 SHARED = 1 << 16  # distances for which another thread is worth its start
@@ -126,8 +126,6 @@ class Blocks(Index):
         together, threads = _shared(len(queries), self.vectors.count, k)
         centre, dense = self.centre.double(), min(len(queries), QUERIES) * k > DENSE * self.vectors.count
         with PRECISELY.held(), crew(threads) as by:
-            if len(queries) >= SOME and self.sample is None:
-                self.sample = self._sample()
             if dense and self.squares is None:
                 self.squares = Squares(None if self.near else self.centre, self.vectors.count)
             squares = self.squares if dense else None
@@ -229,12 +227,12 @@ class Blocks(Index):
 
         Most of what is further is left out by one comparison, where many are wanted too.
         """
-        sample = self.sample if len(asked.queries) >= SOME else None
-        count = len(sample.lengths) if sample else 0
+        count = min(SAMPLE, self.vectors.count)
         share = asked.k * count / self.vectors.count
         rank = math.ceil(share + 3 * share**0.5 + 3)  # so that hardly ever too few are nearer
-        if not sample or rank > count // 2:
+        if rank > count // 2:
             return _anything(len(asked.queries))
+        sample = self.sample = self.sample or self._sample()
 
         def part(ends: tuple[int, int]) -> Float[Tensor, " n"]:
             away = asked.away[slice(*ends)]

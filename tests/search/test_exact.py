@@ -235,6 +235,10 @@ def test_a_guess_that_is_too_small_is_told_and_searched_again(monkeypatch: pytes
     monkeypatch.setattr(exact.Blocks, "_nearest", counted)
     same(Exact().index(Held(vectors)).search(queries, 20), vectors, queries, 20)
     assert (seen[0][1], seen[1][1]) == (True, False) and seen[1][0] < seen[0][0]
+    for one, wanted in ((0, [(1, True)]), (1, [(1, True), (1, False)])):  # a single query is guessed too
+        seen.clear()
+        same(Exact().index(Held(vectors)).search(queries[one : one + 1], 20), vectors, queries[one : one + 1], 20)
+        assert seen == wanted
 
 
 @pytest.mark.parametrize("count", [40, 400])

@@ -85,8 +85,6 @@ class Sampled:
         k = min(k, far.shape[1])
         order = self._candidates(far, k)
         near = numpy.take_along_axis(far, order, 1)
-        by = torch.from_numpy(near.argsort(1))  # a stable one takes four times as long
-        near, order = (torch.from_numpy(one).gather(1, by).numpy() for one in (near, order))
         first = near[:, :k]
         lost = self.lost(first.max(1, initial=0, where=first < numpy.inf))[:, None]
         with numpy.errstate(invalid="ignore"):  # inf less inf is no number, and not close
@@ -105,14 +103,20 @@ class Sampled:
         return near[:, :k], order[:, :k]
 
     def _candidates(self, far: numpy.ndarray, k: int) -> numpy.ndarray:
-        """Where the k nearest of each row stand, and all that may be as near as the last of them; in no order."""
-        if far.shape[1] <= k:
-            return numpy.arange(far.shape[1])[None].repeat(len(far), 0)
-        order = far.argpartition(k - 1, axis=1)
-        last = numpy.take_along_axis(far, order[:, k - 1 : k], 1)
-        last += 2 * self.lost(last[:, 0])[:, None]
-        wide = int(((far <= last) & (far < numpy.inf)).sum(1).max(initial=0))
-        return (far.argpartition(wide - 1, axis=1) if wide > k else order)[:, : max(wide, k)]
+        """Where the k nearest of each row stand, and all that may be as near as the last of them, in order."""
+        if far.shape[1] > 2 * k:  # else to find them first takes as long as to sort the others too
+            some = far.argpartition(k - 1, axis=1)
+            wide = self._within(far, numpy.take_along_axis(far, some[:, k - 1 : k], 1))
+            some = (far.argpartition(wide - 1, axis=1) if wide > k else some)[:, : max(wide, k)]
+            return numpy.take_along_axis(some, numpy.take_along_axis(far, some, 1).argsort(1), 1)
+        order = far.argsort(1)  # a stable one takes four times as long
+        wide = self._within(far, numpy.take_along_axis(far, order[:, k - 1 : k], 1)) if far.shape[1] > k else k
+        return order[:, : max(wide, k)]
+
+    def _within(self, far: numpy.ndarray, last: numpy.ndarray) -> int:
+        """How many of a row are at most as far as the last, or may be."""
+        last = last + 2 * self.lost(last[:, 0])[:, None]
+        return int(((far <= last) & (far < numpy.inf)).sum(1).max(initial=0))
 
 
 with warnings.catch_warnings():  # it is said once that such tensors are in beta; of them one product is used
