@@ -23,6 +23,7 @@ ROWS = 1 << 6  # queries whose nearest are put in order together
 DENSE = 0.6  # times as often as once, on average, is each vector wanted where distances are computed block by block
 MEASURED = 1 << 12  # vectors that are then looked at together
 SAMPLE = 1 << 12  # vectors by which it is guessed how near the nearest are
+PART = 16  # one of so many vectors, at most, is among them: the guess takes as long as so much of the search
 CENTRE = 1 << 8  # vectors whose mean is taken off all of them
 SOME = 16  # queries that are shared among threads; the steps of fewer are shared by PyTorch
 FAR = 32  # times as far as vectors lie apart is what they lie from 0, at most, where they are taken as they lie
@@ -215,9 +216,9 @@ class Blocks(Index):
         base = own / 2 - self.lost * own
         return base + away.double() @ self.centre.double() - self.lost * own.sqrt() * self.away if lying else base
 
-    def _sample(self) -> _Block:
+    def _sample(self, count: int) -> _Block:
         """Vectors from all over."""
-        at = spread(self.vectors.count, SAMPLE)
+        at = spread(self.vectors.count, count)
         some = (self.vectors.at(at) - self.centre).float()
         half = _half_squares(some, at)
         return _Block(some.masked_fill(half[:, None].isinf(), 0.0), half)
@@ -227,12 +228,12 @@ class Blocks(Index):
 
         Most of what is further is left out by one comparison, where many are wanted too.
         """
-        count = min(SAMPLE, self.vectors.count)
+        count = min(SAMPLE, self.vectors.count // PART)
         share = asked.k * count / self.vectors.count
         rank = math.ceil(share + 3 * share**0.5 + 3)  # so that hardly ever too few are nearer
         if rank > count // 2:
             return _anything(len(asked.queries))
-        sample = self.sample = self.sample or self._sample()
+        sample = self.sample = self.sample or self._sample(count)
 
         def part(ends: tuple[int, int]) -> Float[Tensor, " n"]:
             away = asked.away[slice(*ends)]

@@ -51,6 +51,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exact, "FEW", 3)
     monkeypatch.setattr(exact, "MEASURED", 7)
     monkeypatch.setattr(exact, "SOME", 3)
+    monkeypatch.setattr(exact, "PART", 1)
     monkeypatch.setattr(exact, "TOGETHER", 8)
 
 
