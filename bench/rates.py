@@ -10,9 +10,11 @@ their seeds are as good. No timing.
 import argparse
 import contextlib
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from kinformer.cli.support.wanted import spelled
 from kinformer.data.spec import read_spec
@@ -24,8 +26,15 @@ from kinformer.train.settings import Settings
 RATES = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3")
 
 
-def reached(member: str, data: str, rate: str, seed: int, steps: int) -> float:
-    """The metric on the first bytes of valid after a training; infinite where it was stopped."""
+class Reached(NamedTuple):
+    """The metric on the first bytes of valid after a training, and the same so that less is better."""
+
+    valid: float
+    loss: float
+
+
+def reached(member: str, data: str, rate: str, seed: int, steps: int) -> Reached | None:
+    """What a training reaches, None where it was stopped."""
     settings = Settings(batch=4, length=128, seed=seed, measures=1, valid_bytes=16_384)
     with contextlib.redirect_stderr(io.StringIO()):
         try:
@@ -33,9 +42,11 @@ def reached(member: str, data: str, rate: str, seed: int, steps: int) -> float:
             own = settings.recipe(model)
             lr, _, warmup = rate.partition(":")
             plan = Recipe(float(lr), float(warmup or own.warmup), own.schedule)
-            return train(model, read_spec(data), Steps(steps), replace(settings, plan=plan)).points[-1].valid
+            history = train(model, read_spec(data), Steps(steps), replace(settings, plan=plan))
         except TrainingStopped:
-            return float("inf")
+            return None
+    valid = history.points[-1].valid
+    return Reached(valid, valid if history.metric.better == "less" else -valid)
 
 
 def search(members: Sequence[str], data: str, rates: Sequence[str], seeds: int, steps: int) -> None:
@@ -43,10 +54,19 @@ def search(members: Sequence[str], data: str, rates: Sequence[str], seeds: int, 
     print(f"{steps} steps of 4 x 128 tokens of {data}, {seeds} seeds: the median on valid (lowest to highest)\n")
     print(f"| member | {' | '.join(rates)} | best |\n|{'---|' * (len(rates) + 2)}")
     for member in members:
-        found = {rate: sorted(reached(member, data, rate, seed, steps) for seed in range(seeds)) for rate in rates}
-        best = min(found, key=lambda rate: median(found[rate]))
-        cells = [f"{median(some):.3f} ({some[0]:.3f} to {some[-1]:.3f})" for some in found.values()]
+        found = {rate: [reached(member, data, rate, seed, steps) for seed in range(seeds)] for rate in rates}
+        losses = {rate: [math.inf if one is None else one.loss for one in some] for rate, some in found.items()}
+        best = min(losses, key=lambda rate: median(losses[rate]))
+        cells = [_cell(some) for some in found.values()]
         print(f"| {member} | {' | '.join(cells)} | {best} |", flush=True)
+
+
+def _cell(some: Sequence[Reached | None]) -> str:
+    """The median and the range of seeds, of which some may have been stopped."""
+    values = sorted(one.valid for one in some if one is not None)
+    told = f"{median(values):.3f} ({values[0]:.3f} to {values[-1]:.3f})" if values else ""
+    stopped = len(some) - len(values)
+    return f"{told}{', ' if told and stopped else ''}{f'{stopped} stopped' if stopped else ''}"
 
 
 if __name__ == "__main__":
