@@ -11,7 +11,7 @@ import hypothesis
 import numpy
 import pytest
 import torch
-from jaxtyping import config, install_import_hook
+from jaxtyping import config
 
 from tests import annotations, pairs, report, unhooked
 
@@ -19,7 +19,7 @@ if "kinformer" in sys.modules:
     raise pytest.UsageError("kinformer was imported before tests/conftest.py: its annotations would go unchecked")
 # What is imported and collected stays to the end: a million objects that the collector would look through ever again.
 gc.disable()
-install_import_hook("kinformer", f"{annotations.__name__}.{annotations.check.__name__}")
+annotations.install("kinformer")
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 SEED = 0
