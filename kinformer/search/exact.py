@@ -49,8 +49,8 @@ class Exact(Search):
     distance) by such sums. The mean of some vectors is taken off all of them before, as states of a model lie close
     together and far from 0. How far the nearest are is guessed from a sample, so that most is left out at once; where
     fewer are as near, the query is asked again without. Beside the vectors 4 bytes of each are held, 12 where products
-    measure. Vectors with NaN or infinity are never found. A search is shared among PyTorch's threads, and takes one and
-    a half to three times as long as a bare product of all queries and vectors, on two threads up to four where
+    measure. Vectors with NaN or infinity are never found. A search is shared among PyTorch's threads, and takes one to
+    three times as long as a bare product of all queries and vectors; up to four were measured on two threads where
     this product takes no more than ten milliseconds (`bench/README.md`).
 
     Errors: ValueError for queries of another width, for queries with NaN or infinity, and for queries or vectors longer
