@@ -48,6 +48,7 @@ def allowed(request: Request) -> Bool[Tensor, "B H T S"]:
 def weighted(attention: Float[Tensor, "B H T S"], request: Request) -> Float[Tensor, "B H T V"]:
     """The values, and what the bias adds to each pair's value, times the attention."""
     v = request.keys.v
+    attention = attention.to(v.dtype)  # a bias in float32 beside queries in bfloat16 made wider ones
     number_of_groups(attention.shape[1], v.shape[1], "value heads")
     by_group = attention.unflatten(1, (v.shape[1], -1)).flatten(2, 3)  # [B U R*T S]
     y = (by_group @ v).view(*attention.shape[:3], v.shape[3])

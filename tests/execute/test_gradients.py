@@ -53,3 +53,15 @@ def test_tensors_without_numbers_are_read_where_no_plan_can_be_made() -> None:
     q, pos = torch.randn(1, 2, 300, 8, device="meta"), torch.arange(300, device="meta")[None, None]
     assert attend(q, q, q, pattern=Causal() & Band(8), q_pos=pos, k_pos=pos).y.shape == q.shape
     assert attend(q, q, q, pattern=Causal() & Random(2)).y.is_meta
+
+
+@pytest.mark.parametrize("impl", ["auto", "pieces", "reference"])
+def test_a_table_in_float32_beside_queries_in_bfloat16_is_read_in_bfloat16(impl: str) -> None:
+    q, k, v = torch.randn(3, 1, 2, 12, 8, generator=torch.Generator().manual_seed(0))
+    bias = T5(2)
+    found = attend(q.bfloat16(), k.bfloat16(), v.bfloat16(), pattern=Causal(), bias=bias, impl=impl)
+    assert found.y.dtype == torch.bfloat16
+    assert found.lse is not None and found.lse.dtype == torch.float32
+    torch.testing.assert_close(
+        found.y.float(), attend(q, k, v, pattern=Causal(), bias=bias, impl="reference").y, atol=0.03, rtol=0.03
+    )
