@@ -7,9 +7,10 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from kinformer.core.cache import survivors
-from kinformer.core.heads import Room
+from kinformer.core.cache import LAST, survivors
+from kinformer.core.heads import Room, Where, cut
 from kinformer.core.layer import Context, State
 from kinformer.core.numbering import after
 from kinformer.core.pattern import Pattern, narrowed, pairs
@@ -116,10 +117,15 @@ class Memory(nn.Module, ABC):
 
 
 class Moved(NamedTuple):
-    """Slots of a memory once a chunk's tokens have come: positions of `both`, the slots that are kept, in `order`."""
+    """Slots of a memory once a chunk's tokens have come: positions of `both`, the slots that are kept, in `order`.
+
+    No token of the chunk reads a column before `begin`; `read` are the positions from there on.
+    """
 
     both: Int[Tensor, "B N"]
-    order: Int[Tensor, "B R"]
+    begin: int
+    read: Int[Tensor, "B M"]
+    order: Where
     pos: Int[Tensor, "B R"]
     now: Int[Tensor, " B"]
 
@@ -135,14 +141,41 @@ def moved(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: 
 
 def _moved(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Moved:
     both, then = torch.cat([pos, ctx.pos.to(pos.dtype)], 1), after(now, ctx.pos)
-    live = (both >= 0) & narrowed(reads, ctx.only, ctx.also).live(both, then[:, None])
-    if ctx.also is None:
-        slots = reads.capacity(both.shape[1])  # fewer than before where less is read than before
-    elif torch.compiler.is_compiling():
-        slots = both.shape[1]
-    else:  # how much more a batch wants to be kept only it can tell
-        slots = max(pos.shape[1], *ctx.memo.look(live.sum(1).amax())) if len(pos) else pos.shape[1]
-    return Moved(both, *survivors(both, live, slots), then)
+    limited, (batch, old), columns = narrowed(reads, ctx.only, ctx.also), pos.shape, both.shape[1]
+    live = (both >= 0) & limited.live(both, then[:, None])
+    # fewer than before where less is read than before; how much more a batch wants to be kept only it can tell
+    slots = reads.capacity(columns) if ctx.also is None else columns
+    if torch.compiler.is_compiling() or not batch or not old:
+        return Moved(both, 0, both, *survivors(both, live, slots), then)
+    numbers = [live.sum(1).amax()] if ctx.also is not None else []
+    if columns > old + 1 and both.device.type == "cpu":  # a look is free there, and a step of one token short
+        numbers += [_first(live), _first((pos >= 0) & limited.live(pos, _earliest(ctx.pos, now)[:, None]))]
+    found = ctx.memo.look(*numbers) if numbers else []
+    slots = slots if ctx.also is None else max(old, found.pop(0))
+    kept, begin = found or (0, 0)
+    if kept < columns - slots or not found:
+        return Moved(both, begin, both[:, begin:], *survivors(both, live, slots), then)
+    last = slice(max(0, columns - slots), columns)  # nothing before them is wanted
+    return Moved(both, begin, both[:, begin:], last, torch.where(live, both, -1)[:, last], then)
+
+
+def _first(wanted: Bool[Tensor, "B N"]) -> Int[Tensor, ""]:
+    """The first column that some row wants, or how many there are."""
+    at = torch.arange(wanted.shape[1] + 1, device=wanted.device)
+    return torch.where(F.pad(wanted.any(0), (0, 1), value=True), at, len(at)).amin()
+
+
+def _earliest(pos: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The first position of each row of a chunk, or the next one where all is padding."""
+    first = torch.where(pos >= 0, pos, LAST).amin(1)
+    return torch.where(first == LAST, now, first)
+
+
+def beside(old: Float[Tensor, "B C D"], new: Float[Tensor, "B T D"], at: Where) -> Float[Tensor, "B N D"]:
+    """Old states and new ones side by side, those of some columns."""
+    if not isinstance(at, slice):
+        return cut(torch.cat([old, new], 1), at, 1)
+    return torch.cat([old[:, at.start :], new[:, max(0, at.start - old.shape[1]) :]], 1)
 
 
 def of_own_segment(source_pos: Int[Tensor, "B S"], ctx: Context, length: int) -> Bool[Tensor, "B S"]:

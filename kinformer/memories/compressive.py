@@ -143,9 +143,9 @@ class Compressive(Memory):
         plan = moved(state.pos, state.now, ctx, self.near)
         near = torch.cat([state.x, x.to(state.x.dtype)], 1)
         used = F.pad(state.used, (0, x.shape[1]))
-        source = torch.cat([state.old.x.to(x.dtype), state.x.to(x.dtype), x], 1)
+        source = torch.cat([state.old.x.to(x.dtype), state.x[:, plan.begin :].to(x.dtype), x], 1)
         first = torch.as_tensor(self.near.first(plan.now[:, None] - 1))
-        pos = torch.cat([self.places(state.old.pos, first), plan.both], 1)
+        pos = torch.cat([self.places(state.old.pos, first), plan.read], 1)
         kept = CompressiveStates(near, plan.both, used, state.old, state.left, plan.now)
         return source, pos, kept, self._aux(x, state, plan.now, ctx, read)
 
@@ -155,7 +155,8 @@ class Compressive(Memory):
         slots = both.shape[1] - ctx.pos.shape[1]
         with torch.no_grad():
             if self.compression.watches:
-                used = used + mass()[:, old.pos.shape[1] :].to(used.dtype)
+                found = mass()[:, old.pos.shape[1] :].to(used.dtype)
+                used = used + F.pad(found, (used.shape[1] - found.shape[1], 0))  # what no token reads has none
             if (self.slots or self.lately) and self._something_leaves(both, now, ctx):
                 end = torch.as_tensor(self.near.first(now[:, None]))
                 new = self.compression(*self._cut(x, both, used, end - self.older, self.older, now))
@@ -165,7 +166,8 @@ class Compressive(Memory):
                     last, pos, _ = self._cut(x, both, used, end - self.length, self.length, now)
                     left = Slots(torch.where(leaves[..., None], last, left.x), torch.where(leaves, pos, left.pos))
         plan = ctx.memo.get(lambda: moved(both[:, :slots], now, ctx, self.near), "kept", self.near, both, now)
-        return CompressiveStates(cut(x, plan.order, 1), plan.pos, cut(used, plan.order, 1), old, left, now)
+        x, used = (cut(leaf, plan.order, 1).contiguous() for leaf in (x, used))
+        return CompressiveStates(x, plan.pos, used, old, left, now)
 
     def cuts(self, ctx: Context) -> list[int]:
         found = super().cuts(ctx)

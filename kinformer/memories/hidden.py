@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.checks import at_least
-from kinformer.core.heads import Room, cut
+from kinformer.core.heads import Room
 from kinformer.core.layer import Context
-from kinformer.core.memory import Memory, moved
+from kinformer.core.memory import Memory, beside, moved
 from kinformer.patterns.segment import Segment
 
 
@@ -64,8 +64,9 @@ class Hidden(Memory):
         self, x: Float[Tensor, "B T D"], state: HiddenStates, ctx: Context, read: Callable
     ) -> tuple[Float[Tensor, "B S D"], Int[Tensor, "B S"], HiddenStates, dict[str, Tensor]]:
         plan = moved(state.pos, state.now, ctx, self.reads)
-        kept = cut(torch.cat([state.x, x.to(state.x.dtype)], 1), plan.order, 1)
-        return torch.cat([state.x.to(x.dtype), x], 1), plan.both, HiddenStates(kept, plan.pos, plan.now), {}
+        kept = beside(state.x, x.to(state.x.dtype), plan.order)
+        source = beside(state.x.to(x.dtype), x, slice(plan.begin, None))
+        return source, plan.read, HiddenStates(kept, plan.pos, plan.now), {}
 
 
 EXAMPLES = (lambda: Hidden(4, 3), lambda: Hidden(3, 5), lambda: Hidden(2, 0))

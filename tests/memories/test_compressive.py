@@ -452,19 +452,25 @@ def test_a_pattern_that_says_something_else_is_refused(pattern: Pattern, what: s
 
 
 @pytest.mark.parametrize("way", ["conv", "most_used"])
-def test_a_forward_looks_once_for_all_layers(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_layers_look_as_often_as_one(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     looks, look = [], Memo.look
     monkeypatch.setattr(Memo, "look", lambda self, *numbers: looks.append(1) or look(self, *numbers))
-    body, x = Stack(attention(4, 5, 3, WAYS[way](2)) for _ in range(3)), torch.randn(2, LENGTH, D)
-    pos = torch.arange(LENGTH).expand(2, -1)
-    state = shared(body.start(2, LENGTH))
-    for at in torch.arange(LENGTH).tensor_split([9, 10, 11, 12, 13, 14]):
+    x, pos = torch.randn(2, LENGTH, D), torch.arange(LENGTH).expand(2, -1)
+
+    def counted(depth: int) -> list[int]:
+        body = Stack(attention(4, 5, 3, WAYS[way](2)) for _ in range(depth))
+        state, found = shared(body.start(2, LENGTH)), []
+        for at in torch.arange(LENGTH).tensor_split([9, 10, 11, 12, 13, 14]):
+            looks.clear()
+            state = body(x[:, at], state, Context(pos[:, at])).state
+            found.append(len(looks))
         looks.clear()
-        state = body(x[:, at], state, Context(pos[:, at])).state
-        assert len(looks) == 1
-    looks.clear()
-    body(x[:, :1], None, Context(pos[:, :1]))  # memories that begin here share their positions too
-    assert len(looks) == 1
+        body(x[:, :1], None, Context(pos[:, :1]))  # memories that begin here share their positions too
+        return [*found, len(looks)]
+
+    found = counted(3)
+    assert found == counted(1)
+    assert [*found[1:6], found[-1]] == [1] * 6, "a step looks once"
 
 
 @pytest.mark.parametrize(

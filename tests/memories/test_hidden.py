@@ -11,6 +11,7 @@ from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.state import shared
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
@@ -118,14 +119,34 @@ def test_training_without_a_state_begins_a_fresh_memory() -> None:
     assert (grad[0].abs().amax(-1) > 0).tolist() == [5 <= t <= 7 for t in range(LENGTH)]
 
 
-def test_one_look_finds_the_cuts_of_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_layers_look_as_often_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     looks, look = [], Memo.look
     monkeypatch.setattr(Memo, "look", lambda self, *numbers: looks.append(1) or look(self, *numbers))
-    body, (x, pos) = stack(5, 4), rows()
-    for state in (None, body.train().start(5, LENGTH)):
-        looks.clear()
-        body(x, state, Context(pos))
-        assert len(looks) == 1
+    x, pos = rows()
+    for begins in (False, True):
+        found = []
+        for depth in (1, 3):
+            body = Stack([PostNorm(attention(5, 4), MLP(D)) for _ in range(depth)]).train()
+            state = shared(body.start(5, LENGTH)) if begins else None
+            looks.clear()
+            body(x, state, Context(pos))
+            found.append(len(looks))
+        assert found[0] == found[1] > 0
+
+
+def test_what_no_token_of_a_chunk_reads_is_not_projected() -> None:
+    """Slots for any cut of a segment, of which a whole segment reads those of the memory alone."""
+    length, memory = 6, 4
+    layer = attention(length, memory).train()
+    x = torch.randn(2, 3 * length, D)
+    projected, state = [], layer.start(2, 3 * length)
+    assert state.x.shape[1] == length - 1 + memory
+    keys = layer.projection.keys
+    layer.projection.keys = lambda source, pos: projected.append(source.shape[1]) or keys(source, pos)
+    for lo, hi in ((0, 6), (6, 12), (12, 14), (14, 18)):
+        state = layer(x[:, lo:hi], state, Context(torch.arange(lo, hi).expand(2, -1))).state
+        assert state.x.shape[1] == length - 1 + memory
+    assert projected == [6, 4 + 6, 4 + 2, 4 + 2 + 4]
 
 
 def test_a_row_that_may_not_be_looked_at_is_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:
