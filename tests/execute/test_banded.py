@@ -18,7 +18,8 @@ from kinformer.core.request import Request
 from kinformer.core.scores import scores
 from kinformer.discover import examples
 from kinformer.execute import pieces, reference
-from kinformer.execute.support import explicit, plain, plan
+from kinformer.execute.support import explicit, flash, plain, plan
+from kinformer.execute.support.flash import Planned
 from kinformer.laws import impl
 from kinformer.patterns.band import Band
 from kinformer.patterns.block import Block
@@ -98,6 +99,16 @@ def test_a_number_for_each_distance_needs_no_band(bias: str, pattern: Pattern, s
 def test_vectors_for_distances_want_bands(pattern: Pattern) -> None:
     for bias in ("Relative", "TransformerXL"):
         equal(biased(pattern, TOLD[bias]()))
+
+
+@pytest.mark.parametrize("bias", ("T5", "Relative", "TransformerXL"))
+@pytest.mark.usefixtures("only_bands")
+def test_rows_are_read_some_at_a_time_where_scores_are_held(bias: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flash, "HELD", 1)
+    wanted, slices, added = biased(Causal(), TOLD[bias]()), [], Planned._added
+    monkeypatch.setattr(Planned, "_added", lambda *asked: slices.append(asked[3]) or added(*asked))
+    equal(wanted)
+    assert slice(1, 2) in slices and len(wanted.queries.q) > 1
 
 
 @pytest.mark.parametrize("groups", (1, 2, 4))

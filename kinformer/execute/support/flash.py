@@ -18,6 +18,8 @@ from kinformer.execute.support.kernel import Held, Way
 from kinformer.execute.support.lines import Line
 from kinformer.execute.support.tiled import Sum, add, cut, near, write
 
+HELD = 1 << 21  # scores that are held at once: more fall out of the cache, and their memory is the system's each time
+
 
 class Planned(Way):
     """y and lse of a plan. Later stages are merged in place; the backward needs no merge.
@@ -48,7 +50,7 @@ class Planned(Way):
             of_y, of_lse = (ends.heads(x) for x in (y, lse))
             if stage.q.source is not None:
                 of_y, of_lse = _taken(of_y, stage.q), _taken(of_lse[..., None], stage.q)[..., 0]
-            for some, tiles in _runs(stage, len(q)):
+            for some, tiles in _runs(stage, q, band is not None and band.asks is not None):
                 mask, empty = self._added(stage, tiles, some, q, band)
                 ends_of = near(q_, tiles.q, some), near(k_, tiles.k, some), near(v_, tiles.k, some)
                 if mask is None or band is None or band.values is None:
@@ -95,7 +97,7 @@ class Planned(Way):
             into = [ends.of_keys(x) for x in grads[1:]]
             dk_, dv_ = into if stage.k.source is None else [x.new_zeros(k_.shape) for x in into]
             sums = [Sum(to, n == 0 and one) for to, one in zip((dq_, dk_, dv_), fresh, strict=True)]
-            for some, tiles in _runs(stage, len(q)):
+            for some, tiles in _runs(stage, q, into_band is not None):
                 mask, _ = self._added(stage, tiles, some, q, band)
                 ends_of = near(q_, tiles.q, some), near(k_, tiles.k, some), near(v_, tiles.k, some)
                 given, whole, level = (near(x, tiles.q, some) for x in (gy_, y_, lse_))
@@ -171,13 +173,15 @@ def _learn(
         into.values[:, at] += (spread(p).mT @ by_head(gy.to(p.dtype))).sum_to_size(into.values[:, at].shape)
 
 
-def _runs(stage: Stage, batch: int) -> Iterator[tuple[slice, Call]]:
-    """Each call, once for all rows where it is one tile, else once for each row: two numbers of tiles are no stride."""
+def _runs(stage: Stage, q: Float[Tensor, "B H L D"], held: bool) -> Iterator[tuple[slice, Call]]:
+    """Each call, once for all rows where it is one tile, else once for each row: two numbers of tiles are no stride.
+
+    Where scores are `held` it is made for some rows at a time.
+    """
+    batch, heads, _, _ = q.shape
     for call in stage.calls:
-        if call.by_row:
-            yield from ((slice(b, b + 1), call) for b in range(batch))
-        else:
-            yield slice(0, batch), call
+        rows = 1 if call.by_row else max(1, HELD // max(1, heads * call.q.size * call.k.size)) if held else batch
+        yield from ((slice(b, min(b + rows, batch)), call) for b in range(0, batch, rows or 1))
 
 
 def _index(line: Line, x: Tensor) -> Tensor:
