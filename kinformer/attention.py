@@ -16,7 +16,7 @@ from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, room
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory, of_own_segment
-from kinformer.core.pattern import Pattern
+from kinformer.core.pattern import Not, Pattern
 from kinformer.core.projection import Projection, by_head
 from kinformer.core.read import Read, merge
 from kinformer.core.transforms import ordinary
@@ -173,7 +173,7 @@ class Attention(Layer):
         source, source_pos, state, aux = memory(x, state, ctx, self._content)
         queries, own = self._asking(self.projection.queries(x, ctx.pos), x, ctx), Segment(memory.length, 0)
         outs = []
-        for part, states in ((own, source), (~own, source.detach())):
+        for part, states in ((own, source), (Not(own), source.detach())):  # ~ is no part of a graph
             seen = ctx.but(only=part if ctx.only is None else ctx.only & part)
             outs.append(self.mechanism(queries, self._remembered(states, source_pos, ctx), None, seen))
         y = self.aggregation(merge(*(out.y for out in outs)).y, ctx.pos)
@@ -196,7 +196,7 @@ class Attention(Layer):
         self, x: Float[Tensor, "B T D"], source: Float[Tensor, "B S D"], real: Bool[Tensor, "B S"] | None = None
     ) -> Read:
         """This layer's attention by content alone, with detached weights: what a reconstruction loss compares."""
-        weights = {name: weight.detach() for name, weight in self.projection.named_parameters()}
+        weights = {name: weight.detach().to(x.dtype) for name, weight in self.projection.named_parameters()}
         origin, source_origin = (torch.zeros(z.shape[:2], dtype=torch.long, device=z.device) for z in (x, source))
         queries, keys = functional_call(self.projection, weights, (x, origin, source, source_origin))
         k_pos = source_origin if real is None else source_origin.masked_fill(~real, -1)

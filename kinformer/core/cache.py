@@ -58,7 +58,8 @@ class KV(NamedTuple):
         """A cache that holds these keys and no other, as precisely as the old one: what is kept of a source."""
         k, v = keys.k.to(old.k.dtype), keys.v.to(old.v.dtype)
         sides = {name: side.to(old.k.dtype) for name, side in keys.sides.items()}
-        return KV(k, v, keys.pos[:, 0], old.now, sides, dict(keys.labels), dict(keys.tags))
+        labels = {name: label.clone() for name, label in keys.labels.items()}  # whoever gave them may write to them
+        return KV(k, v, keys.pos[:, 0].clone(), old.now, sides, labels, dict(keys.tags))
 
     def keys(self, pos: Int[Tensor, "B 1 N"], used: int | None = None, own: bool = True) -> Keys:
         """The first `used` slots as keys; `pos` are their positions."""

@@ -129,8 +129,13 @@ class Context:
         return self.memo.get(lambda: only.places(self.pos), "places", self.pos)
 
     def but(self, **changes: object) -> "Context":
-        """The same context with other fields; other positions or limits begin a new memo."""
-        if not {"pos", "only", "also", "memo"}.isdisjoint(changes):
+        """The same context with other fields; other positions or limits begin a new memo.
+
+        `full` promises nothing of other positions: give it again.
+        """
+        if not {"pos", "source_pos"}.isdisjoint(changes):
+            changes.setdefault("full", False)
+        if not {"pos", "source_pos", "only", "also", "memo"}.isdisjoint(changes):
             changes.setdefault("memo", Memo())
         elif not torch.compiler.is_compiling() and changes.keys() <= vars(self).keys():
             new = object.__new__(Context)  # of the same positions, which need no check: a step of decoding is short
@@ -195,7 +200,12 @@ class Layer(nn.Module, ABC):
 
     def __call__(self, x: Float[Tensor, "B T D"], state: State | None = None, ctx: Context | None = None) -> Out:
         if ctx is None:
-            ctx = Context.of(x) if state is None else _going_on(x, state)
+            ctx = Context.of(_rows(x)) if state is None else _going_on(_rows(x), state)
+        elif not torch.compiler.is_compiling() and ctx.pos.shape != x.shape[:2]:
+            raise ValueError(
+                f"positions have shape {list(ctx.pos.shape)} and x {list(_rows(x).shape)}; give one of each token, "
+                "[B T] beside x [B T D]"
+            )
         return super().__call__(x, state, ctx)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
@@ -207,6 +217,12 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out: ...
+
+
+def _rows(x: Tensor) -> Tensor:
+    if x.dim() != 3:
+        raise ValueError(f"x has shape {list(x.shape)}; a layer takes rows of tokens [B T D], one row as x[None]")
+    return x
 
 
 def _going_on(x: Tensor, state: State) -> Context:
@@ -232,8 +248,8 @@ def gaps(real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B _"]:
 
 
 def whole(pos: Tensor) -> bool:
-    """Are these whole numbers, as positions are? A mask is not."""
-    return pos.dtype != torch.bool and not pos.is_floating_point()
+    """Are these whole numbers, as positions are? A mask is not, nor what knows no -1 and no distance below 0."""
+    return pos.dtype in (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def in_order(ctx: Context, who: str, instead: str = "") -> None:

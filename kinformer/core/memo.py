@@ -23,6 +23,10 @@ class Memo:
         self._found: dict[Hashable, tuple[tuple, object]] = {}
         self._expected: list[tuple[Tensor, str]] = []
 
+    def __reduce__(self) -> tuple:
+        """A copy is empty: what it held goes by which tensors they were."""
+        return Memo, ()
+
     def get(self, make: Callable[[], V], *key: Hashable | Tensor) -> V:
         """What stands under a key, made if nothing does. Tensors count as themselves, patterns by value."""
         if torch.compiler.is_compiling():

@@ -1,6 +1,7 @@
 """Read: what a set of keys tells a query, and the exact merge of reads of disjoint sets."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -59,9 +60,21 @@ def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"
     """Rows `at` of the attention matrix, from the lse of the read that made it. A row whose query had no key is 0."""
     some = request.piece(at, None)
     level = lse.take_along_dim(at[:, None], 2)[..., None]
-    logits = scores(some)
+    logits = _exact(some)
     mask = allowed(some) & (level > -torch.inf) & (logits > -torch.inf)
     return torch.where(mask, torch.exp(torch.where(mask, logits - level, 0.0)), 0.0)
+
+
+def _exact(request: Request) -> Float[Tensor, "B H T S"]:
+    """Scores in float32 or better, of vectors as products take them: a kernel's lse is of scores never rounded."""
+    q, k, kind = request.queries, request.keys, request.queries.q.device.type
+    lowers = kind != "meta" and torch.is_autocast_enabled(kind)
+
+    def wide(x: Tensor) -> Tensor:
+        return precise(x.to(torch.get_autocast_dtype(kind)) if lowers and x.dtype != torch.float64 else x)
+
+    with torch.autocast(kind, enabled=False) if lowers else nullcontext():
+        return scores(request.but(queries=q._replace(q=wide(q.q)), keys=k._replace(k=wide(k.k))))
 
 
 def mass(request: Request, lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H S"]:

@@ -56,6 +56,6 @@ class _Twice(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> None:
         raise RuntimeError(
-            "a fast form cannot differentiate twice: take no gradient of its gradient, or compute it by "
-            "impl='reference' and a plain feature map"
+            "a fast form cannot differentiate twice: take no gradient of its gradient, ask torch.func for it (hessian, "
+            "jacrev), or where the mechanism has impl=, name impl='reference'"
         )

@@ -1,6 +1,8 @@
 """attend: one function, several executors of one meaning. `reference` defines it; the others are only faster.
 
 An executor is a file with `cost(request)`, estimated seconds or a Refusal, and `read(request)`. The folder is the list.
+Where it takes long to say what it costs, `asking(request)` are the seconds of that: it is not asked where another reads
+in less.
 """
 
 from collections.abc import Mapping
@@ -34,12 +36,20 @@ def read(request: Request, impl: str = "auto") -> Read:
         if isinstance(found, Refusal):
             raise ValueError(f"impl={impl!r} cannot do this: {found.reason}; use impl='auto'")
         return EXECUTORS[impl].read(request)
-    best, least = "reference", torch.inf
-    for name, executor in EXECUTORS.items():
-        cost = executor.cost(request)
+    best, least, compiling = "reference", torch.inf, torch.compiler.is_compiling()
+    asking = {} if compiling else {name: _asking(name, request) for name in EXECUTORS}
+    for name in sorted(asking, key=asking.__getitem__) if asking else EXECUTORS:
+        if asking and least < asking[name]:
+            break
+        cost = EXECUTORS[name].cost(request)
         if not isinstance(cost, Refusal) and cost < least:
             best, least = name, cost
     return EXECUTORS[best].read(request)
+
+
+def _asking(name: str, request: Request) -> float:
+    told = getattr(EXECUTORS[name], "asking", None)
+    return 0.0 if told is None else told(request)
 
 
 def explain(request: Request) -> dict[str, float | Refusal]:
@@ -75,8 +85,8 @@ def attend(
     y = softmax(scale q.k + bias) v over them, and the log-sum-exp of their scores.
 
     pattern: which keys each query may read.
-    q_pos, k_pos: absolute positions [B 1 T] or [B H T], -1 is padding; keys may lie in any order. Without them keys
-        stand at 0 .. S - 1 and queries at the last T of these.
+    q_pos, k_pos: absolute positions [B 1 T] or [B H T], -1 is padding; keys may lie in any order. Without k_pos keys
+        stand at 0 .. S - 1, and without q_pos queries where the last T keys do.
     bias: a change of the scores; its `sides` are given by name.
     scale: the factor of the product, 1/sqrt(K) unless given.
     lse: whether the log-sum-exp is wanted, which `merge` needs; without it faster executors may serve.
@@ -102,8 +112,10 @@ def attend(
         k_pos = torch.arange(k.shape[2], device=q.device).expand(k.shape[0], 1, -1)
     if q_pos is None:
         # one object where queries stand where keys do: by that executors know it
-        last = torch.arange(q.shape[2], device=q.device) + max(k.shape[2] - q.shape[2], 0)
-        q_pos = k_pos if q.shape[2] == k.shape[2] else last.expand(q.shape[0], 1, -1)
+        few = q.shape[2] < k.shape[2]
+        q_pos = k_pos[..., k.shape[2] - q.shape[2] :] if few else k_pos
+        if q.shape[2] > k.shape[2]:  # of `Full`, which asks for no position
+            q_pos = torch.arange(q.shape[2], device=q.device).expand(q.shape[0], 1, -1)
     labels = {} if ctx is None else ctx.labels
     request = Request(
         Queries(q, q_pos, sides or {}, labels),
@@ -132,6 +144,8 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: 
         raise ValueError(f"attend wants q [B H T K], k [B G S K] and v [B U S V]; {_shapes(q, k, v)} came")
     if q.shape[3] != k.shape[3]:
         raise ValueError(f"queries and keys have other widths ({_shapes(q, k, v)}); give both the same K")
+    if len({x.dtype for x in (q, k, v)}) > 1 and not torch.is_autocast_enabled(q.device.type):
+        raise ValueError(f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}; give all the same")
     for name, pos, x in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
         if pos is None:
             continue

@@ -26,6 +26,7 @@ from kinformer.core.request import Refusal, Request
 from kinformer.scores.product import Product
 
 ON_CPU, ON_CUDA = 2.2e-10, 1.6e-11  # seconds per pair and number of a head's width, where dense attention takes 1e-11
+EAGER = 1e-2  # seconds of a read on a CPU, however few the pairs
 CALL = 1.0  # the same for compiling, spread over the calls of a graph: short rows and single steps are left to others
 BLOCK, GRID = 128, 1 << 22  # tokens of a block; blocks of pairs at most, of longer rows blocks are larger
 MERGED = 4  # blocks of pairs that take as long as a block of queries in a part apart: gathered, put back and merged
@@ -41,6 +42,11 @@ class Call(NamedTuple):
     many: Tensor
     q: Int[Tensor, "#B T"] | None
     k: Int[Tensor, "#B S"] | None
+
+
+def asking(request: Request) -> float:
+    """Seconds: lists of blocks are made on CUDA alone."""
+    return 5e-5
 
 
 def cost(request: Request) -> float | Refusal:
@@ -67,7 +73,7 @@ def cost(request: Request) -> float | Refusal:
     if reason := next((reason for holds, reason in refusals if holds), None):
         return Refusal(reason)
     width = q.shape[3] + v.shape[3]
-    return CALL + _plan(request)[1] * ON_CUDA * width if cuda else request.pairs * ON_CPU * width
+    return CALL + _plan(request)[1] * ON_CUDA * width if cuda else EAGER + request.pairs * ON_CPU * width
 
 
 def read(request: Request) -> Read:

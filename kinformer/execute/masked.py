@@ -17,8 +17,9 @@ def cost(request: Request) -> float | Refusal:
     """It adds numbers to the product of query and key, and takes no other scores."""
     if torch.compiler.is_compiling():
         return Refusal("its gradient is no part of a graph")
-    plain = isinstance(request.score, Product) and request.bias is None
-    if not plain or not kernel.serves(request) or not request.pairs:
+    # a product that is changed by numbers of its own, or none: another `forward` is another score
+    plain = isinstance(request.score, Product) and type(request.score).forward is Product.forward
+    if not plain or request.bias is not None or not kernel.serves(request) or not request.pairs:
         return Refusal("it takes the product of query and key on a CPU, without bias or dropout, and values as wide")
     if not ordinary(request.queries.q, request.keys.k, request.keys.v):
         return Refusal("it takes plain tensors: none that are traced, faked or under a transform of functions")

@@ -17,8 +17,14 @@ from kinformer.execute.support.plan import Sizes, of_runs
 from kinformer.execute.support.planning import planned
 from kinformer.scores.product import Product
 
+PLAN = 2e-4  # seconds
 CALL = 1e-5  # seconds of a read that is one call of the kernel
 FLASH, BAND, EXPLICIT = 1e-11, 3e-11, 6e-11  # seconds per pair and number of a head's width
+
+
+def asking(request: Request) -> float:
+    """Seconds of a plan, unless it is found again: that of whole rows without padding, read by themselves."""
+    return 0.0 if request.run and request.full and request.queries.pos is request.keys.pos else PLAN
 
 
 def cost(request: Request) -> float | Refusal:

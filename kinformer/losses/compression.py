@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.read import precise
 
 Norm = Literal["l2", "segment", "mse"]
 
@@ -73,7 +74,10 @@ class AttentionReconstruction(CompressionLoss):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
+        # two reads that are nearly equal: in half precision their difference would be rounding alone
+        with torch.autocast(x.device.type, enabled=False):
+            x, old, new = map(precise, (x, old, new))
+            squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
         if self.norm == "mse":
             return squares.mean((1, 3))
         found = squares.sum((1, 3))

@@ -38,7 +38,7 @@ class Delta(Update):
         if k.shape[3] > 1:
             both = torch.linalg.solve_triangular((rate * (k @ k.mT)).tril(-1), both, upper=False, unitriangular=True)
         told, known = both.split((new.v.shape[-1], k.shape[-1]), -1)
-        learns = torch.is_grad_enabled() and any(x.requires_grad for x in (sums.s, k, both))
+        learns = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (sums.s, k, both, q))
         q = None if q is None else _normal(q)
         if k.shape[2:4] == (1, 1) and not learns:
             s = sums.s.addcmul_(k[:, :, 0].mT, told[:, :, 0] - known[:, :, 0] @ sums.s)

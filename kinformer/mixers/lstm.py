@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from kinformer.core.checks import a_probability, at_least, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.transforms import derived_forward, ordinary
 
 Pair = tuple[Tensor, Tensor]
 
@@ -61,9 +62,13 @@ class LSTM(Layer):
         in_order(ctx, "LSTM")
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("LSTM keeps one state for all that was read and cannot honour ctx.only or ctx.also")
+        if x.shape[2] != self.d:  # PyTorch's fast form looks at no width and reads what lies behind
+            raise ValueError(f"x has width {x.shape[2]} and this LSTM {self.d}; give it [B T {self.d}]")
         given = self.start(len(x), 0, dtype=x.dtype, device=x.device) if state is None else state
         real, kept = ctx.pos >= 0, []
-        plain = not torch.compiler.is_compiling()
+        if given.h.shape != (len(x), len(self.cells), self.d):
+            raise ValueError(f"the state is of {len(given.h)} rows and x of {len(x)}; give each row its own")
+        plain = _served(x)
         whole = plain and (ctx.full or bool(real.all()))
         lengths = _lengths(real) if plain and not whole else None
         for n, cell in enumerate(self.cells):
@@ -78,6 +83,15 @@ class LSTM(Layer):
         if state is None:
             return Out(x)
         return Out(x, Cells(*(torch.stack(leaves, 1).to(state.h.dtype) for leaves in zip(*kept, strict=True))))
+
+
+def _served(x: Tensor) -> bool:
+    """Has PyTorch its form of whole rows for x: outside of graphs, transforms of functions, and float16 on a CPU?"""
+    if torch.compiler.is_compiling() or not ordinary(x) or derived_forward():
+        return False
+    kind = x.device.type
+    halves = torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else x.dtype
+    return kind != "cpu" or halves != torch.float16
 
 
 def _whole(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:
@@ -112,7 +126,8 @@ def _step_by_step(
     ys = [x[:, :0]]
     for t in range(x.shape[1]):
         h, c = cell(x[:, t], now)
-        now = torch.where(real[:, t, None], h, now[0]), torch.where(real[:, t, None], c, now[1])
+        h, c = (torch.where(real[:, t, None], new, old.to(new.dtype)) for new, old in zip((h, c), now, strict=True))
+        now = h, c
         ys.append(now[0][:, None])
     return torch.cat(ys, 1), now
 

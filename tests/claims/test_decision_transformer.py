@@ -1,7 +1,5 @@
 """What the claims of Decision Transformer stand on: graphs and walks by other means, controllers, learned values."""
 
-from types import SimpleNamespace
-from typing import Any
 
 import numpy
 import torch
@@ -13,6 +11,7 @@ from kinformer.claims.support.values import conservative
 from kinformer.core.acting import Seen
 from kinformer.data.support.episodes import Episode
 from kinformer.environments.support.making import make
+from kinformer.models.trajectory import Trajectory
 
 
 def test_walks_go_along_links_and_distances_are_those_of_powers() -> None:
@@ -48,7 +47,8 @@ def test_who_goes_nearer_at_each_step_takes_the_fewest_and_who_follows_no_link_n
             return seen.observation.argmax(1), state
 
     for actor, wanted in ((Nearer(), far[1:]), (Nowhere(), numpy.full(len(far) - 1, paths_claim.LONGEST + 1))):
-        model: Any = SimpleNamespace(actor=lambda asked, actor=actor: actor)
+        model = Trajectory.__new__(Trajectory)  # of which the actor alone is asked
+        object.__setattr__(model, "actor", lambda asked, actor=actor: actor)
         assert (paths_claim.paths.__wrapped__(model, links, None) == wanted).all()
 
 

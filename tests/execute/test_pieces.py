@@ -11,7 +11,7 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kinformer import attend
+from kinformer import attend, execute
 from kinformer.biases.alibi import ALiBi
 from kinformer.biases.t5 import T5
 from kinformer.biases.transformer_xl import TransformerXL
@@ -227,7 +227,17 @@ def test_auto_takes_it_where_it_is_cheaper() -> None:
     assert best(Causal() & Band(64), 4096, False) == "pieces"
     assert best(Causal(), 1024, False) == "sdpa"  # one call, without what a plan costs
     assert best(Causal(), 1024, True) == "pieces"  # PyTorch's public function has no lse
-    assert best(Causal(), 4, True) == "reference"
+    assert best(Causal(), 4, True) == "pieces"  # one call; the reference makes a dozen
+
+
+def test_a_plan_is_not_made_for_what_is_read_in_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for, cost = [], pieces.cost
+    monkeypatch.setattr(pieces, "cost", lambda request: asked_for.append(1) or cost(request))
+    for queries, keys, times in ((1, 16, 0), (16, 16, 1), (512, 2048, 1)):
+        asked_for.clear()
+        request = asked(Causal() & Band(9), queries, keys, keys - queries)
+        impl._same(execute.read(request), reference.read(request), request, "auto differs", "a window")
+        assert len(asked_for) == times
 
 
 def test_steps_of_decoding_are_planned_in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:

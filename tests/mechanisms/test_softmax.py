@@ -97,7 +97,7 @@ def test_scale_and_dropout():
     some, lse = call(dropped, q, k, v, pos)
     kept, same = call(dropped.eval(), q, k, v, pos)
     assert not torch.equal(some, kept)
-    assert torch.equal(lse, same)
+    torch.testing.assert_close(lse, same)  # of executors that add in another order
 
 
 def test_without_an_lse_y_is_the_same():

@@ -107,7 +107,7 @@ class Fading(Update):
         top = top + (constant - faded)  # levels are numbers through which nothing learns: whatever is taken off is back
         before = (start - top).exp()  # never above 1
         if new.k.shape[2:4] == (1, 1):
-            s = _stepped(sums.s, before[..., 0], (entered - top).exp()[..., 0], new)
+            s = _stepped(sums.s, before[..., 0], (entered - top).exp()[..., 0], new, q)
             return None if q is None else times(q, s.unflatten(1, (-1, 1))), level, Sums(s, after)
         entering = (entered - top[..., -1:]).exp()
         weights = Weights(entered, top, before, entering)
@@ -143,10 +143,12 @@ def _states(
     return states
 
 
-def _stepped(s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: Entering) -> Tensor:
-    """The sums with one more key, in place where nothing learns."""
+def _stepped(
+    s: Tensor, before: Float[Tensor, "B G 1"], weight: Float[Tensor, "B G 1"], new: Entering, q: Tensor | None
+) -> Tensor:
+    """The sums with one more key, in place where nothing learns, nor a query by what it read there."""
     k, v = new.k[:, :, 0].mT, new.v[:, :, 0] * weight[..., None]  # [B G F 1], [B G 1 W]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in (s, before, k, v)):
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (s, before, k, v, q)):
         return s * before[..., None] + k * v
     return s.mul_(before[..., None]).addcmul_(k, v)
 
