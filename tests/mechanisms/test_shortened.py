@@ -11,7 +11,7 @@ from kinformer.biases.alibi import ALiBi
 from kinformer.core import scores as core_scores
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.execute import attend, sdpa
+from kinformer.execute import attend, pieces, sdpa
 from kinformer.execute.support import kernel
 from kinformer.maps.elu import ELU
 from kinformer.mechanisms.linear import LinearAttention
