@@ -19,7 +19,8 @@ BACKEND = "aot_eager" if EFFORT > 1 else "eager"  # a code generator's own crash
 
 
 def judge(subject: Subject | Trained) -> Iterator[str]:
-    """A call and its gradients; then a token after a state, as decoding has it, and in the long run a chunk before it.
+    """A call and its gradients, in train mode too where there is a memory; then a token after a state, as decoding has
+    it, and in the long run a chunk before it.
 
     A model's loss holds a call of it, which by itself is compiled in the long run alone. Code whose annotations are
     checked at run time cannot compile: tests ask this law in a process of its own.
@@ -34,7 +35,8 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     if in_its_loss and not decodes:
         raise Unjudged("a call of it is compiled in its loss; by itself in the long run, KINFORMER_PROVE=1")
     if not in_its_loss:
-        yield from found(_plain, subject, module)
+        for _ in subject.modes(module) if isinstance(subject, Subject) else (False,):
+            yield from found(_plain, subject, module)
     if decodes:
         yield from found(_decoded, subject, module)
 

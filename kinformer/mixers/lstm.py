@@ -125,11 +125,20 @@ def _step_by_step(
     """The same where any step may be padding, which changes no state."""
     ys = [x[:, :0]]
     for t in range(x.shape[1]):
-        h, c = cell(x[:, t], now)
+        h, c = _once(cell, x[:, t], now)
         h, c = (torch.where(real[:, t, None], new, old.to(new.dtype)) for new, old in zip((h, c), now, strict=True))
         now = h, c
         ys.append(now[0][:, None])
     return torch.cat(ys, 1), now
+
+
+def _once(cell: nn.LSTMCell, x: Float[Tensor, "B D"], now: Pair) -> Pair:
+    """A step in plain operations, which every transform of functions knows."""
+    h, c = now
+    gates = F.linear(x, cell.weight_ih, cell.bias_ih) + F.linear(h, cell.weight_hh, cell.bias_hh)
+    enter, keep, new, show = gates.chunk(4, -1)
+    c = keep.sigmoid() * c + enter.sigmoid() * new.tanh()
+    return (show.sigmoid() * c.tanh()).to(gates.dtype), c.to(gates.dtype)
 
 
 EXAMPLES = (lambda: LSTM(16), lambda: LSTM(16, 2, forget=1.0))

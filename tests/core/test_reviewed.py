@@ -1,22 +1,39 @@
 """What a strict reading of the core found, each as a test."""
 
+import copy
 import dataclasses
+import pickle
 import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
+from jaxtyping import config
+from torch.nn import functional as F
 
 from kinformer.attention import Attention
 from kinformer.core.choice import Choices, choice
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context
 from kinformer.core.pattern import Heads
-from kinformer.execute import attend
+from kinformer.core.read import weights
+from kinformer.core.request import Refusal, Request
+from kinformer.core.state import fork
+from kinformer.execute import attend, masked, read
+from kinformer.maps.elu import ELU
+from kinformer.mechanisms.delta import Delta
 from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.linear import GatedSum, LinearAttention, Sum
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.support.update import Update
 from kinformer.memories.hidden import Hidden
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
+from kinformer.projections.tied_kv import TiedKV
+from kinformer.scores.product import Product
 
 READS = Causal() & Segment(4, 4)
 
@@ -55,6 +72,121 @@ def test_each_thread_reads_its_own_choices() -> None:
     for one in threads:
         one.join()
     assert found == {"a": 1, "b": 2}
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """As users run it: annotations are not checked before what is said is."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+def test_weights_sum_to_one_in_bfloat16_whoever_made_the_lse() -> None:
+    pos, q = torch.arange(300)[None, None], (torch.randn(1, 2, 300, 16) * 6).bfloat16()
+    request = Request(Queries(q, pos), Keys(q, q, pos), Causal(), Product(), scale=0.25, run=True, full=True)
+    for autocast in (False, True):
+        asked = (
+            request.but(queries=Queries(q.float(), pos), keys=Keys(q.float(), q.float(), pos)) if autocast else request
+        )
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            lse = read(asked, "masked").lse
+            assert lse is not None
+            sums = weights(asked, lse, torch.arange(300)[None]).sum(-1)
+        torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-3)
+
+
+def test_another_forward_of_a_product_is_another_score() -> None:
+    class Cosine(Product):
+        def forward(self, request: Request) -> torch.Tensor:
+            return F.normalize(request.queries.q, dim=-1) @ F.normalize(request.keys.k, dim=-1).mT
+
+    pos, q = torch.randperm(100)[None, None], torch.randn(1, 2, 100, 8)
+    request = Request(Queries(q, pos), Keys(q, q, pos), Causal(), Cosine())
+    assert isinstance(masked.cost(request), Refusal)
+    assert torch.equal(read(request).y, read(request, "reference").y)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_another_source_is_not_promised_to_be_full() -> None:
+    layer, x, source = (
+        Attention(QKV(8, 2), Softmax(Full(), lse=False), cross=True),
+        torch.randn(1, 3, 8),
+        torch.randn(1, 5, 8),
+    )
+    pos = torch.tensor([[0, 1, 2, -1, -1]])
+    ctx = Context.of(x)
+    wanted = layer(x, None, Context(ctx.pos, run=True, source=source, source_pos=pos)).y
+    assert torch.allclose(layer(x, None, ctx.but(source=source, source_pos=pos)).y, wanted, atol=1e-6)
+    assert ctx.full and not ctx.but(source_pos=pos).full and ctx.but(labels={}).full
+    with pytest.raises(ValueError, match="whole numbers"):
+        ctx.but(source_pos=pos >= 0)
+
+
+@pytest.mark.parametrize("impl", ["reference", "masked"])
+def test_nan_is_a_score_and_no_missing_key(impl: str) -> None:
+    q, k = torch.randn(2, 1, 2, 6, 4)
+    q[:, :, 3] = torch.nan
+    found = attend(q, k, k, pattern=Causal(), impl=impl)
+    assert found.lse is not None and found.y[:, :, 3].isnan().all() and found.lse[:, :, 3].isnan().all()
+    assert found.y[:, :, :3].isfinite().all()
+
+
+@pytest.mark.parametrize("update", [Sum, GatedSum, Delta])
+def test_queries_learn_step_by_step_where_keys_are_frozen(update: type[Update]) -> None:
+    layer = Attention(TiedKV(16, 2), LinearAttention(ELU(), update=update())).double()
+    layer.requires_grad_(False)
+    layer.projection.q.weight.requires_grad_(True)
+    x = torch.randn(1, 6, 16, dtype=torch.float64)
+
+    def gradient(*cuts: int) -> torch.Tensor:
+        state, ys = layer.start(1, 6), []
+        for at in torch.arange(6).tensor_split(cuts):
+            out = layer(x[:, at], state, Context(at[None], run=True, full=True))
+            state = out.state
+            ys.append(out.y)
+        return torch.autograd.grad(torch.cat(ys, 1).square().sum(), layer.projection.q.weight)[0]
+
+    torch.testing.assert_close(gradient(1, 2, 3, 4, 5), gradient(), rtol=0, atol=1e-12)
+
+
+def test_a_copy_of_a_context_remembers_nothing() -> None:
+    ctx = Context(torch.arange(6)[None])
+    assert ctx.by_head is ctx.by_head
+    for copied in (copy.deepcopy(ctx), pickle.loads(pickle.dumps(ctx))):
+        assert not copied.memo._found and torch.equal(copied.pos, ctx.pos)
+
+
+def test_a_state_of_a_source_is_its_own() -> None:
+    layer, x, source = Attention(QKV(16, 2), Softmax(Full()), cross=True), torch.randn(1, 4, 16), torch.randn(1, 5, 16)
+    pos = torch.arange(5)[None].clone()
+    state = layer(x[:, :2], layer.start(1, 4), Context(torch.arange(2)[None], source=source, source_pos=pos)).state
+    later = Context(torch.arange(2, 4)[None])
+    before = layer(x[:, 2:], fork(state), later).y
+    pos.fill_(-1)
+    assert torch.equal(layer(x[:, 2:], state, later).y, before)
+
+
+def test_queries_without_positions_stand_where_the_last_keys_do() -> None:
+    q, k = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 4, 4)
+    near = attend(q, k, k, pattern=Causal())
+    far = attend(q, k, k, pattern=Causal(), k_pos=torch.arange(10, 14)[None, None])
+    torch.testing.assert_close(far.y, near.y)
+    assert near.y.abs().min() > 0
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_does_not_fit_is_said_in_a_line() -> None:
+    layer, x = Attention(QKV(8, 2), Softmax(Causal())), torch.randn(2, 4, 8)
+    with pytest.raises(ValueError, match="rows of tokens"):
+        layer(x[0])
+    with pytest.raises(ValueError, match=r"positions have shape \[1, 4\]"):
+        layer(x, None, Context(torch.arange(4)[None]))
+    with pytest.raises(ValueError, match="whole numbers"):
+        Context(torch.arange(4, dtype=torch.uint8)[None])
+    q = torch.randn(1, 2, 4, 8)
+    with pytest.raises(ValueError, match="give all the same"):
+        attend(q, q.double(), q.double())
 
 
 def test_a_product_beyond_float16_is_scaled_before_it_is_made() -> None:

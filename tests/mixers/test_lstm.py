@@ -1,5 +1,6 @@
 """LSTM against a loop of its equations, and what padding is to it."""
 
+import pytest
 import torch
 
 from kinformer.core.layer import Context
@@ -57,3 +58,27 @@ def test_a_forget_gate_starts_as_told() -> None:
     keeps = LSTM(3, forget=2.5)
     change = keeps.cells[0].bias_ih - plain.cells[0].bias_ih
     torch.testing.assert_close(change, torch.tensor([0.0] * 3 + [2.5] * 3 + [0.0] * 6))
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "match"), [(2, 3, "has width 3 and this LSTM 4"), (3, 4, "the state is of 2 rows and x of 3")]
+)
+def test_what_pytorch_would_read_beyond_is_refused(rows: int, width: int, match: str) -> None:
+    layer, pos = LSTM(4), torch.zeros(rows, 1, dtype=torch.long)
+    with pytest.raises(ValueError, match=match):
+        layer(torch.ones(rows, 1, width), layer.start(2, 5), Context(pos, run=True, full=True))
+
+
+def test_transforms_and_half_precision_are_served_step_by_step() -> None:
+    layer, x = LSTM(4), torch.randn(3, 2, 5, 4)
+    found = torch.func.vmap(lambda rows: layer(rows).y)(x)
+    torch.testing.assert_close(found, torch.stack([layer(rows).y for rows in x]))
+    change = torch.randn(2, 5, 4)
+    _, along = torch.func.jvp(lambda rows: layer(rows).y, (x[0],), (change,))
+    small = 1e-3
+    near = (layer(x[0] + small * change).y - layer(x[0] - small * change).y) / (2 * small)
+    torch.testing.assert_close(along, near, rtol=0, atol=1e-3)
+    padded = Context(torch.tensor([[-1, 0, 1, 2, 3], [0, 1, 2, 3, 4]]), run=True)
+    for dtype in (torch.float16, torch.bfloat16):
+        with torch.autocast("cpu", dtype=dtype):
+            assert layer(x[0]).y.dtype == layer(x[0], None, padded).y.dtype == dtype
