@@ -69,6 +69,7 @@ def test_what_pytorch_would_read_beyond_is_refused(rows: int, width: int, match:
         layer(torch.ones(rows, 1, width), layer.start(2, 5), Context(pos, run=True, full=True))
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # PyTorch's own, of forward derivatives
 def test_transforms_and_half_precision_are_served_step_by_step() -> None:
     layer, x = LSTM(4), torch.randn(3, 2, 5, 4)
     found = torch.func.vmap(lambda rows: layer(rows).y)(x)
