@@ -123,13 +123,13 @@ def _step_by_step(
     cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair, real: Bool[Tensor, "B T"]
 ) -> tuple[Tensor, Pair]:
     """The same where any step may be padding, which changes no state."""
-    ys = [x[:, :0]]
+    ys = []
     for t in range(x.shape[1]):
         h, c = _once(cell, x[:, t], now)
         h, c = (torch.where(real[:, t, None], new, old.to(new.dtype)) for new, old in zip((h, c), now, strict=True))
         now = h, c
         ys.append(now[0][:, None])
-    return torch.cat(ys, 1), now
+    return torch.cat(ys, 1) if ys else x, now
 
 
 def _once(cell: nn.LSTMCell, x: Float[Tensor, "B D"], now: Pair) -> Pair:
