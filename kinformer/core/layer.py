@@ -64,10 +64,11 @@ class Context:
     what cross-attention reads. `below` holds what the block beneath sent up, and what the model itself sends in first.
     `labels` are integers of each token (its segment) that keys keep.
 
-    `memo` is what this forward has found out so far. `head` is the model's norm and head, lent to early exits. `taps`
-    names inner states that are handed back in `Out.taps`: "3" is what sublayer 3 gave, "3.1.input" what its sublayer 1
-    got; a call with `taps` lets no token leave early. With `remember` a layer brings its state up to date and may give
-    no y.
+    `memo` is what this forward has found out so far. It notices positions that are written to, but not in inference
+    mode, where PyTorch counts no writes: begin another context there. `head` is the model's norm and head, lent to
+    early exits. `taps` names inner states that are handed back in `Out.taps`: "3" is what sublayer 3 gave, "3.1.input"
+    what its sublayer 1 got; a call with `taps` lets no token leave early. With `remember` a layer brings its state up
+    to date and may give no y.
 
     Errors: ValueError for positions that are no whole numbers (a mask goes into `Context.of(x, mask)`).
     """
