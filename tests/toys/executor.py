@@ -12,6 +12,8 @@ SECONDS = 1e-3  # per query
 
 def cost(request: Request) -> float | Refusal:
     """It takes the plain case, and not many queries."""
+    if not request.pairs:
+        return Refusal("it wants at least one pair")
     if request.bias is not None or request.dropout or request.keys.v.shape[1] != request.queries.q.shape[1]:
         return Refusal("it takes no bias, no dropout and no shared heads of values")
     return SECONDS * request.queries.q.shape[2]
