@@ -29,6 +29,18 @@ def test_gradients_through_y_and_lse_grow_with_their_loss(pattern: Causal, size:
         assert float(error) <= 1e-5 * float(other.norm()) + 1e-15 * largest
 
 
+@pytest.mark.parametrize("pattern", [Causal(), Causal() & Band(9)], ids=["one call", "tiles"])
+def test_a_query_that_nobody_asks_gives_no_gradient_at_all(pattern: Causal) -> None:
+    """Of a read whose lse is wanted of other queries: not the smallest number that there is, which is one."""
+    q, k, v = torch.randn(3, 1, 2, 150, 8, generator=torch.Generator().manual_seed(0)).double()
+    q, k, v = (x.requires_grad_() for x in (q, k, v))
+    read = attend(q, k, v, pattern=pattern, impl="pieces")
+    assert read.lse is not None
+    of_q, of_k, of_v = torch.autograd.grad((read.y + read.lse[..., None])[:, :, :75].sum(), (q, k, v))
+    assert of_q[:, :, :75].all() and of_k[:, :, :75].any(-1).all() and of_v[:, :, :75].all()
+    assert not any(x[:, :, 75:].any() for x in (of_q, of_k, of_v))
+
+
 @pytest.mark.parametrize("impl", ["pieces", "reference"])
 @pytest.mark.parametrize("bias", [lambda: Relative(8, 4), lambda: T5(2)], ids=["Relative", "T5"])
 def test_tables_of_distances_learn_in_bfloat16(bias: type[Bias], impl: str) -> None:

@@ -149,13 +149,14 @@ def _with_lse(gy: Tensor, gl: Tensor | None, y: Tensor) -> tuple[Tensor, Tensor]
     wide = gy.to(gl.dtype)
     least = (gl.abs() * TINY).clamp_min(torch.finfo(gl.dtype).tiny)
     most = torch.linalg.vector_norm(wide, torch.inf, -1)
-    if bool((none := most < least).any()):
+    asked = gl != 0  # where neither has a gradient none is made up: it would say that somebody asks
+    if bool((none := asked & (most < least)).any()):
         gy = torch.cat((torch.where(none[..., None], least[..., None].to(gy.dtype), gy[..., :1]), gy[..., 1:]), -1)
         wide = gy.to(gl.dtype)
         most = torch.linalg.vector_norm(wide, torch.inf, -1)
     # of a size of 1: squares of what is large or small would be none
-    one = wide / most[..., None]
-    share = gl / most / one.square().sum(-1)
+    one = wide / most.where(most > 0, 1.0)[..., None]
+    share = torch.where(asked, gl / most / one.square().sum(-1), 0.0)
     return gy, y - (share[..., None] * one).to(y.dtype)
 
 
