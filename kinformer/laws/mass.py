@@ -1,0 +1,76 @@
+"""Law mass: how much attention each key got is the sum of the weights by which it was read, or nobody is told."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from kinformer.core.bias import Bias
+from kinformer.core.heads import Keys, Queries
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import Mechanism
+from kinformer.core.read import Read
+from kinformer.core.score import Score
+from kinformer.laws.support.compare import agree
+from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.laws.support.heads import WIDTH, drawn
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.patterns.full import Full
+
+SAYS = "the attention that it says each key got is what the key's value was read with"
+OVER = ("mechanism", "score", "bias")
+PIECES = 3
+KEYS = PIECES * WIDTH  # so many keys at a time have values of their own, 1 at their own place and 0 elsewhere
+
+
+def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
+    """A row and one that begins with padding. Values of 0 and 1 tell the weights, where values are read linearly."""
+    if isinstance(part, Score):
+        part = Softmax(Full(), score=part)
+    mechanism = (Softmax(Full(), part) if isinstance(part, Bias) else part).double().eval()
+    queries, keys = drawn(mechanism, tokens=KEYS)
+    pos = torch.arange(KEYS) - torch.tensor([0, 3])[:, None, None]
+    pos = pos.where(pos >= 0, -1)
+    queries, keys = queries._replace(pos=pos), keys._replace(pos=pos)
+    read = _read(mechanism, queries, keys)
+    try:
+        mass = mechanism.mass(queries, keys, read, _context(queries))
+    except (ValueError, TypeError) as error:
+        if "\n" in str(error):
+            yield f"it refuses to tell how much attention a key got in more than one line: {error}"
+        raise Unjudged(f"refused: {error}") from error
+    yield from found(_plausible, mass, pos)
+    yield from found(_summed, mechanism, queries, keys, read, mass)
+
+
+def _plausible(mass: Tensor, pos: Tensor) -> None:
+    if mass.shape != (shape := pos.squeeze(1).shape):
+        raise Broken(f"the attention that keys got has shape {list(mass.shape)} instead of {list(shape)}")
+    if not mass.isfinite().all() or bool((mass < 0).any()):
+        raise Broken(f"a key got attention of {float(mass.nan_to_num().min()):.6g}; it is a sum of weights, at least 0")
+    if bool((mass[pos.squeeze(1) < 0] != 0).any()):
+        raise Broken("padding got attention, and nobody reads it")
+
+
+@torch.no_grad()
+def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: Read, mass: Tensor) -> None:
+    nothing = _read(mechanism, queries, keys._replace(v=torch.zeros_like(keys.v))).y
+    own = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
+    weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in own], -1)  # [B H T S]
+    if weights.shape[1] != keys.v.shape[1] or not torch.allclose(weights @ keys.v + nothing, read.y, atol=1e-9):
+        return  # values are not read by weights of their own head
+    real = (queries.pos >= 0)[..., None]
+    want = weights.where(real, 0.0).sum(2).mean(1)
+    unread = (want == 0) & (mass != 0)
+    if unread.any():
+        b, k = unread.nonzero()[0].tolist()
+        raise Broken(f"key {k} of row {b} got attention of {float(mass[b, k]):.6g}, and nobody reads it")
+    agree(mass, want, "a key got other attention than the sum of the weights that its value is read with")
+
+
+def _context(queries: Queries) -> Context:
+    return Context(queries.pos[:, 0], run=True, labels=queries.labels)
+
+
+def _read(mechanism: Mechanism, queries: Queries, keys: Keys) -> Read:
+    return mechanism(queries, keys, None, _context(queries)).y

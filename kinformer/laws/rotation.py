@@ -1,0 +1,55 @@
+"""Law rotation: what turns queries and keys keeps their lengths, and their product knows the distance alone."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from kinformer.core.position import Rotation
+from kinformer.laws.support.compare import agree
+from kinformer.laws.support.finding import found
+from kinformer.laws.support.subject import built
+
+SAYS = "it keeps lengths, turns nothing at position 0, and products of what it turns know the distance alone"
+OVER = "rotation"
+WIDTH, LENGTH = 8, 9  # of a head of the layer that rotations are judged in
+LATER = (1, 5, 900)
+
+
+def judge(rotation: Rotation) -> Iterator[str]:
+    """Queries and keys at every two positions, and at the same ones later on."""
+    rotation = built(lambda: rotation)
+    yield from found(_lengths, rotation)
+    yield from found(_distances, rotation)
+
+
+@torch.no_grad()
+def _lengths(rotation: Rotation) -> None:
+    x, first = _numbers(0), torch.zeros(2, LENGTH, dtype=torch.long)
+    agree(rotation(x, first), x, "at position 0 it gives something else than it gets")
+    agree(rotation(x, _places()).norm(dim=-1), x.norm(dim=-1), "what it turns has another length")
+
+
+@torch.no_grad()
+def _distances(rotation: Rotation) -> None:
+    q, k, pos = _numbers(1), _numbers(2), _places()
+    products = _products(rotation, q, k, pos)
+    for more in LATER:
+        sentence = f"{more} positions later queries and keys at the same distances have other products"
+        agree(_products(rotation, q, k, pos + more), products, sentence)
+    agree(rotation(q.flip(1), pos), rotation(q, pos).flip(1), "it turns a head otherwise than another one")
+
+
+def _products(rotation: Rotation, q: Tensor, k: Tensor, pos: Tensor) -> Tensor:
+    return rotation(q, pos) @ rotation(k, pos).mT
+
+
+def _places() -> Tensor:
+    """Positions of two rows, of which the second one stands backwards."""
+    at = torch.arange(LENGTH)
+    return torch.stack([at, at.flip(0)])
+
+
+def _numbers(seed: int) -> Tensor:
+    drawn = torch.Generator().manual_seed(seed)
+    return torch.randn(2, 2, LENGTH, WIDTH, generator=drawn, dtype=torch.float64)

@@ -1,0 +1,91 @@
+"""Faults planted in parts that the folders hold, by a change of a line or two of their text: a law says each."""
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from kinformer.core.example import Example
+from kinformer.laws.support.judging import Judged, Verdict, laws, verdict
+
+
+class Fault(NamedTuple):
+    """A line of a file, what stands there instead, and which law says what."""
+
+    file: str
+    old: str
+    new: str
+    law: str
+    says: str
+
+
+TURN, MIRROR = "[a * cos - b * sin, b * cos + a * sin], -1)", "[a * cos - b * sin, b * cos - a * sin], -1)"
+MASS = """    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
+        return Mechanism.mass(self, queries, keys, read, ctx)
+"""
+FAULTS = [
+    Fault("positions.rotary", f"stack({TURN}", f"stack({MIRROR}", "rotation", "what it turns has another length"),
+    Fault("positions.rotary", f"cat({TURN}", f"cat({MIRROR}", "rotation", "what it turns has another length"),
+    Fault("positions.rotary", "angle.cos()", "(angle + 1).cos()", "rotation", "at position 0 it gives something else"),
+    Fault(
+        "positions.rotary",
+        "angle = pos[:, None, :, None].to(dtype) * turns",
+        "angle = pos[:, None, :, None].to(dtype) ** 2 * turns",
+        "rotation",
+        "1 positions later queries and keys at the same distances have other products",
+    ),
+    Fault(
+        "projections.tied_kv",
+        'self.q if one_of("name", name, ("q", "k", "v")) == "q" else self.c',
+        'self.c if one_of("name", name, ("q", "k", "v")) == "v" else self.q',
+        "projection",
+        "matrix('k') makes another k than it does itself",
+    ),
+    Fault(
+        "projections.qkv",
+        "q, k, v = self.qkv(x)",
+        "k, q, v = self.qkv(x)",
+        "projection",
+        "both() makes another q than queries() and keys()",
+    ),
+    Fault(
+        "projections.collaborative",
+        "return self.heads\n",
+        "return 1\n",
+        "projection",
+        "v has shape [2, 2, 7, 8], and by its sizes() it is [2, 1, 7, 8]",
+    ),
+    Fault("mechanisms.topk", MASS, "", "mass", "and nobody reads it"),
+    Fault(
+        "mechanisms.explicit",
+        "return super().mass(queries, keys, read, ctx)",
+        "return 2 * super().mass(queries, keys, read, ctx)",
+        "mass",
+        "a key got other attention than the sum of the weights that its value is read with",
+    ),
+]
+
+
+def planted(fault: Fault) -> ModuleType:
+    """The file with its fault, run."""
+    module = import_module(f"kinformer.{fault.file}")
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")
+    assert text.count(fault.old) == 1, f"{fault.file} has no such line, or several"
+    made = ModuleType(module.__name__)
+    exec(compile(text.replace(fault.old, fault.new), str(module.__file__), "exec"), vars(made))
+    return made
+
+
+def judged(fault: Fault, module: ModuleType) -> list[Verdict]:
+    examples = [Example.of(entry) for entry in module.EXAMPLES]
+    found = [verdict(fault.law, laws()[fault.law], Judged("it", one.make, one.breaks)) for one in examples]
+    return [said for said in found if said is not None]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.law}-{fault.file}-{n}" for n, fault in enumerate(FAULTS)])
+def test_a_planted_fault_is_said(fault: Fault) -> None:
+    found = judged(fault, planted(fault))
+    assert any(said.end == "broken" and fault.says in said.text for said in found), found
+    assert all(said.end != "broken" for said in judged(fault, import_module(f"kinformer.{fault.file}")))
