@@ -1,6 +1,6 @@
 """Law mutation: a forward changes no buffer, no parameter, nothing that it was handed, no mapping of an Out."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +15,7 @@ SAYS = "a call changes nothing but what it returns"
 OVER = ("layer", "model")
 LENGTH = 9
 MAPPINGS = ("aux", "up", "stats", "taps")
+Seen = list[tuple[str, Tensor, int]]  # what a tensor is, and how often it had been written to when it was handed over
 
 
 def judge(subject: Subject | Trained) -> Iterator[str]:
@@ -59,12 +60,19 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
     batch = subject.ragged(LENGTH)
     kept = [t.clone() for t in batch.tensors()]
     outs: list[tuple[Out, dict[str, dict[str, Tensor]]]] = []
+    seen: Seen = []
 
     def note(part: nn.Module, inputs: tuple, out: Any) -> None:
         if isinstance(out, Out):
             outs.append((out, {name: dict(getattr(out, name)) for name in MAPPINGS}))
+            for name in MAPPINGS:
+                seen.extend(_seen(f"the {name} of {type(part).__name__}", getattr(out, name)))
 
     def guard(part: nn.Module, inputs: tuple) -> tuple:
+        for value in inputs:
+            if isinstance(value, Context):
+                for name in ("below", "labels"):
+                    seen.extend(_seen(f"ctx.{name}", getattr(value, name)))
         return tuple(_guarded(value) if isinstance(value, Context) else value for value in inputs)
 
     hooks = [part.register_forward_hook(note) for part in module.modules()]
@@ -87,8 +95,17 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
             now = getattr(returned, name)
             if now.keys() != entries.keys() or any(now[key] is not entries[key] for key in entries):
                 raise Broken(f"the mapping {name} of a part's Out is written to after it was returned: {sorted(now)}")
+    for what, tensor, version in seen:
+        if tensor._version != version:
+            raise Broken(f"a forward writes to a tensor that others hold, {what}")
     if not all(map(torch.equal, kept, batch.tensors())):
         raise Broken("a forward writes to its inputs")
+
+
+def _seen(where: str, entries: Mapping[str, Any]) -> Seen:
+    """Every tensor of a mapping, of which an entry is one or, as what goes up, holds some."""
+    named = {name: (value,) if isinstance(value, Tensor) else value for name, value in entries.items()}
+    return [(f"{name!r} in {where}", tensor, tensor._version) for name, value in named.items() for tensor in value]
 
 
 def _plain_stats(out: Out, training: bool) -> None:

@@ -9,25 +9,32 @@ from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.model import Forecaster
 from kinformer.core.pattern import Pattern, narrowed, pairs
 from kinformer.core.state import leaves
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.compare import agree, agree_names
-from kinformer.laws.support.finding import Broken, Unjudged, smallest
+from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
 from kinformer.laws.support.reading import reads
-from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject
+from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, Trained
 
 SAYS = "it reads nothing ahead of what it says"
-OVER = "layer"
+OVER = ("layer", "model")
 LENGTH = 9
 
 
-def judge(subject: Subject) -> Iterator[str]:
+def judge(subject: Subject | Trained) -> Iterator[str]:
     """What has a state, learns to say what comes next, or holds no pattern that reads ahead, reads nothing ahead.
 
     Everything after a position is drawn again, for every position: hard choices have a gradient of zero and still peek.
+    A forecast is the same whatever comes, by which it is judged.
     """
     module = subject.build()
+    if isinstance(subject, Trained):
+        if not isinstance(module, Forecaster):
+            raise Unjudged("it forecasts no rows; what a model says of each token is judged where it says it")
+        yield from found(_foretold, subject, module)
+        return
     judged = False
     for _ in subject.modes(module):
         decodes, because = subject.no_state(module) is None, _promise(subject, module)
@@ -38,6 +45,16 @@ def judge(subject: Subject) -> Iterator[str]:
             judged = True
     if not judged:
         raise Unjudged("it promises nothing: it has no state, and reads ahead by its pattern or names none")
+
+
+@torch.no_grad()
+def _foretold(subject: Trained, model: Any) -> None:
+    batch = subject.ragged(LENGTH).x
+    said, foretold = model.forecast(batch), torch.arange(batch.values.shape[1]) >= model.context
+    for change, values in (("redrawing", batch.values.flip(0, 1)), ("a large change of", GARBAGE * batch.values)):
+        changed = batch._replace(values=torch.where(foretold[:, None], values, batch.values))
+        sentence = f"{change} the rows that it is to forecast, by which it is judged, changes its forecast"
+        agree(model.forecast(changed), said, sentence, bound=1e-12)
 
 
 def _promise(subject: Subject, module: Any) -> str:
@@ -97,18 +114,18 @@ def _column(mark: Tensor, x: Tensor) -> Tensor:
 
 def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, because: str) -> None:
     batch = subject.ragged(length)
-    found = reads(subject, module, batch)
-    ahead = found.triu(1) > 0
+    read = reads(subject, module, batch)
+    ahead = read.triu(1) > 0
     if because and ahead.any():
         r, t, s = ahead.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
         raise Broken(f"reads position {key} at position {query} of {length}: {because}, so it may not read ahead")
     if subject.pattern is not None:
-        _exactly(subject.pattern, module.projection.heads, batch, found)
-    elif not subject.source and (found[batch.real].sum(-1) == 0).all():
+        _exactly(subject.pattern, module.projection.heads, batch, read)
+    elif not subject.source and (read[batch.real].sum(-1) == 0).all():
         raise Broken(f"its output depends on none of {length} tokens; finding no peeking there says nothing")
     elif decodes and length > 2 and not subject.source and _kept(subject, module):
-        if not (found.tril(-1) > 0).any():
+        if not (read.tril(-1) > 0).any():
             raise Broken(f"has a state, yet no position of {length} depends on an earlier one")
 
 
@@ -117,11 +134,11 @@ def _kept(subject: Subject, module: Any) -> bool:
     return any(name != "now" for name, _ in leaves(subject.start(module, ROWS, 4)))
 
 
-def _exactly(pattern: Pattern, heads: int, batch: Batch, found: Tensor) -> None:
+def _exactly(pattern: Pattern, heads: int, batch: Batch, read: Tensor) -> None:
     pos = batch.pos[:, None]
-    may = pairs(narrowed(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(found)
-    other = batch.real[:, :, None] & batch.real[:, None, :] & ~torch.eye(found.shape[1], dtype=torch.bool)
-    wrong = other & (may != (found > 0))
+    may = pairs(narrowed(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(read)
+    other = batch.real[:, :, None] & batch.real[:, None, :] & ~torch.eye(read.shape[1], dtype=torch.bool)
+    wrong = other & (may != (read > 0))
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         what = "does not read" if may[r, t, s] else "reads"

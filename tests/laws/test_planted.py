@@ -65,6 +65,20 @@ FAULTS = [
         "mass",
         "a key got other attention than the sum of the weights that its value is read with",
     ),
+    Fault(
+        "scores.residual",
+        "self.own * own + self.below * beneath)",
+        "beneath.mul_(self.below).add_(self.own * own))",
+        "mutation",
+        "a forward writes to a tensor that others hold, 'scores' in the up of Explicit",
+    ),
+    Fault(
+        "models.forecast",
+        "F.pad(values[:, begin:], (0, 0, 0, self.horizon))",
+        "batch.values[:, begin:]",
+        "peek",
+        "redrawing the rows that it is to forecast, by which it is judged, changes its forecast",
+    ),
 ]
 
 

@@ -16,7 +16,7 @@ from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.layer import Context, Layer, Out, State, Want
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.model import Model
@@ -26,10 +26,12 @@ from kinformer.core.projection import Projection
 from kinformer.core.score import Score
 from kinformer.core.shorten import Shorten
 from kinformer.core.task import Task
+from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.laws.pattern import matrix
 from kinformer.laws.support.batch import varied
 from kinformer.laws.support.subject import Subject, Trained
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.band import Band
@@ -37,6 +39,7 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
 
+SCORES = Want("scores", optional=True)
 FAR = 16  # positions that tell whether a pattern reads ahead
 Make = Callable[[], Any]
 Forms = Iterator[Subject | Trained]
@@ -77,6 +80,11 @@ def _layer_of(mechanism: Make, *, projection: Make | None = None, **parts: Any) 
     return make
 
 
+def _above(lower: Make, upper: Make) -> Make:
+    """Two layers, one upon the other, which finds what the lower one sends up."""
+    return lambda: Stack([_layer_of(mechanism)() for mechanism in (lower, upper)])
+
+
 def _pattern(p: Pattern, make: Make) -> Forms:
     if p.tensors():
         p, near = varied(p), Causal() & Band(1)
@@ -106,6 +114,9 @@ def _scored(part: Bias | Score, softmax: Callable[[Pattern], Softmax]) -> Forms:
         yield Subject(part, _layer_of(partial(softmax, p)), f"on 2 heads under {p}", again=p == Full())
     across = _layer_of(partial(softmax, Full()), projection=partial(QKV, 16, 2, key_heads=1), cross=True)
     yield Subject(part, across, "across, one key head", source="other", tried=True)
+    if isinstance(part, Score) and SCORES in part.wants:
+        above = _above(partial(Explicit, Causal(), up=True), partial(softmax, Causal()))
+        yield Subject(part, above, f"above a layer that sends {SCORES.name!r}", again=True)
 
 
 def _shorten(shorten: Shorten, make: Make) -> Forms:
@@ -122,6 +133,8 @@ def _mechanism(mechanism: Mechanism, make: Make) -> Forms:
     yield Subject(mechanism, _layer_of(make, cross=True), "across", source="other", tried=True)
     equal = _layer_of(make, projection=one, cross=True)
     yield Subject(mechanism, equal, "across, one key head, a source as long", source="equal", tried=True)
+    if SCORES in mechanism.wants and SCORES.name in mechanism.sends:
+        yield Subject(mechanism, _above(make, make), f"above a layer that sends {SCORES.name!r}", again=True)
 
 
 def _projection(projection: Projection, make: Make) -> Forms:
