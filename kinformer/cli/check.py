@@ -27,7 +27,7 @@ def check(
     """Judge a part or member of your own by every law.
 
     A verdict per law with the smallest example that fails, the patterns drawn, and time and memory against length.
-    The exit code is 0 where all hold, 1 where one does not, 2 where the file cannot be judged.
+    The exit code is 0 where all hold, 1 where one does not, 2 where the file cannot be judged, or no law judges it.
     """
     from rich.console import Console
 
@@ -71,6 +71,8 @@ def check(
     report.say(f"\n{_sum(found)}", "bold")
     if out is not None:
         _save(out, report, drawings, growth)
+    if not law and all(one.end == "nothing" for one in found):
+        raise UserError(f"no law judges anything of {file}; let EXAMPLES hold a part that it works in")
     return FAILED if any(one.failed for one in found) else 0
 
 

@@ -400,6 +400,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, 
     wanted["nobody"] = ["check", f"{TOYS}/mechanism.py:Maen"]
     wanted["nowhere"] = ["check", str(folder / "none.py")]
     wanted["folder"] = ["check", str(folder)]
+    wanted["unheard"] = ["check", str(ROOT / "kinformer" / "depth" / "distilled.py")]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-c", RUN], input=json.dumps(wanted), env=env, cwd=ROOT, capture_output=True, text=True
@@ -439,6 +440,12 @@ def test_where_there_is_no_file_or_no_such_part(said: dict) -> None:
     assert said["helped"][0] == 2 and "it lies beside the file, so run with PYTHONPATH=" in said["helped"][2]
     assert said["folder"][0] == 2 and "is no Python file; give one, like mine.py" in said["folder"][2]
     assert said["nobody"][0] == 2 and "is a 'Maen'; the nearest is 'Mean'" in said["nobody"][2]
+
+
+def test_what_no_law_judges_is_no_success(said: dict) -> None:
+    code, out, err = said["unheard"]
+    assert code == 2 and "no law looks at a Distilled by itself" in out
+    assert err.startswith("kinformer: no law judges anything of ") and err.count("\n") == 1
 
 
 def test_a_whole_check_draws_and_reports(said: dict) -> None:
