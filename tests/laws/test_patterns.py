@@ -14,6 +14,7 @@ from kinformer.discover import examples
 from kinformer.execute import reference
 from kinformer.laws import impl
 from kinformer.laws import pattern as law
+from kinformer.laws.support.batch import varied
 from kinformer.laws.support.finding import Unjudged
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
@@ -71,6 +72,13 @@ def test_requests_are_drawn_of_every_kind():
             no_width=queries.q.shape[3] == 0,
         )
     assert all(seen.values()) and len(seen) == 15, seen
+
+
+@pytest.mark.parametrize("pattern", [pattern for pattern in ATOMS if pattern.tensors()], ids=repr)
+def test_a_batch_is_varied_so_that_its_rows_read_otherwise(pattern):
+    """Also where a row brings one number, which no shift changes."""
+    rows = [varied(pattern).matrix(16, b=b).tolist() for b in range(2)]
+    assert rows[0] != rows[1]
 
 
 def wrong_lse(request: Request) -> Read:

@@ -97,8 +97,14 @@ def tokens(rows: int, columns: int, vocab: int, seed: int) -> Int[Tensor, "B T"]
 
 def varied(pattern: Pattern) -> Pattern:
     """A pattern with tensors of the batch, the rows shifted against each other so that no two are alike."""
-    each = {name: torch.stack([row.roll(2 * n, 0) for n, row in enumerate(t)]) for name, t in pattern.tensors().items()}
-    return pattern.with_tensors(each)
+    return pattern.with_tensors({name: _shifted(table) for name, table in pattern.tensors().items()})
+
+
+def _shifted(table: Tensor) -> Tensor:
+    """Each row 2 columns further than the one before; one number of each row, such as a position, is 2 more."""
+    if table.shape[1] == 1 and table.dtype != torch.bool:
+        return table + 2 * torch.arange(len(table))[:, None]
+    return torch.stack([row.roll(2 * n, 0) for n, row in enumerate(table)])
 
 
 def _rows(pattern: Pattern | None, at: Tensor) -> Pattern | None:
