@@ -1,5 +1,6 @@
 """The laws of patterns and executors over expressions drawn from what the folders hold; how a draw is made."""
 
+import itertools
 import os
 import random
 from collections import Counter
@@ -11,11 +12,14 @@ from kinformer.core.expression import parse
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
 from kinformer.discover import examples
-from kinformer.execute import reference
+from kinformer.execute import pieces, reference, sdpa
 from kinformer.laws import impl
 from kinformer.laws import pattern as law
 from kinformer.laws.support.batch import varied
 from kinformer.laws.support.finding import Unjudged
+from kinformer.laws.support.requests import of_each_feature
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 ATOMS = [example.make() for _, example in examples("patterns")]
@@ -81,6 +85,47 @@ def test_a_batch_is_varied_so_that_its_rows_read_otherwise(pattern):
     assert rows[0] != rows[1]
 
 
+def sort_of(pattern):
+    found = "tensors" if pattern.tensors() else type(pattern).__name__
+    return found if found in ("Full", "Causal", "tensors") else "other"
+
+
+def test_each_feature_is_asked_beside_each_other_under_each_sort_of_pattern():
+    """Full() with full rows and pairs of its own came in none of 3,000 requests that were drawn."""
+    seen = set()
+    for make in of_each_feature():
+        request = make(impl.LENGTH)
+        rows = None if request.rows is None else tuple(request.rows.tolist())
+        where = request.where is not None
+        seen.add((sort_of(request.pattern), rows, where, request.run, request.full, request.lse))
+    both = (False, True)
+    wanted = itertools.product(("Full", "Causal", "other", "tensors"), (None, (1, 0), (1, 1)), both, both, both, both)
+    assert seen >= set(wanted)
+
+
+def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):
+    """`where` dropped from what needs no mask: only Full() of whole rows, without an lse, tells."""
+    honest = sdpa.mask
+    whole = lambda request: request.full and type(request.pattern) is Full  # noqa: E731
+    monkeypatch.setattr(sdpa, "mask", lambda request: None if whole(request) else honest(request))
+    assert "in y under Full(), " in (said := next(impl.judge(sdpa))) and "of these pairs fewer" in said
+    monkeypatch.undo()
+    assert list(impl.judge(sdpa)) == []
+
+
+def test_sdpa_that_takes_fewer_pairs_for_causal_is_caught(monkeypatch):
+    monkeypatch.setattr(sdpa, "_is_causal", lambda request: request.is_causal and type(request.pattern) is Causal)
+    assert "in y under Causal(), " in (said := next(impl.judge(sdpa))) and "of these pairs fewer" in said
+
+
+def test_pieces_that_forget_the_batch_rows_are_caught(monkeypatch):
+    """Only a pattern with tensors of the batch knows rows apart."""
+    honest = pieces.Planned
+    monkeypatch.setattr(pieces, "Planned", lambda found, rows, *more: honest(found, None, *more))
+    said = [one for one in impl.judge(pieces) if "bias" not in one]
+    assert said and all("in y under" in one and "by batch rows" in one for one in said)
+
+
 def wrong_lse(request: Request) -> Read:
     found = reference.read(request)
     return found._replace(lse=None if found.lse is None else found.lse.detach())
@@ -103,14 +148,17 @@ def blind_to_rows(request: Request) -> Read:
         ({"read": blind_to_groups}, "differs from the reference in"),
         ({"read": lambda request: reference.read(request.but(bias=None))}, "bias"),
         ({"read": lambda request: reference.read(request.but(scale=1.0))}, "in y under"),
+        ({"read": blind_to_rows}, "by batch rows"),
+        ({"read": lambda request: reference.read(request.but(where=None))}, "of these pairs fewer"),
         ({"cost": lambda request: -1.0}, "estimates -1.0 seconds"),
     ],
-    ids=["lse", "groups", "bias", "scale", "cost"],
+    ids=["lse", "groups", "bias", "scale", "rows", "where", "cost"],
 )
 def test_a_faulty_executor_is_caught(spoiled, says):
     assert says in next(impl.judge(executor(**spoiled)))
 
 
 def test_what_an_executor_refuses_is_counted():
-    with pytest.raises(Unjudged, match=f"refused, {impl.DRAWS} times: not today"):
+    asked = impl.DRAWS + len(list(of_each_feature()))
+    with pytest.raises(Unjudged, match=f"refused, {asked} times: not today"):
         list(impl.judge(executor(cost=lambda request: Refusal("not today"))))
