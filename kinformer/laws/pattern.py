@@ -1,7 +1,7 @@
 """Law pattern: what a pattern says of itself is true.
 
-Live is sound and capacity enough, reach, period and cover are true; parts are disjoint, complete and inside their
-layouts.
+Live is sound and capacity enough, reach, period and cover are true; what it is spelled as is the same set; parts are
+disjoint, complete and inside their layouts.
 """
 
 import random
@@ -16,7 +16,7 @@ from kinformer.core.pattern import And, Heads, Not, Or, Pattern
 from kinformer.laws.support.finding import Broken, smallest
 from kinformer.laws.support.subject import EFFORT
 
-SAYS = "what it says of its heads, reach, period, live positions, cache, cover and parts is true"
+SAYS = "what it says of its heads, spelling, reach, period, live positions, cache, cover and parts is true"
 OVER = "pattern"
 BATCH, HEADS = 2, 3
 LENGTHS = (1, 2, 7, 13, 22) if EFFORT > 1 else (1, 7, 13)
@@ -36,7 +36,7 @@ def check(length: int, pattern: Pattern) -> None:
     """The law over positions 0..length-1; raises Broken."""
     _kinds(pattern, length)
     m = matrix(pattern, length)
-    for law in (_of_head, _reach, _period, _live, _capacity, _cover, _parts):
+    for law in (_of_head, _expression, _reach, _period, _live, _capacity, _cover, _parts):
         law(pattern, m, length)
 
 
@@ -85,6 +85,16 @@ def _of_head(pattern: Pattern, m: Tensor, length: int) -> None:
         if wrong.any():
             _, other, q, k = _first(wrong)
             raise Broken(f"{pattern}: of_head({h}) differs from head {h} in pair ({q}, {k}), asked as head {other}")
+
+
+def _expression(pattern: Pattern, m: Tensor, length: int) -> None:
+    spelled = pattern.expression
+    if spelled is pattern:
+        return
+    wrong = matrix(spelled, length) != m
+    if wrong.any():
+        _, h, q, k = _first(wrong)
+        raise Broken(f"{pattern}: pair ({q}, {k}) of head {h} is not as in its expression {spelled}")
 
 
 def _reach(pattern: Pattern, m: Tensor, length: int) -> None:

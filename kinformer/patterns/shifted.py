@@ -68,4 +68,4 @@ class Shifted(Pattern):
         return some & any_old, every & all_old
 
 
-EXAMPLES = (Shifted(Causal() & Band(2), 3),)
+EXAMPLES = (Shifted(Causal() & Band(2), 3), Shifted(Heads(Causal(), Band(2, 0)), 3))

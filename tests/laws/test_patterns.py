@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from kinformer.core.expression import parse
+from kinformer.core.pattern import Heads
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
 from kinformer.discover import examples
@@ -20,6 +21,7 @@ from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.requests import of_each_feature
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
+from kinformer.patterns.shifted import Shifted
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
 ATOMS = [example.make() for _, example in examples("patterns")]
@@ -101,6 +103,21 @@ def test_each_feature_is_asked_beside_each_other_under_each_sort_of_pattern():
     both = (False, True)
     wanted = itertools.product(("Full", "Causal", "other", "tensors"), (None, (1, 0), (1, 1)), both, both, both, both)
     assert seen >= set(wanted)
+
+
+def of_file(name):
+    """What a part's file gives as examples, as `kinformer check` of the file asks them."""
+    return [example.make() for file, example in examples("patterns") if file == name]
+
+
+def test_a_pattern_that_is_spelled_as_another_is_caught(monkeypatch):
+    """Heads whose patterns were not moved."""
+    honest = Shifted.expression.fget
+    spelled = lambda one: Heads(*one.pattern.patterns) if isinstance(one.pattern, Heads) else honest(one)  # noqa: E731
+    assert [said for one in of_file("shifted") for said in law.judge(one)] == []
+    monkeypatch.setattr(Shifted, "expression", property(spelled))
+    said = [said for one in of_file("shifted") for said in law.judge(one)]
+    assert "pair (0, 0) of head 0 is not as in its expression Heads(Causal(), Band(left=2, right=0))" in said[0]
 
 
 def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):
