@@ -130,6 +130,14 @@ class Moved(NamedTuple):
     now: Int[Tensor, " B"]
 
 
+def most(reads: Pattern, columns: int) -> int:
+    """How many of so many columns later queries read at most, wherever they stand in a row.
+
+    By the reach: a capacity is that of rows by their length, which began before what is kept of them.
+    """
+    return int(min(columns, max(0, reads.reach()[0])))
+
+
 def moved(pos: Int[Tensor, "B C"], now: Int[Tensor, " B"], ctx: Context, reads: Pattern) -> Moved:
     """Old slots and new tokens, and those of them that a later query may read under `reads` and the batch's limits.
 
@@ -144,7 +152,7 @@ def _moved(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Moved:
     limited, (batch, old), columns = narrowed(reads, ctx.only, ctx.also), pos.shape, both.shape[1]
     live = (both >= 0) & limited.live(both, then[:, None])
     # fewer than before where less is read than before; how much more a batch wants to be kept only it can tell
-    slots = reads.capacity(columns) if ctx.also is None else columns
+    slots = most(reads, columns) if ctx.also is None else columns
     if torch.compiler.is_compiling() or not batch or not old:
         return Moved(both, 0, both, *survivors(both, live, slots), then)
     numbers = [live.sum(1).amax()] if ctx.also is not None else []

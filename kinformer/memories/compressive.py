@@ -16,7 +16,7 @@ from kinformer.core.example import Example
 from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
-from kinformer.core.memory import Memory, moved
+from kinformer.core.memory import Memory, most, moved
 from kinformer.core.pattern import Pattern
 from kinformer.losses.compression import CompressionLoss
 from kinformer.memories.places import CUTS, BySlots, Places
@@ -117,7 +117,7 @@ class Compressive(Memory):
         return {self.loss.key: Penalty((*self.compression.parameters(), *self.loss.parameters()), alone=True)}
 
     def start(self, room: Room, width: int) -> CompressiveStates:
-        near = self.near.capacity(room.length)
+        near = most(self.near, room.length)
 
         def empty(slots: int) -> tuple[Tensor, Tensor]:
             pos = torch.full((room.batch, slots), -1, device=room.device)

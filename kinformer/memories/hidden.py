@@ -10,7 +10,7 @@ from torch import Tensor
 from kinformer.core.checks import at_least
 from kinformer.core.heads import Room
 from kinformer.core.layer import Context
-from kinformer.core.memory import Memory, beside, moved
+from kinformer.core.memory import Memory, beside, most, moved
 from kinformer.patterns.segment import Segment
 
 
@@ -53,7 +53,7 @@ class Hidden(Memory):
         return Segment(self.length, self.memory() if callable(self.memory) else self.memory)
 
     def start(self, room: Room, width: int) -> HiddenStates:
-        slots = self.reads.capacity(room.length)
+        slots = most(self.reads, room.length)
         return HiddenStates(
             torch.zeros(room.batch, slots, width, dtype=room.dtype, device=room.device),
             torch.full((room.batch, slots), -1, device=room.device),

@@ -10,6 +10,7 @@ from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.layer import Context, Layer, Out
 from kinformer.core.memo import Memo
+from kinformer.core.memory import most
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.state import shared
 from kinformer.depth.stack import Stack
@@ -304,3 +305,13 @@ def test_a_memory_that_was_made_shorter_than_the_pattern_wants_is_refused_when_a
             layer(x)
     layer.mechanism.pattern = Causal() & Segment(4, 2)
     layer(x, layer.start(1, 8), Context(torch.arange(3)[None], run=True))
+
+
+@pytest.mark.parametrize("reads", [Segment(4, 3), Segment(5, 3), Segment(3, 0)], ids=repr)
+def test_columns_are_enough_wherever_in_a_row_they_begin(reads: Segment) -> None:
+    """Five columns from the middle of a row can all be wanted, of a row of five tokens never."""
+    for now in range(1, 30):
+        keys = torch.arange(now)[None]
+        live = reads.live(keys, torch.tensor([[now]]))
+        assert all(live[:, -columns:].sum() <= most(reads, columns) for columns in range(1, now + 1))
+    assert most(Segment(4, 3), 5) == 5
