@@ -64,4 +64,4 @@ class Columns(Pattern):
         return (place < self.summary) | ~same, same & (hi % self.block < self.summary)
 
 
-EXAMPLES = (Columns(4, 1), Columns(5, 2, 1))
+EXAMPLES = (Columns(4, 1), Columns(7, 2, 3))

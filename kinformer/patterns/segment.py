@@ -47,7 +47,9 @@ class Segment(Pattern):
         return k >= self.first(now)
 
     def capacity(self, length: int) -> int:
-        return min(length, self.length - 1 + self.memory)
+        place = length % self.length  # the fullest are the row's end and the end of the segment before it
+        before = min(length - place - 1, self.length - 1 + self.memory)
+        return max(min(length, place + self.memory), before)
 
     def period(self) -> int | None:
         return self.length

@@ -14,13 +14,15 @@ from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
 from kinformer.discover import examples
 from kinformer.execute import pieces, reference, sdpa
-from kinformer.laws import impl
+from kinformer.laws import impl, sharp
 from kinformer.laws import pattern as law
 from kinformer.laws.support.batch import varied
 from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.requests import of_each_feature
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.columns import Columns
 from kinformer.patterns.full import Full
+from kinformer.patterns.segment import Segment
 from kinformer.patterns.shifted import Shifted
 
 PROVE = os.environ.get("KINFORMER_PROVE") == "1"
@@ -118,6 +120,29 @@ def test_a_pattern_that_is_spelled_as_another_is_caught(monkeypatch):
     monkeypatch.setattr(Shifted, "expression", property(spelled))
     said = [said for one in of_file("shifted") for said in law.judge(one)]
     assert "pair (0, 0) of head 0 is not as in its expression Heads(Causal(), Band(left=2, right=0))" in said[0]
+
+
+def test_a_cache_with_too_many_slots_is_caught_at_each_length(monkeypatch):
+    """Columns whose block has more places behind its summary; a segment's memory, which is full at its end."""
+
+    def columns(one, length):
+        return length // one.block * one.summary + max(length % one.block - one.first, 0)
+
+    def segment(one, length):
+        return min(length, one.length - 1 + one.memory)
+
+    faults = {Columns: (columns, "2 slots are enough, but its capacity(5) is 3")}
+    faults[Segment] = segment, "3 slots are enough, but its capacity(4) is 4"
+    for kind, (capacity, says) in faults.items():
+        every = of_file(kind.__name__.lower())
+        assert [said for one in every for said in sharp.judge(one)] == []
+        monkeypatch.setattr(kind, "capacity", capacity)
+        assert says in next(said for one in every for said in sharp.judge(one))
+
+
+def test_a_cache_with_too_few_slots_is_caught_at_each_length(monkeypatch):
+    monkeypatch.setattr(Segment, "capacity", lambda one, length: min(length, 6 if length != 5 else 3))
+    assert "4 positions are live at position 5, but its capacity(5) is 3" in next(law.judge(Segment(4, 3)))
 
 
 def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):

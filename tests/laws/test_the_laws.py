@@ -168,7 +168,7 @@ CAUGHT = [
     (sharp, spoiled.Loose(3, -1, of="reach"), "it reads at most -1 ahead, but its reach() says 0"),
     (sharp, spoiled.Loose(3, of="period"), "it is the same 1 positions later, but its period() is 2"),
     (sharp, spoiled.Loose(3, of="live"), "nobody reads position 0 at 4 or later, but its live() says so"),
-    (sharp, spoiled.Loose(3, of="capacity"), "3 slots are enough, but its capacity(7) is 4"),
+    (sharp, spoiled.Loose(3, of="capacity"), "3 slots are enough, but its capacity(4) is 4"),
     (sharp, spoiled.Loose(3, of="some"), "none is read, but its cover() says otherwise"),
     (sharp, spoiled.Loose(3, of="every"), "every one is read, but its cover() differs"),
 ]
