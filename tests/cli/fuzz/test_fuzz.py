@@ -15,7 +15,7 @@ from tests.cli.fuzz.mutants import Mutants
 from tests.cli.fuzz.real import spoken
 from tests.cli.fuzz.world import BESIDE, Seen, Watched, make, see
 
-FEW, MANY, REAL = 200, 5_000, 50
+FEW, MANY, REAL = 100, 5_000, 50
 BATCH = 100  # seeds of a test
 ROOT = Path(__file__).parents[3]
 LONG = pytest.mark.prove
