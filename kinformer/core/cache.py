@@ -148,14 +148,17 @@ def survivors(pos: Int[Tensor, "B C"], live: Bool[Tensor, "B C"], slots: int) ->
     return order, torch.where(live, pos, -1).take_along_dim(order, 1)
 
 
+def earliest(pos: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
+    """The first position of each row of a chunk, or the next one where all is padding."""
+    first = torch.where(pos >= 0, pos, LAST).amin(1)
+    return torch.where(first == LAST, now, first)
+
+
 def _planned(state: KV, queries: Queries, pattern: Pattern, ctx: Context) -> Plan:
     pos, new = state.pos, ctx.pos.to(state.pos.dtype)
     size, length = pos.shape[1], new.shape[1]
     after = torch.maximum(state.now, new.amax(1) + 1)
-    first = new.amin(1)
-    if not ctx.full:
-        first = torch.where(new >= 0, new, LAST).amin(1)
-        first = torch.where(first == LAST, state.now, first)
+    first = new.amin(1) if ctx.full else earliest(new, state.now)
     live = (pos >= 0) & pattern.live(pos, first[:, None])
     pos = torch.where(live, pos, -1)
     if torch.compiler.is_compiling():  # nothing may be looked at: a step takes a dead slot, a chunk is compacted

@@ -149,14 +149,14 @@ class Context:
         at = slice(lo, hi)
         pos, memo = self.memo.get(lambda: (self.pos[:, at], fresh()), "columns", self.pos, lo, hi)
         below = {name: value.piece(at, None) for name, value in self.below.items()}
-        return self.but(pos=pos, memo=memo, below=below, labels=each(self.labels, at, 1))
+        return self.but(pos=pos, full=self.full, memo=memo, below=below, labels=each(self.labels, at, 1))
 
     def shifted(self, n: int) -> "Context":
         """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""
         from kinformer.patterns.shifted import Shifted
 
         only, also = (None if one is None else Shifted(one, n) for one in (self.only, self.also))
-        return self.but(pos=self.pos + n * (self.pos >= 0), only=only, also=also)
+        return self.but(pos=self.pos + n * (self.pos >= 0), full=self.full, only=only, also=also)
 
     def under(self, place: str | int) -> "Context":
         """What a sublayer at `place` sees: entries of `below` and `taps` under "place." with the prefix cut off.

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.cache import LAST, survivors
+from kinformer.core.cache import earliest, survivors
 from kinformer.core.heads import Room, Where, cut
 from kinformer.core.layer import Context, State
 from kinformer.core.numbering import after
@@ -157,7 +157,7 @@ def _moved(pos: Tensor, now: Tensor, ctx: Context, reads: Pattern) -> Moved:
         return Moved(both, 0, both, *survivors(both, live, slots), then)
     numbers = [live.sum(1).amax()] if ctx.also is not None else []
     if columns > old + 1 and both.device.type == "cpu":  # a look is free there, and a step of one token short
-        numbers += [_first(live), _first((pos >= 0) & limited.live(pos, _earliest(ctx.pos, now)[:, None]))]
+        numbers += [_first(live), _first((pos >= 0) & limited.live(pos, earliest(ctx.pos, now)[:, None]))]
     found = ctx.memo.look(*numbers) if numbers else []
     slots = slots if ctx.also is None else max(old, found.pop(0))
     kept, begin = found or (0, 0)
@@ -171,12 +171,6 @@ def _first(wanted: Bool[Tensor, "B N"]) -> Int[Tensor, ""]:
     """The first column that some row wants, or how many there are."""
     at = torch.arange(wanted.shape[1] + 1, device=wanted.device)
     return torch.where(F.pad(wanted.any(0), (0, 1), value=True), at, len(at)).amin()
-
-
-def _earliest(pos: Int[Tensor, "B T"], now: Int[Tensor, " B"]) -> Int[Tensor, " B"]:
-    """The first position of each row of a chunk, or the next one where all is padding."""
-    first = torch.where(pos >= 0, pos, LAST).amin(1)
-    return torch.where(first == LAST, now, first)
 
 
 def beside(old: Float[Tensor, "B C D"], new: Float[Tensor, "B T D"], at: Where) -> Float[Tensor, "B N D"]:

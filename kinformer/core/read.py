@@ -1,7 +1,6 @@
 """Read: what a set of keys tells a query, and the exact merge of reads of disjoint sets."""
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -9,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from kinformer.core.autocast import exact, lowered
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
 
@@ -67,14 +67,10 @@ def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"
 
 def _exact(request: Request) -> Float[Tensor, "B H T S"]:
     """Scores in float32 or better, of vectors as products take them: a kernel's lse is of scores never rounded."""
-    q, k, kind = request.queries, request.keys, request.queries.q.device.type
-    lowers = kind != "meta" and torch.is_autocast_enabled(kind)
-
-    def wide(x: Tensor) -> Tensor:
-        return precise(x.to(torch.get_autocast_dtype(kind)) if lowers and x.dtype != torch.float64 else x)
-
-    with torch.autocast(kind, enabled=False) if lowers else nullcontext():
-        return scores(request.but(queries=q._replace(q=wide(q.q)), keys=k._replace(k=wide(k.k))))
+    q, k = request.queries, request.keys
+    wide = [precise(lowered(x)) for x in (q.q, k.k)]
+    with exact(q.q):
+        return scores(request.but(queries=q._replace(q=wide[0]), keys=k._replace(k=wide[1])))
 
 
 def mass(request: Request, lse: Float[Tensor, "B H T"]) -> Float[Tensor, "B H S"]:

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import precision
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, one_of
 from kinformer.core.heads import Keys, Queries
@@ -144,7 +145,7 @@ def _check_shapes(q: Tensor, k: Tensor, v: Tensor, q_pos: Tensor | None, k_pos: 
         raise ValueError(f"attend wants q [B H T K], k [B G S K] and v [B U S V]; {_shapes(q, k, v)} came")
     if q.shape[3] != k.shape[3]:
         raise ValueError(f"queries and keys have other widths ({_shapes(q, k, v)}); give both the same K")
-    if len({x.dtype for x in (q, k, v)}) > 1 and not torch.is_autocast_enabled(q.device.type):
+    if len({precision(x) for x in (q, k, v)}) > 1:
         raise ValueError(f"q, k and v are {q.dtype}, {k.dtype} and {v.dtype}; give all the same")
     for name, pos, x in (("q_pos", q_pos, q), ("k_pos", k_pos, k)):
         if pos is None:

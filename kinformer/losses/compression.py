@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from kinformer.core.autocast import exact
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.read import precise
 
@@ -75,7 +76,7 @@ class AttentionReconstruction(CompressionLoss):
         read: Callable,
     ) -> Float[Tensor, "B T"]:
         # two reads that are nearly equal: in half precision their difference would be rounding alone
-        with torch.autocast(x.device.type, enabled=False):
+        with exact(x):
             x, old, new = map(precise, (x, old, new))
             squares = (read(x, old, old_real).y - read(x, new, new_real).y).square()  # [B H T V]
         if self.norm == "mse":

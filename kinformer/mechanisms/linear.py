@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.autocast import exact
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.choice import recomputed
 from kinformer.core.example import Example
@@ -23,7 +24,6 @@ from kinformer.mechanisms.support.features import (
     check_limits,
     divided,
     entering,
-    exact,
     nothing,
     precision,
 )

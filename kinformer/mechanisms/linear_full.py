@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import torch
 
+from kinformer.core.autocast import exact
 from kinformer.core.checks import a_part
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
@@ -18,7 +19,6 @@ from kinformer.mechanisms.support.features import (
     check_limits,
     divided,
     entering,
-    exact,
     nothing,
     precision,
 )

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import exact
 from kinformer.core.checks import a_flag, a_part, a_probability, a_scale, at_least, one_of
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_groups
@@ -17,7 +18,7 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read
 from kinformer.core.state import Exact
 from kinformer.mechanisms.linear import Sum
-from kinformer.mechanisms.support.features import check_heads, check_limits, exact
+from kinformer.mechanisms.support.features import check_heads, check_limits
 from kinformer.mechanisms.support.packs import Packs
 from kinformer.mechanisms.support.update import Entering, Sums, through
 

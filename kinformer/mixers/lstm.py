@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from kinformer.core.autocast import precision
 from kinformer.core.checks import a_probability, at_least, within
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
 from kinformer.core.transforms import derived_forward, ordinary
@@ -89,9 +90,7 @@ def _served(x: Tensor) -> bool:
     """Has PyTorch its form of whole rows for x: outside of graphs, transforms of functions, and float16 on a CPU?"""
     if torch.compiler.is_compiling() or not ordinary(x) or derived_forward():
         return False
-    kind = x.device.type
-    halves = torch.get_autocast_dtype(kind) if kind != "meta" and torch.is_autocast_enabled(kind) else x.dtype
-    return kind != "cpu" or halves != torch.float16
+    return x.device.type != "cpu" or precision(x) != torch.float16
 
 
 def _whole(cell: nn.LSTMCell, x: Float[Tensor, "B T D"], now: Pair) -> tuple[Tensor, Pair]:

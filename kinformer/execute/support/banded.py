@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import lowered
 from kinformer.core.request import Request
 from kinformer.execute.support.calls import Call, Plan, Stage
-from kinformer.execute.support.kernel import lowered
 
 
 class Banded(NamedTuple):

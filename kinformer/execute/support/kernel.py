@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
+from kinformer.core.autocast import lowered, precision
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import mask
@@ -32,17 +33,6 @@ def serves(request: Request) -> bool:
     same = q.dtype == k.dtype == v.dtype or precision(k) == precision(v) == precision(q)
     _, heads, _, width = q.shape
     return same and width == v.shape[3] > 0 and k.shape[1] == v.shape[1] and heads % k.shape[1] == 0
-
-
-def precision(x: Tensor) -> torch.dtype:
-    """In which a product would be made: autocast lowers all but float64."""
-    lowered = torch.is_autocast_enabled("cpu") and x.dtype != torch.float64
-    return torch.get_autocast_dtype("cpu") if lowered else x.dtype
-
-
-def lowered(x: Tensor) -> Tensor:
-    """x as a product would take it."""
-    return x.to(precision(x))
 
 
 def near(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinformer.core.autocast import lowered
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
@@ -54,7 +55,7 @@ def read(request: Request) -> Read:
     queries, keys = request.queries, request.keys
     spelling = spelled(request.pattern)
     assert spelling is not None
-    q, k, v = (kernel.lowered(x) for x in (queries.q, keys.k, keys.v))
+    q, k, v = (lowered(x) for x in (queries.q, keys.k, keys.v))
     same, flags = queries.pos is keys.pos, [request.run, request.full]
     k_pos = None if same else keys.pos
     return Read(*reads(q, k, v, queries.pos, k_pos, request.rows, *spelling, flags, queries.head, request.scale))

@@ -1,6 +1,5 @@
 """What both forms of linear attention do: features of queries and keys, sums in float32 or better, the quotient."""
 
-from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from jaxtyping import Bool, Float
@@ -45,12 +44,6 @@ def precision(x: Tensor, sums: Sums | None) -> torch.dtype:
     """float32 at least, and what a state is kept in."""
     wide = torch.promote_types(x.dtype, torch.float32)
     return wide if sums is None else torch.promote_types(wide, sums.s.dtype)
-
-
-def exact(x: Tensor) -> AbstractContextManager:
-    """Sums are taken in float32 under autocast too."""
-    on = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
-    return torch.autocast(x.device.type, enabled=False) if on else nullcontext()
 
 
 def entering(map: FeatureMap, keys: Keys, here: Bool[Tensor, "B 1 T"], dtype: torch.dtype) -> Entering:

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import exact
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
 from kinformer.core.search import Products, Search
-from kinformer.mechanisms.support.features import exact
 from kinformer.mechanisms.support.nearest import ends, exactly, first, nearest
 
 FEW = 8  # queries of a call for which nothing is searched: every key is scored

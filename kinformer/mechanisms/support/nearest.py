@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import exact
 from kinformer.core.heads import Keys
 from kinformer.core.memo import fresh
 from kinformer.core.read import precise
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
-from kinformer.mechanisms.support.features import exact
 
 KEYS = 1024  # of a block
 PAIRS = 1 << 21  # scores of a block, of all rows and heads
