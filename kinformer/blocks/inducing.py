@@ -47,7 +47,7 @@ class ISAB(Layer):
         if ctx.only is not None or ctx.also is not None:
             raise ValueError("inducing points are of one whole set; give one in a row, without ctx.only and ctx.also")
         gathered = self.gathered(x, ctx)
-        seen = ctx.under(1).but(source=gathered.y, source_pos=self._inner(ctx).pos)
+        seen = ctx.under(1).but(source=gathered.y, source_pos=self._inner(ctx).pos, full=ctx.full)
         spread = self.spreads(x, None, seen)
         aux, stats = (
             {**prefixed(0, getattr(gathered, n)), **prefixed(1, getattr(spread, n))} for n in ("aux", "stats")
@@ -56,7 +56,8 @@ class ISAB(Layer):
 
     def gathered(self, x: Float[Tensor, "B T C"], ctx: Context) -> Out:
         """H, what the points made of the set, [B m D]."""
-        return self.gathers(self.point.expand(len(x), -1, -1), None, self._inner(ctx).but(source=x, source_pos=ctx.pos))
+        inner = self._inner(ctx).but(source=x, source_pos=ctx.pos, full=ctx.full)
+        return self.gathers(self.point.expand(len(x), -1, -1), None, inner)
 
     def _inner(self, ctx: Context) -> Context:
         """The context of the points; layers of as many share it."""

@@ -132,7 +132,7 @@ class LunaStack(Layer):
         p = self.packs().expand(len(x), -1, -1)
         at = torch.arange(self.packs.count, device=x.device).expand(len(x), -1)
         packing = Context(at, run=True, full=ctx.full, source_pos=ctx.pos)
-        unpacking = ctx.but(source=None, source_pos=at)
+        unpacking = ctx.but(source=None, source_pos=at, full=ctx.full)
         for block in self.blocks:
             x, p = block(x, p, packing, unpacking)
         return x, p

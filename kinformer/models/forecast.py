@@ -131,7 +131,8 @@ class Forecast(Forecaster):
         source = torch.cat(found, 1)
         begin = self.context - self.label
         x, ctx = self._embedded(self.asked, F.pad(values[:, begin:], (0, 0, 0, self.horizon)), calendar[:, begin:])
-        out = self.decoder(x, None, ctx.but(source=source, source_pos=Context.of(source).pos))
+        seen = ctx.but(source=source, source_pos=Context.of(source).pos, full=ctx.full)
+        out = self.decoder(x, None, seen)
         ctx.memo.settle()
         stats |= prefixed("decoder", out.stats)
         return self.head(out.y[:, self.label :]), stats

@@ -264,7 +264,7 @@ class Image(Predictor):
         x = self.values.embed(values)
         encoded = self.encoder(x if self.beside is None else x + self.beside(its.pos), None, its)
         its.memo.settle()
-        return encoded, ctx.but(source=encoded.y, source_pos=its.pos)
+        return encoded, ctx.but(source=encoded.y, source_pos=its.pos, full=ctx.full and its.full)
 
 
 def a_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -120,7 +120,8 @@ def _context(ctx: Context, rows: Rows) -> Context:
 
     pos, memo = ctx.memo.get(lambda: (of(ctx.pos), fresh()), "rows", ctx.pos, rows)
     labels = {name: of(label) for name, label in ctx.labels.items()}
-    return ctx.but(pos=pos, memo=memo, labels=labels, source=of(ctx.source), source_pos=of(ctx.source_pos))
+    source, source_pos = of(ctx.source), of(ctx.source_pos)
+    return ctx.but(pos=pos, full=ctx.full, memo=memo, labels=labels, source=source, source_pos=source_pos)
 
 
 def _taken(state: State, rows: Rows, memo: Memo) -> State:

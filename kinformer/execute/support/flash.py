@@ -180,8 +180,9 @@ def _runs(stage: Stage, q: Float[Tensor, "B H L D"], held: bool) -> Iterator[tup
     """
     batch, heads, _, _ = q.shape
     for call in stage.calls:
-        rows = 1 if call.by_row else max(1, HELD // max(1, heads * call.q.size * call.k.size)) if held else batch
-        yield from ((slice(b, min(b + rows, batch)), call) for b in range(0, batch, rows or 1))
+        rows = max(1, HELD // max(1, heads * call.q.size * call.k.size)) if held else max(1, batch)
+        rows = 1 if call.by_row else rows
+        yield from ((slice(b, min(b + rows, batch)), call) for b in range(0, batch, rows))
 
 
 def _index(line: Line, x: Tensor) -> Tensor:
