@@ -46,7 +46,10 @@ class Memory(nn.Module, ABC):
 
     @property
     def hears(self) -> Pattern:
-        """The tokens of which a query can hear something: more than `reads` where one position stands for several."""
+        """The tokens of which a query can hear something: more than `reads` where one position stands for several.
+
+        Which of them are kept may hang on others.
+        """
         return self.reads
 
     @abstractmethod

@@ -1,6 +1,7 @@
 """Law peek: whatever comes after a position changes nothing up to it; a known pattern is read exactly."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from kinformer.attention import Attention
+from kinformer.core.choice import Choices
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Memory
 from kinformer.core.model import Forecaster
 from kinformer.core.pattern import Pattern, narrowed, pairs
 from kinformer.core.state import leaves
@@ -21,13 +24,15 @@ from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, Train
 SAYS = "it reads nothing ahead of what it says"
 OVER = ("layer", "model")
 LENGTH = 9
+HEARD = 1e-9  # of numbers about 1: what rounding does not change so much
 
 
 def judge(subject: Subject | Trained) -> Iterator[str]:
     """What has a state, learns to say what comes next, or holds no pattern that reads ahead, reads nothing ahead.
 
     Everything after a position is drawn again, for every position: hard choices have a gradient of zero and still peek.
-    A forecast is the same whatever comes, by which it is judged.
+    A forecast is the same whatever comes, by which it is judged. Of what a memory keeps a query hears no more than the
+    memory's `hears` tells.
     """
     module = subject.build()
     if isinstance(subject, Trained):
@@ -43,6 +48,9 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         if because or subject.pattern is not None:
             yield from smallest(_differentiate, LENGTH, subject, module, decodes, because)
             judged = True
+        memory = module.memory if isinstance(module, Attention) else None
+        if memory is not None and (module.training or not memory.cached):
+            yield from found(_heard, subject, module, memory)
     if not judged:
         raise Unjudged("it promises nothing: it has no state, and reads ahead by its pattern or names none")
 
@@ -127,6 +135,30 @@ def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, be
     elif decodes and length > 2 and not subject.source and _kept(subject, module):
         if not (read.tril(-1) > 0).any():
             raise Broken(f"has a state, yet no position of {length} depends on an earlier one")
+
+
+@torch.no_grad()
+def _heard(subject: Subject, module: Any, memory: Memory) -> None:
+    """One token of a row is changed, another one in each row: who hears of it, also by what stands for several?"""
+    told = memory.hears
+    back = told.reach()[0]
+    if back == math.inf:
+        return  # it keeps what it likes, and says so
+    length, choices = int(back) + 2 * memory.length, Choices()
+    at = torch.arange(length)
+    batch = subject.batch([length] * length)
+    same = subject.content(1, length, 0).repeat(length, 1, 1)
+    changed = same.clone()
+    changed[at, at] = subject.content(1, length, 1)[0]
+    with choices.writing():
+        before = subject.call(module, dataclasses.replace(batch, x=same)).y
+    with choices.reading():  # what is kept of the past may be chosen by whoever read it
+        after = subject.call(module, dataclasses.replace(batch, x=changed)).y
+    hears = ((after - before).abs().amax(-1) > HEARD).T  # [query, token]
+    wrong = hears & ~told.matrix(length)
+    if wrong.any():
+        t, s = wrong.nonzero()[0].tolist()
+        raise Broken(f"position {t} of {length} hears of position {s}, and its memory says that it hears {told}")
 
 
 def _kept(subject: Subject, module: Any) -> bool:

@@ -125,6 +125,14 @@ def test_it_is_finite_where_heads_are_far_or_alike_in_float32() -> None:
         assert out.isfinite().all() and y.grad is not None and y.grad.isfinite().all()
 
 
+@torch.no_grad()
+def test_em_routing_rounds_nothing_but_what_comes_out() -> None:
+    low, high = EMRouting(4, 8, 16).to(torch.bfloat16), EMRouting(4, 8, 16)
+    high.load_state_dict(low.state_dict())
+    y = torch.randn(2, 4, 3, 8, dtype=torch.bfloat16)
+    assert torch.equal(low(y, POS), high(y.float(), POS).to(torch.bfloat16))
+
+
 def test_arguments_are_checked() -> None:
     with pytest.raises(ValueError, match="capsules"):
         DynamicRouting(2, 8, 16, capsules=3)

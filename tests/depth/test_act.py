@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.layer import Context
+from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import penalties_of
 from kinformer.core.state import fork, leaves
 from kinformer.depth.act import ACT, Halting, Mix, running, weighted
@@ -152,6 +152,28 @@ def test_without_a_state_no_step_is_taken_for_nobody() -> None:
     layer.universal.block.register_forward_hook(lambda *_: calls.append(1))
     out = layer(x, None, CTX)
     assert len(calls) == int(out.aux["steps"].max()) < STEPS
+
+
+class Telling(Layer):
+    """Reports 1 of each token at every step, and a price of its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.d = D
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x.tanh(), state, {"told": torch.ones_like(x[..., 0]), "price": x.new_tensor(2.0)})
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("halted", ["copied", "updated"])
+def test_what_a_halted_token_would_report_does_not_count(halted: Halted, training: bool) -> None:
+    halting = Halting(D, epsilon=EPSILON, bias=-0.8)
+    torch.nn.init.normal_(halting.unit.weight, std=2.0)
+    layer = ACT(Universal(Telling(), STEPS), halting, halted=halted).double().train(training)
+    out = layer(torch.randn(2, 6, D).double(), None, CTX)
+    assert out.aux["steps"].unique().numel() > 2, "tokens halt after several numbers of steps"
+    assert torch.equal(out.aux["told"], out.aux["steps"]) and out.aux["price"] == 2
 
 
 def test_halted_tokens_stay_visible() -> None:

@@ -26,6 +26,13 @@ MASS = """    def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Cont
         return Mechanism.mass(self, queries, keys, read, ctx)
 """
 FAULTS = [
+    Fault(
+        "memories.compressive",
+        "return Segment(self.length, self.memory + self.older)",
+        "return Segment(self.length, self.memory)",
+        "peek",
+        "hears of position 0, and its memory says that it hears",
+    ),
     Fault("positions.rotary", f"stack({TURN}", f"stack({MIRROR}", "rotation", "what it turns has another length"),
     Fault("positions.rotary", f"cat({TURN}", f"cat({MIRROR}", "rotation", "what it turns has another length"),
     Fault("positions.rotary", "angle.cos()", "(angle + 1).cos()", "rotation", "at position 0 it gives something else"),
