@@ -54,7 +54,8 @@ def planned(
 ) -> Plan:
     """A datastore of one part. ValueError where the text has no token with one after it, or tokens it cannot keep."""
     one_of("dtype", dtype, Dtype)
-    if text.tokens.is_floating_point() or bool((text.tokens < 0).any()):
+    signed = text.tokens.dtype.is_signed  # of others PyTorch compares nothing, and none is below 0
+    if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
         raise ValueError(f"a text of {text.tokens.dtype} came; give tokens, whole numbers from 0")
     least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
     found = tuple(map(tuple, shards(text, at_least("length", length, 1), at_least("stride", stride, 0), least)))
