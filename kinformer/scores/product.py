@@ -21,9 +21,12 @@ class Product(Score):
         groups = k.shape[1]
         q = q * request.scale  # before the product, which may be beyond float16 without it
         if number_of_groups(q.shape[1], groups) == 1:
-            return q @ k.mT  # [B H T K] [B H K S]
-        by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
-        return torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
+            found = q @ k.mT  # [B H T K] [B H K S]
+        else:
+            by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
+            found = torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
+        change = self.change(request)
+        return found if change is None else found + change
 
     def change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
         """What a subclass adds to products: new numbers, through which nothing learns; -inf shuts a pair out."""

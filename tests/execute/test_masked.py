@@ -41,6 +41,7 @@ SCORES = {"product": Product(), "groups": Grouped("bucket"), "lonely": Grouped("
 @pytest.mark.parametrize("score", SCORES)
 def test_is_the_reference(score: str, groups: int) -> None:
     request = shuffled(SCORES[score], groups=groups)
+    assert not isinstance(masked.cost(request), Refusal)
     read = masked.read(request)
     assert read.lse is not None and bool((read.lse == -torch.inf).any()), "a query has no key"
     impl._same(read, reference.read(request), request, "masked differs", score)

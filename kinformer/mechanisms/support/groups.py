@@ -29,11 +29,7 @@ class Grouped(Product):
         super().__init__()
         self.tag, self.lonely = tag, lonely
 
-    def forward(self, request: Request) -> Float[Tensor, "B H T S"]:
-        score, change = super().forward(request), self.change(request)
-        return score if change is None else score + change
-
-    def change(self, request: Request) -> Float[Tensor, "B H T S"] | None:
+    def change(self, request: Request) -> Float[Tensor, "B H T S"]:
         found = reduce(torch.Tensor.logical_or, _shared(request, self.tag))
         change = request.queries.q.new_zeros(found.shape).masked_fill_(~found, -torch.inf)
         return change.masked_fill_(own_pairs(request), -LAST_RESORT) if self.lonely else change
