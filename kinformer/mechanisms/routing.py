@@ -83,7 +83,9 @@ class Routed(Keyed):
         """Queries or keys as they are clustered and multiplied."""
         if self.norm == "none":
             return x
-        return F.layer_norm(precise(x), x.shape[-1:], eps=EPS).to(x.dtype)
+        # a token a row: PyTorch's compiler takes gradients of other layouts for what they are not
+        flat = precise(x).flatten(0, -2)
+        return F.layer_norm(flat, flat.shape[-1:], eps=EPS).view(x.shape).to(x.dtype)
 
     def reported(self, request: Request) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Half the distance of each token's query to its centroid and half that of its key; in training also the sums

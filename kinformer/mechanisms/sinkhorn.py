@@ -246,7 +246,7 @@ def _small(request: Request, queries: Queries, keys: Keys, rows: Tensor | None) 
 _APART = {"merge": "a key is a mixture of blocks, so the keys of two halves of a row are not those of the whole"}
 
 EXAMPLES = (
-    Example(lambda: Sinkhorn(3, BlockNet(4, 12)), _APART),
+    Example(lambda: Sinkhorn(3, BlockNet(4, 20)), _APART),
     Example(lambda: Sinkhorn(2, PairNet(3), pool="mean", iterations=0, mixture=True), _APART),
     Example(lambda: Sinkhorn(3, BlockNet(4, 12), causal=False), _APART),
     Example(lambda: Sinkhorn(2, PairNet(3), softmax="apart"), _APART),

@@ -491,4 +491,5 @@ def test_a_toy_keeps_every_law_and_its_growth_is_measured(toy: str) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and "none is broken" in done.stdout, done.stdout + done.stderr
     assert ("✓ learns" in done.stdout) == (toy == "member")
-    assert (", about like length^" in done.stdout) == (toy not in ("executor", "model"))
+    # whether two doublings agree on a power is the machine's business
+    assert ("rows of 16 to " in done.stdout) == (toy not in ("executor", "model", "task"))
