@@ -140,10 +140,14 @@ def test_public_names_are_there() -> None:
 
 
 def test_generate_is_the_function_however_it_is_reached() -> None:
-    python("from kinformer import generate; import kinformer.generation; assert callable(generate)")
-    python("import kinformer; assert callable(kinformer.generate)")
-    python("import kinformer.generation; from kinformer import generate; assert callable(generate)")
-    python("from kinformer.generation import generate; import kinformer; assert kinformer.generate is generate")
+    ways = (
+        "from kinformer import generate; import kinformer.generation; assert callable(generate)",
+        "import kinformer; assert callable(kinformer.generate)",
+        "import kinformer.generation; from kinformer import generate; assert callable(generate)",
+        "from kinformer.generation import generate; import kinformer; assert kinformer.generate is generate",
+    )
+    forget = "import sys; [sys.modules.pop(name) for name in list(sys.modules) if name.split('.')[0] == 'kinformer']"
+    python("\n".join(line for way in ways for line in (forget, way)))
 
 
 def test_every_requirement_is_pinned_exactly() -> None:

@@ -52,7 +52,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("pieces", [2, 5])
+@pytest.mark.parametrize("pieces", [2, pytest.param(5, marks=pytest.mark.prove)])
 def test_pieces_teach_what_the_whole_batch_does(name: str, pieces: int, float64: None) -> None:
     make, data = MODELS[name]
     model = make()
