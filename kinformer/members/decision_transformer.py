@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from kinformer.core.example import Example
 from kinformer.discover import member
 from kinformer.feedforward.mlp import Activation
 from kinformer.members.support.episodes import reader
-from kinformer.models.trajectory import Trajectory
+from kinformer.models.trajectory import SHARES, Trajectory
 from kinformer.train.recipe import Recipe
 
 
@@ -44,5 +45,8 @@ def decision_transformer(
 TINY: dict[str, Any] = {"d": 16, "depth": 1, "heads": 2, "context": 4, "states": 3, "steps": 32}
 EXAMPLES = (
     lambda: decision_transformer(**TINY),
-    lambda: decision_transformer(**TINY, actions=1, discrete=False, beside=0.1, activation="gelu_tanh"),
+    Example(
+        lambda: decision_transformer(**TINY, actions=1, discrete=False, beside=0.1, activation="gelu_tanh"),
+        breaks=SHARES,
+    ),
 )

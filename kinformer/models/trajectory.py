@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.core.batch import Steps
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, from_to, within
+from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Loss, mean, penalties_of, surprise
 from kinformer.core.mechanism import NoState
@@ -209,4 +210,6 @@ def _example(**keywords: object) -> Trajectory:
     return Trajectory(3, 2, body, context=4, steps=32, **keywords)  # type: ignore[arg-type]
 
 
-EXAMPLES = (_example, lambda: _example(discrete=False, beside=0.5))
+# of a model that is told what comes next beside what was done
+SHARES = {"shard": "what comes next is a mean over steps that have a next one, and shares are weighed by all steps"}
+EXAMPLES = (_example, Example(lambda: _example(discrete=False, beside=0.5), breaks=SHARES))
