@@ -48,7 +48,7 @@ class Memory(nn.Module, ABC):
     def hears(self) -> Pattern:
         """The tokens of which a query can hear something: more than `reads` where one position stands for several.
 
-        Which of them are kept may hang on others.
+        Which of them are kept may hang on others, where it is chosen by `core.choice.choice`.
         """
         return self.reads
 

@@ -25,11 +25,18 @@ class Product(Score):
         else:
             by_group = q.unflatten(1, (groups, -1))  # [B G R T K]
             found = torch.einsum("bgrtk,bgsk->bgrts", by_group, k).flatten(1, 2)
-        change = self.change(request)
+        change = self.changed(request)
         return found if change is None else found + change
 
+    def changed(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
+        """`change`, for whoever adds it; ValueError where something would learn through it, as no executor lets it."""
+        change = self.change(request)
+        if change is not None and change.requires_grad:
+            raise ValueError(f"{type(self).__name__}.change has a gradient, which is lost; write forward in its place")
+        return change
+
     def change(self, request: Request) -> Float[Tensor, "#B #H T S"] | None:
-        """What a subclass adds to products: new numbers, through which nothing learns; -inf shuts a pair out."""
+        """What a subclass adds to products: numbers through which nothing learns; -inf shuts a pair out."""
         return None
 
 

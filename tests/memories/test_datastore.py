@@ -105,9 +105,9 @@ def test_more_than_there_are_and_a_store_of_one_key(tmp_path: Path) -> None:
     assert (found.distances.tolist(), found.tokens.tolist(), found.places.tolist()) == ([[0.0]], [[66]], [[0]])
 
 
-def test_tokens_are_kept_as_narrow_as_a_tokenizer_has_them(tmp_path: Path) -> None:
+def test_tokens_of_any_whole_numbers_are_kept(tmp_path: Path) -> None:
     wide = torch.randint(700, (60,), generator=torch.Generator().manual_seed(0))
-    for kind in (torch.uint16, torch.int32, torch.int64):
+    for kind in (torch.uint16, torch.uint32, torch.int32, torch.int64):
         store = built(tmp_path / str(kind), model=model(vocab=700), text=Part(wide.to(kind), None))
         assert torch.equal(store.values().long(), wide[1:]), kind
     with pytest.raises(ValueError, match="give tokens, whole numbers from 0"):

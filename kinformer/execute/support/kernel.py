@@ -188,8 +188,8 @@ def added(request: Request) -> Float[Tensor, "#B #H T S"] | None:
     """What the scores are more than a product: -inf where a pair is not read."""
     where, score, q = mask(request), request.score, request.queries.q
     assert isinstance(score, Product)
-    change = score.change(request)
-    if where is None:
-        return change
-    change = q.new_zeros(where.shape, dtype=precision(q)) if change is None else change
-    return change.masked_fill_(~where, -torch.inf)
+    change = score.changed(request)
+    if change is not None:
+        change = change.to(precision(q))
+        return change if where is None else change.masked_fill(~where, -torch.inf)  # a subclass may keep its own
+    return None if where is None else q.new_zeros(where.shape, dtype=precision(q)).masked_fill_(~where, -torch.inf)

@@ -25,8 +25,16 @@ from kinformer.scores.product import Product
 
 ROWS, WIDTH = 2, 8
 NAMED = (1, 0), (1, 1)  # batch rows that are exchanged, and one that serves twice
-SORTS = "Full", "Causal", "another", "of the batch", "of the batch, biased"
+SORTS = "Full", "Causal", "another", "of the batch", "of the batch, biased", "Full, raised", "another, raised"
 OFF_ON = False, True
+
+
+class Raised(Product):
+    """The product, and half more where positions are odd: narrower numbers than those of vectors, one for all rows."""
+
+    def change(self, request: Request) -> Tensor:
+        q_pos, k_pos = request.queries.pos[:1, :1, :, None], request.keys.pos[:1, :1, None]
+        return (q_pos + k_pos).remainder(2).float() / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +72,8 @@ def of_each_feature() -> Iterator[Callable[[int], Request]]:
     """By length, a request with and one without each feature beside each other, under patterns of each sort.
 
     The sorts are those that executors look for, Full and Causal, any other, and such as have tensors of the batch,
-    alone and beside a bias. All else is plain, so that no executor refuses a request for what is not asked of it.
+    alone and beside a bias; and scores that a product's subclass raises. All else is plain, so that no executor refuses
+    a request for what is not asked of it.
     """
     every = itertools.product(SORTS, (None, *NAMED), OFF_ON, OFF_ON, OFF_ON, OFF_ON)
     for seed, (sort, rows, where, run, padded, lse) in enumerate(list(every) * EFFORT):
@@ -75,12 +84,17 @@ def _with(
     length: int, *, seed: int, sort: str, rows: tuple[int, int] | None, where: bool, run: bool, padded: bool, lse: bool
 ) -> Request:
     rng = random.Random(seed)
-    pattern = _of(sort, rng)
+    pattern = _of(sort.removesuffix(", raised"), rng)
     kind = _kind(length, rng.choice(_examples("biases")) if sort.endswith("biased") else pattern, rng)
     if run:
         kind = replace(kind, same=True, by_head=False, keys=length)
     kind = replace(kind, pattern=pattern, value_heads=kind.groups, width=WIDTH, ordered=run, run=run)
-    return _made(length, replace(kind, padded=padded, lse=lse, rows=rows, where=where), seed)
+    kind = replace(kind, padded=padded, lse=lse, rows=rows, where=where)
+    if not sort.endswith("raised"):
+        return _made(length, kind, seed)
+    # so many keys that the kernel reads several numbers of a mask at once
+    kind = replace(kind, bias=None, same=False, run=False, keys=2 * length)
+    return _made(length, kind, seed).but(score=Raised())
 
 
 def _of(sort: str, rng: random.Random) -> Pattern:

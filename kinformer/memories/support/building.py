@@ -54,7 +54,7 @@ def planned(
 ) -> Plan:
     """A datastore of one part. ValueError where the text has no token with one after it, or tokens it cannot keep."""
     one_of("dtype", dtype, Dtype)
-    signed = text.tokens.dtype.is_signed  # of others PyTorch compares nothing, and none is below 0
+    signed = text.tokens.dtype.is_signed  # PyTorch has no < for unsigned numbers of two bytes and more
     if text.tokens.is_floating_point() or (signed and bool((text.tokens < 0).any())):
         raise ValueError(f"a text of {text.tokens.dtype} came; give tokens, whole numbers from 0")
     least = max(LEAST, shard // (tap.width * (2 if dtype == "float16" else 4)))
