@@ -57,6 +57,7 @@ def _back(example: Any) -> None:
     one = _tiny(example, 1)
     heard = [hears for part in one.modules() if isinstance(hears := getattr(part, "hears", None), Pattern)]
     reach = max((pattern.reach()[0] for pattern in (*_patterns(one), *heard)), default=math.inf)
+    reach = math.inf if _unbounded(one) else reach
     depth = 1 if math.isfinite(reach) else 2
     near = _always(_tiny(example, depth))
     steps = _learns(_tiny(example, depth), _from_back(near, None), f"{near} back, where every token may read")
@@ -161,6 +162,13 @@ def _tiny(example: Any, depth: int) -> Any:
 def _patterns(model: Any) -> list[Pattern]:
     found = [getattr(part, "pattern", None) for part in model.modules() if isinstance(part, Mechanism)]
     return [pattern for pattern in found if isinstance(pattern, Pattern)]
+
+
+def _unbounded(model: Any) -> bool:
+    """Does a mechanism beside others read by no pattern, as linear attention does?"""
+    found = [part for part in model.modules() if isinstance(part, Mechanism)]
+    inmost = [one for one in found if not any(isinstance(part, Mechanism) for part in one.modules() if part is not one)]
+    return any(not isinstance(getattr(one, "pattern", None), Pattern) for one in inmost)
 
 
 def _always(model: Any) -> int:

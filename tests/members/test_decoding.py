@@ -8,7 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kinformer.discover import find_member
 
-SMALL = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
+SMALL = {"d": 16, "depth": 2, "heads": 2, "vocab": 97}
 FLAT: dict[str, tuple[str, dict[str, Any], int]] = {  # member, keywords, tokens after which it is flat
     "gpt in a window": ("gpt", {"length": 72, "pattern": "Causal() & Band(6)"}, 16),
     "transformer_xl": ("transformer_xl", {"segment": 8, "memory": 8}, 32),
@@ -38,9 +38,9 @@ class Counted(TorchDispatchMode):
 
 def costs(name: str, keywords: dict[str, Any], tokens: int) -> list[tuple[int, int]]:
     model, found = find_member(name)(**SMALL, **keywords).eval(), []
-    state, token = model.start(1, tokens), torch.zeros(1, 1, dtype=torch.long)
+    state, row = model.start(1, tokens), torch.arange(tokens)[None]  # alike in none: what ties is looked at again
     with torch.no_grad():
-        for _ in range(tokens):
+        for token in row.split(1, 1):
             with Counted() as counted:
                 state = model.logits(token, state, last=True).state
             found.append((counted.operators, counted.numbers))

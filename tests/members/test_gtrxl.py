@@ -61,10 +61,10 @@ def test_a_stack_equals_the_paper_s_equations(gate: GateName, float64: None) -> 
         for n, block in enumerate(stack.layers):
             before, memories[n] = memories[n], torch.cat([memories[n], e])[-made.memory :]
             told = attention_by_hand(block, e, before.detach(), made.heads).clamp_min(0)
-            y = block.joins[0].gate(e, told)
+            y = block.joins[0].gate(e[None], told[None])[0]
             mlp = block.layers[1]
             hidden = mlp.up(F.layer_norm(y, (8,), block.norms[1].weight, block.norms[1].bias)).clamp_min(0)
-            e = block.joins[1].gate(y, mlp.down(hidden).clamp_min(0))
+            e = block.joins[1].gate(y[None], mlp.down(hidden).clamp_min(0)[None])[0]
         wanted.append(e)
     ours = stack(x, None, Context.of(x)).y[0]
     torch.testing.assert_close(ours, torch.cat(wanted), rtol=0, atol=1e-12)
