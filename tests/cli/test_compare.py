@@ -80,6 +80,7 @@ def test_everyone_has_a_turn_before_anyone_has_the_next(
     assert one != other and sizes == [one] * 20 + [other] * 40 + [one] * 20
 
 
+@pytest.mark.prove
 def test_a_killed_comparison_goes_on_to_the_same_weights(
     tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -190,6 +191,7 @@ def test_members_that_fill_in_are_compared(tmp_path: Path, text: str, capsys: py
         assert row["prompt"] == "the c_t " and len(row["sample"]) == 8 and "fills in each _" in out
 
 
+@pytest.mark.prove
 def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "pairs").write_text("".join(f"ask {n}\tsay {n}\n" for n in range(40)))
     small = [f"transformer(d=8, depth=1, heads={heads}, hidden=8)" for heads in (1, 2)]
