@@ -16,7 +16,7 @@ from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read
+from kinformer.core.read import Read, precise
 from kinformer.core.request import Request
 from kinformer.core.scores import mask, scores, softmax, weighted
 from kinformer.mechanisms.support.edges import By, Choosing
@@ -97,7 +97,7 @@ class PublishedSAC(Choosing, ChosenPairs):
         chosen, log_p = self.choose(request)
         up = {}
         if self.sends:
-            shut = torch.zeros_like(chosen, dtype=log_p.dtype).masked_fill(~chosen, -torch.inf)
+            shut = torch.zeros_like(chosen, dtype=request.queries.q.dtype).masked_fill(~chosen, -torch.inf)
             up = {"pairs": PerPair(shut, request.queries.pos, request.keys.pos)}
         return Out(self.under(request, chosen), aux={CHOICES: log_p}, up=up)
 
@@ -109,7 +109,7 @@ class PublishedSAC(Choosing, ChosenPairs):
         real, here = pos >= 0, pos.new_zeros(batch, walkers, 1)
         tokens = real.sum(-1, keepdim=True)
         chosen = torch.zeros(batch, walkers, length * length, dtype=torch.bool, device=pos.device)
-        log_p = nodes.new_zeros(batch, walkers, length)
+        log_p = precise(nodes.new_zeros(batch, walkers, length))
         for n in range(self.edges * length):
             goes_on = n < self.edges * tokens  # [B P 1]
             turn = torch.full_like(here, 2 * n)
@@ -120,7 +120,8 @@ class PublishedSAC(Choosing, ChosenPairs):
             noise = self.noise(nodes, turn + 1, pos)
             key, worth_of_key, after = self.predictor.choose(after, nodes, may, (asks - pos).abs(), noise)
             walk, here = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), here)
-            log_p = log_p.scatter_add(2, query, torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0))
+            both = torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0).to(log_p.dtype)
+            log_p = log_p.scatter_add(2, query, both)
             pair = (query * length + key).clamp_max(length * length - 1)
             chosen.scatter_(2, pair, chosen.gather(2, pair) | goes_on)
         return chosen.unflatten(2, (length, length)), log_p.sum(1)

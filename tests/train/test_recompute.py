@@ -50,6 +50,7 @@ def gradients(model: Model, again: bool, rows: int = 2, length: int = 20) -> tup
 
 
 EVERY = sorted(set(members()) - WITHOUT)
+LOWERED = ("gpt", "longformer", "sac_encoder")  # autocast makes some of their numbers wider than others
 LONG = {one: [pytest.mark.prove] * (n % 3 > 0) for n, one in enumerate(EVERY)}
 
 
@@ -62,8 +63,7 @@ def test_gradients_are_the_same(name: str) -> None:
     assert all("forward" not in vars(block) for block in model.modules())  # as it was
 
 
-@pytest.mark.prove
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.prove] * (one not in LOWERED)) for one in EVERY])
 def test_gradients_are_the_same_in_bf16(name: str) -> None:
     model = small(name)
     with torch.autocast("cpu", torch.bfloat16):

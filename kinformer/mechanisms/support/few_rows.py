@@ -32,7 +32,8 @@ class FewRows(NamedTuple):
             few = merge(Read(cut(read.y, self.places, 2), cut(read.lse, self.places, 2)), few)
         assert few.lse is not None
         at = self.places[:, None].expand(-1, read.y.shape[1], -1)  # [B H R]
-        return Read(read.y.scatter(2, at[..., None].expand_as(few.y), few.y), read.lse.scatter(2, at, few.lse))
+        y, lse = few.y.to(read.y.dtype), few.lse.to(read.lse.dtype)  # autocast makes some of them wider than others
+        return Read(read.y.scatter(2, at[..., None].expand_as(y), y), read.lse.scatter(2, at, lse))
 
 
 def few_rows(own: Pattern, others: Pattern, pos: Int[Tensor, "B T"]) -> FewRows:
