@@ -60,3 +60,7 @@ class ResidualBlock(Layer):
             else:
                 x = join(x, lambda z, n=n, layer=layer: found.call(n, layer, z), norm).y
         return found.out(x)
+
+    def read_apart(self, read: Callable[[], Out]) -> Out:
+        """What `read` makes of the sublayers, called by themselves: who spreads their weights gathers them here too."""
+        return read()

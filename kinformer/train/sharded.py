@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+from kinformer.core.block import ResidualBlock
 from kinformer.core.model import Model
 from kinformer.train.checkpoint import CheckpointError, spread
 from kinformer.train.recompute import blocks
@@ -27,6 +28,8 @@ def shard(model: Model) -> None:
     """Spread a model's weights in place: each block that shares none is gathered by itself, the rest together."""
     for block in apart(model):
         fully_shard(block)
+        if isinstance(block, ResidualBlock):
+            register_fsdp_forward_method(block, "read_apart")
     # or after a measurement, which no backward follows, the model would go on without its shares
     fully_shard(model, reshard_after_forward=True)
     register_fsdp_forward_method(model, "judge")

@@ -84,7 +84,7 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
         if ctx.only is not None or ctx.also is not None or ctx.below:
             return layer(x, state, ctx)
         if state is not None and isinstance(layer, ResidualBlock) and COPIED * len(rows) >= len(x):
-            return _by_sublayers(layer, rows, x, state, ctx)
+            return layer.read_apart(lambda: _by_sublayers(layer, rows, x, state, ctx))
         # the rows read in a copy, which is let go: the state itself takes the new keys of every row, in its place
         own = None if state is None else _taken(state, rows, ctx.memo)
         kept = None if state is None else layer(x, state, ctx.but(remember=True)).state
