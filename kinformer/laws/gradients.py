@@ -10,7 +10,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.laws.chunk import chunked
 from kinformer.laws.support.compare import agree_gradients
 from kinformer.laws.support.finding import Broken, Unjudged, smallest
-from kinformer.laws.support.reading import gradients, loss, reads
+from kinformer.laws.support.reading import gradients, loss, reads, remembering
 from kinformer.laws.support.subject import ROWS, Subject
 
 SAYS = "cut anywhere, the state carried with its graph, gradients are the same; none flows where a part stops it"
@@ -27,16 +27,11 @@ def judge(subject: Subject) -> Iterator[str]:
         if not stateless:
             yield from smallest(_cut, LENGTH, subject, module)
         stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
-        if stops and isinstance(module, Attention) and not _decoding(module):
+        if stops and isinstance(module, Attention) and (module.memory is None or remembering(module) is not None):
             yield from smallest(_stopped, LENGTH, subject, module, stops[0])
         judged = judged or not stateless or bool(stops)
     if not judged:
         raise Unjudged(f"no state to cut at: {stateless}")
-
-
-def _decoding(module: Attention) -> bool:
-    """Is it read without its memory, which is there in training, or where no cache holds as much?"""
-    return module.memory is not None and module.memory.cached and not module.training
 
 
 def _cut(length: int, subject: Subject, module: Any) -> None:

@@ -56,8 +56,8 @@ def _across(example: Any) -> None:
 def _back(example: Any) -> None:
     one = _tiny(example, 1)
     heard = [hears for part in one.modules() if isinstance(hears := getattr(part, "hears", None), Pattern)]
-    reach = max((pattern.reach()[0] for pattern in (*_patterns(one), *heard)), default=math.inf)
-    reach = math.inf if _unbounded(one) else reach
+    reaches = [pattern.reach()[0] for pattern in (*_patterns(one), *heard)]
+    reach = math.inf if _unbounded(one) or not reaches else max(reaches)
     depth = 1 if math.isfinite(reach) else 2
     near = _always(_tiny(example, depth))
     steps = _learns(_tiny(example, depth), _from_back(near, None), f"{near} back, where every token may read")

@@ -18,7 +18,7 @@ from kinformer.core.state import leaves
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.compare import agree, agree_names
 from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
-from kinformer.laws.support.reading import reads
+from kinformer.laws.support.reading import reads, remembering
 from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, Trained
 
 SAYS = "it reads nothing ahead of what it says"
@@ -49,8 +49,8 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         if because or subject.pattern is not None:
             yield from smallest(_differentiate, LENGTH, subject, module, decodes, because)
             judged = True
-        memory = module.memory if isinstance(module, Attention) else None
-        if memory is not None and (module.training or not memory.cached):
+        memory = remembering(module) if isinstance(module, Attention) else None
+        if memory is not None:
             yield from found(_heard, subject, module, memory)
     if not judged:
         raise Unjudged("it promises nothing: it has no state, and reads ahead by its pattern or names none")

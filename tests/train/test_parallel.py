@@ -14,6 +14,8 @@ from tests.train.processes import asked
 FORMS = ("alone", "ddp", "shard")
 # with two heads a capsule's variance is at its floor, and a difference of rounding grows tenfold in two steps
 STIFF = [("routing_by_agreement", 0)]
+# declared breaks of which rows as long as a training's show next to nothing; the law `shard` finds them in ragged ones
+LITTLE = [("decision_transformer", 1), ("universal_transformer", 3)]
 CLOSE = 1e-4  # in float32, over ten steps of an Adam that makes much of little
 
 
@@ -85,7 +87,11 @@ def test_two_processes_train_every_member_as_one_does(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     long = [one for one in every() if one not in STIFF]
     found = {**gaps(long, tmp_path / "long", steps=10), **gaps(STIFF, tmp_path / "stiff", steps=2)}
-    # what is declared may be little in ten steps; the law `shard` says that it is there
-    judged = [f"{member}.{n} {form}" for member, n in every() if breaks(member, n) is None for form in FORMS[1:]]
-    apart = {name: gap for name in judged if (gap := found[name]) >= CLOSE}
-    assert not apart
+    declared = {one for one in every() if breaks(*one) is not None and one not in LITTLE}
+    wrong = {
+        f"{member}.{n} {form}": gap
+        for member, n in every()
+        for form in FORMS[1:]
+        if ((gap := found[f"{member}.{n} {form}"]) >= CLOSE) != ((member, n) in declared)
+    }
+    assert not wrong

@@ -5,7 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kinformer.attention import Attention
 from kinformer.core.layer import Out
+from kinformer.core.memory import Memory
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.subject import Subject
 
@@ -49,3 +51,9 @@ def reads(subject: Subject, module: Any, batch: Batch) -> Tensor:
 def _noise(like: Tensor) -> Tensor:
     """Random weights of a shape, so that no sum cancels."""
     return torch.randn(like.shape, generator=torch.Generator().manual_seed(7), dtype=like.dtype)
+
+
+def remembering(layer: Attention) -> Memory | None:
+    """The memory that a layer reads as it stands: it is there in training, or where no cache holds as much."""
+    memory = layer.memory
+    return memory if memory is not None and (layer.training or not memory.cached) else None

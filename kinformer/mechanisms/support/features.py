@@ -1,6 +1,5 @@
 """What both forms of linear attention do: features of queries and keys, sums in float32 or better, the quotient."""
 
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
