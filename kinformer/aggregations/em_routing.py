@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from kinformer.aggregations.support.votes import Votes
 from kinformer.core.aggregation import Aggregation
+from kinformer.core.autocast import exact
 from kinformer.core.checks import at_least, one_of, within
 from kinformer.core.example import Example
 from kinformer.core.read import precise
@@ -65,8 +66,9 @@ class EMRouting(Aggregation):
 
     def forward(self, y: Float[Tensor, "B H T V"], pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
         y, kind = precise(y), y.dtype
-        level = torch.einsum("bhtv,hv->bth", y, self.active.to(y.dtype)) + self.active_bias
-        means, active = self.routed(self.votes(y), level.sigmoid())
+        with exact(y):  # or autocast would round the votes by more than a capsule's variance
+            level = torch.einsum("bhtv,hv->bth", y, self.active.to(y.dtype)) + self.active_bias
+            means, active = self.routed(self.votes(y), level.sigmoid())
         return (active[..., None] * means).flatten(-2).to(kind)  # [B T N*W]
 
     def routed(
@@ -96,7 +98,9 @@ class EMRouting(Aggregation):
         return means, variance, self.sharpness * (self.beta_a - cost.sum(-1))
 
 
-_STIFF = {"dtype": "shares go by squares over variances, which few heads make small: half precision moves them"}
+_STIFF = dict.fromkeys(
+    ("autocast", "dtype"), "shares go by squares over variances, which few heads make small: half precision moves them"
+)
 EXAMPLES = (
     Example(lambda: EMRouting(2, 8, 16, capsules=4), _STIFF),
     lambda: EMRouting(2, 8, 16, capsules=8, iterations=2, sharpness=0.5, weights="renormalised"),

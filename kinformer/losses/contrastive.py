@@ -5,7 +5,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import exact
 from kinformer.core.loss import Penalty, mean
+from kinformer.core.read import precise
 
 
 class Contrastive(nn.Module):
@@ -33,8 +35,9 @@ class Contrastive(nn.Module):
 
         0 where none is hidden.
         """
-        a, b = (x.flatten(0, 1).to(torch.promote_types(x.dtype, torch.float32)) for x in (a, b))
+        a, b = (precise(x.flatten(0, 1)) for x in (a, b))
         # a number and not -inf: rows of parts that are none are left out of the mean, and must not be NaN
-        scores = (a @ b.mT).masked_fill(~there.flatten(), torch.finfo(a.dtype).min)
+        with exact(a):
+            scores = (a @ b.mT).masked_fill(~there.flatten(), torch.finfo(a.dtype).min)
         own = torch.arange(len(a), device=a.device)
         return mean(F.cross_entropy(scores, own, reduction="none"), (hidden & there).flatten())

@@ -8,6 +8,7 @@ from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import at_least, from_to, head_width, one_of
+from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -66,7 +67,11 @@ def routing_by_agreement(
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
+def _em() -> LM:
+    return routing_by_agreement(d=16, depth=2, heads=2, capsules=4, length=64, vocab=11)
+
+
 EXAMPLES = (
-    lambda: routing_by_agreement(d=16, depth=2, heads=2, capsules=4, length=64, vocab=11),
+    Example(_em, {"autocast": "capsules near the floor of their variances turn rounding into other gradients"}),
     lambda: routing_by_agreement(d=16, depth=1, heads=2, routing="dynamic", capsules=4, length=64, vocab=11),
 )

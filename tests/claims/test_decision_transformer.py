@@ -1,6 +1,5 @@
 """What the claims of Decision Transformer stand on: graphs and walks by other means, controllers, learned values."""
 
-
 import numpy
 import torch
 from torch import Tensor

@@ -239,6 +239,28 @@ class Widens(Toy):
         return Out(x.float() if x.dtype != torch.float64 else x, state)
 
 
+class Lowered(Toy):
+    """A product of large numbers, of which only a small difference counts."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return Out(x + self.inside(x + 100) - self.inside(torch.full_like(x, 100)), state)
+
+
+class StopsLowered(Toy):
+    """What a lowered product made teaches nothing."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        y = self.inside(x)
+        return Out(x + (y.detach() if y.dtype == torch.bfloat16 else y), state)
+
+
+class ForgetsLowered(Mean):
+    """Its state loses a little where products are lowered."""
+
+    def kept(self, last: Count, before: Count) -> Count:
+        return last._replace(total=last.total * (0.9 if torch.is_autocast_enabled("cpu") else 1))
+
+
 class Unsaved(Toy):
     """A random draw that its state_dict does not hold."""
 

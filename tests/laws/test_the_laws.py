@@ -20,6 +20,7 @@ from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.laws import (
     any_length,
+    autocast,
     batch_mates,
     chunk,
     compiles,
@@ -119,6 +120,9 @@ CAUGHT = [
     (dtype, toy(spoiled.Overflows), "not finite in float16"),
     (dtype, toy(spoiled.Widens), "comes out"),
     (dtype, toy(spoiled.Single), "torch.float32 comes out (two chunks)"),
+    (autocast, toy(spoiled.Lowered), "the relative error of results under autocast is"),
+    (autocast, toy(spoiled.StopsLowered), "of gradients under autocast is"),
+    (autocast, toy(spoiled.ForgetsLowered), "(two chunks)"),
     (save_load, toy(spoiled.Unsaved), "saved and loaded"),
     (any_length, toy(spoiled.Even), "fails at 1 tokens"),
     (any_length, toy(spoiled.LastToken), "a row of no tokens"),
@@ -194,7 +198,7 @@ def test_a_row_longer_than_told_may_not_fail() -> None:
 
 
 LAYER_LAWS = [runs, chunk, peek, gradients, padding, batch_mates, save_load, any_length, mutation, rows]
-LAYER_LAWS += [derivative, neighbours]
+LAYER_LAWS += [autocast, derivative, neighbours]
 
 
 @pytest.mark.parametrize("law", LAYER_LAWS, ids=lambda law: law.__name__)

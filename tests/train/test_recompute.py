@@ -50,7 +50,7 @@ def gradients(model: Model, again: bool, rows: int = 2, length: int = 20) -> tup
 
 
 EVERY = sorted(set(members()) - WITHOUT)
-LOWERED = ("gpt", "longformer", "sac_encoder")  # autocast makes some of their numbers wider than others
+LOWERED = ("gpt", "sac_encoder")  # autocast makes some of the numbers of the second wider than others
 LONG = {one: [pytest.mark.prove] * (n % 3 > 0) for n, one in enumerate(EVERY)}
 
 
