@@ -16,8 +16,8 @@ from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias
 from kinformer.core.block import Join, ResidualBlock
 from kinformer.core.feature_map import FeatureMap
-from kinformer.core.layer import Context, Layer, Out, State, Want
-from kinformer.core.mechanism import Mechanism
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, Want
+from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.memory import Memory
 from kinformer.core.model import Model
 from kinformer.core.pattern import Pattern
@@ -33,6 +33,7 @@ from kinformer.laws.support.batch import varied
 from kinformer.laws.support.subject import Subject, Trained
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.models.support.pooling import Pooling
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -54,6 +55,23 @@ class Placed(Layer):
 
     def forward(self, x: Any, state: State | None, ctx: Context) -> Out:
         return Out(x + self.position(ctx.pos), state)
+
+
+class Pooled(Layer):
+    """Every token is told what its row as a whole is."""
+
+    def __init__(self, d: int, pooling: Pooling):
+        super().__init__()
+        self.d, self.pooling = d, pooling
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
+        raise NoState("a pooling reads whole rows, so nothing goes on from a part of one; use a causal layer")
+
+    def forward(self, x: Any, state: State | None, ctx: Context) -> Out:
+        if ctx.only is not None or ctx.also is not None:
+            raise ValueError("a pooling is of one whole row of tokens; give it one, without ctx.only and ctx.also")
+        vectors = self.pooling(x, ctx.pos >= 0).unflatten(1, (self.pooling.vectors, 1, self.d))
+        return Out(x + vectors.sum(1), state)
 
 
 def forms(part: Any, make: Make) -> list[Subject | Trained]:
@@ -163,6 +181,10 @@ def _position(position: Position, make: Make) -> Forms:
     yield Subject(position, lambda: Placed(16, make()))
 
 
+def _pooling(pooling: Pooling, make: Make) -> Forms:
+    yield Subject(pooling, lambda: Pooled(16, make()))
+
+
 def _aggregation(aggregation: Aggregation, make: Make) -> Forms:
     yield Subject(aggregation, _layer_of(partial(Softmax, Causal()), aggregation=make))
 
@@ -218,6 +240,7 @@ FORMS: dict[type, Callable[[Any, Make], Forms]] = {
     Memory: _memory,
     Rotation: _rotation,
     Position: _position,
+    Pooling: _pooling,
     Aggregation: _aggregation,
     Join: _join,
     Layer: _layer,

@@ -33,6 +33,8 @@ class Max(Pooling):
     """The largest of each number over a row's vectors, 0 of an empty row. Choose it where one token decides."""
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        if not y.shape[1]:
+            return y.sum(1)
         most = y.masked_fill(~real[..., None], -torch.inf).amax(1)
         return most.where(real.any(1, keepdim=True), 0.0)
 
@@ -47,7 +49,7 @@ class Mean(Pooling):
 class First(Pooling):
     """A token of the model's own before the row ([CLS]), its vector through a matrix and tanh, as BERT pools.
 
-    Source: Devlin et al., 2018, arXiv:1810.04805, section 3.
+    Errors: ValueError for rows without that token. Source: Devlin et al., 2018, arXiv:1810.04805, section 3.
     """
 
     own = 1
@@ -62,6 +64,8 @@ class First(Pooling):
         return longer.scatter(1, before, mark)  # after padding that stands before the row
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+        if not y.shape[1]:
+            raise ValueError("rows of no tokens came; First reads the token that its rows() puts before them")
         at = _padding_before(~real).clamp_max(y.shape[1] - 1)
         return self.dense(y.take_along_dim(at[..., None], 1)[:, 0]).tanh()
 

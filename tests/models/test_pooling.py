@@ -1,0 +1,20 @@
+"""Poolings by themselves: what a row becomes is its own, however it is padded and whatever stands beside it."""
+
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType
+
+import pytest
+
+from kinformer.laws import any_length, autocast, batch_mates, derivative, dtype, empty_rows, mutation, padding
+from kinformer.laws.support.forms import forms
+from kinformer.models.support.pooling import First, Max, Mean, Pooling, Sum
+
+LAWS = (any_length, autocast, batch_mates, derivative, dtype, empty_rows, mutation, padding)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("make", [Sum, Max, Mean, partial(First, 16)], ids=["sum", "max", "mean", "first"])
+def test_laws(make: Callable[[], Pooling], law: ModuleType) -> None:
+    (subject,) = forms(make(), make)
+    assert list(law.judge(subject)) == []
