@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from kinformer.biases.masked import Masking, Nearest
 from kinformer.biases.support.of_distances import of_distances
+from kinformer.core.autocast import precise
 from kinformer.core.bias import Distances, of_heads
 from kinformer.core.checks import at_least, within
 from kinformer.core.heads import Side, Sizes
 from kinformer.core.loss import Penalty
-from kinformer.core.read import precise
 from kinformer.core.request import Request
 
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.biases.support.of_distances import of_distances
+from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least, within
-from kinformer.core.read import precise
 from kinformer.core.request import Request
 
 

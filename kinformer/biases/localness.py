@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least, within
 from kinformer.core.heads import Side, Sizes
-from kinformer.core.read import precise
 from kinformer.core.request import Request
 from kinformer.execute import read
 from kinformer.patterns.full import Full

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.autocast import precise
 from kinformer.core.bias import Added, Bias, Distances, ScoreFn, at, entry, of_heads
 from kinformer.core.checks import at_least
-from kinformer.core.read import precise
 from kinformer.core.request import Request
 
 

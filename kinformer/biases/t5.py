@@ -7,9 +7,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from kinformer.biases.support.of_distances import of_distances
+from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least
-from kinformer.core.read import precise
 from kinformer.core.request import Request
 
 

@@ -3,7 +3,9 @@
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def precision(x: Tensor) -> torch.dtype:
@@ -19,6 +21,18 @@ def lowered(x: Tensor) -> Tensor:
 def exact(x: Tensor) -> AbstractContextManager:
     """Where x is, no product is lowered. To enter autocast takes as long as a short row, so it is left alone if off."""
     return torch.autocast(x.device.type, enabled=False) if _on(x) else nullcontext()
+
+
+def precise(x: Tensor) -> Tensor:
+    """x in float32 at least."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def linear(unit: nn.Linear, x: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape N"]:
+    """What a unit makes of x, computed in float32 or better, under autocast too."""
+    bias = None if unit.bias is None else precise(unit.bias)
+    with exact(x):
+        return F.linear(precise(x), precise(unit.weight), bias)
 
 
 def _on(x: Tensor) -> bool:

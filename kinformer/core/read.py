@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from kinformer.core.autocast import exact, lowered
+from kinformer.core.autocast import exact, lowered, precise
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
 
@@ -49,11 +49,6 @@ def merge(*reads: Read) -> Read:
     safe = torch.where(some, total, 1.0)
     y = sum(w[..., None] * read.y for w, read in zip(weight / safe, reads, strict=True))
     return Read(y.to(reads[0].y.dtype), torch.where(some, torch.log(safe) + highest, -torch.inf))
-
-
-def precise(x: Tensor) -> Tensor:
-    """x in float32 at least."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def weights(request: Request, lse: Float[Tensor, "B H T"], at: Int[Tensor, "B R"]) -> Float[Tensor, "B H R S"]:

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.read import precise
+from kinformer.core.autocast import precise
 
 
 def unit(x: Float[Tensor, "*n K"], eps: float = 1e-12) -> Float[Tensor, "*n K"]:

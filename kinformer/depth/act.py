@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from kinformer.core.autocast import linear
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected
@@ -14,7 +15,6 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
 from kinformer.depth.universal import Universal
-from kinformer.exits.confidence import linear
 
 Last = Literal["remainder", "probability"]
 Halted = Literal["copied", "updated"]

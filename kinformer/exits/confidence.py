@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from kinformer.core.autocast import linear, precise
 from kinformer.core.checks import a_flag, at_least
-from kinformer.core.read import precise
 
 States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
 Logits = Sequence[Float[Tensor, "B T V"]]  # likewise
@@ -173,10 +173,3 @@ def evenly(first: float, last: float, count: int) -> list[float]:
     """So many numbers from the first to the last, all as far apart."""
     steps = at_least("thresholds", count, 2) - 1
     return [first + (last - first) * n / steps for n in range(steps)] + [last]
-
-
-def linear(unit: nn.Linear, state: Float[Tensor, "*shape D"]) -> Float[Tensor, "*shape N"]:
-    """What a unit makes of a state, computed in float32 or better, under autocast too."""
-    bias = None if unit.bias is None else precise(unit.bias)
-    with torch.autocast(state.device.type, enabled=False):
-        return F.linear(precise(state), precise(unit.weight), bias)

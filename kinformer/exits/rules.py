@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import linear, precise
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
-from kinformer.core.read import precise
-from kinformer.exits.confidence import Confidence, Head, Logits, States, evenly, linear
+from kinformer.exits.confidence import Confidence, Head, Logits, States, evenly
 from kinformer.losses.exit_oracles import ExitOracle, Likelihood
 from kinformer.patterns.document import Document
 

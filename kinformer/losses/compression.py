@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from kinformer.core.autocast import exact
+from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import at_least, one_of
-from kinformer.core.read import precise
 
 Norm = Literal["l2", "segment", "mse"]
 
@@ -116,7 +115,9 @@ class AutoEncoding(CompressionLoss):
         new_real: Bool[Tensor, "B N"],
         read: Callable,
     ) -> Float[Tensor, "B T"]:
-        gap = torch.where(old_real[..., None], self.decoder(new.mT).mT - old, 0.0)  # [B S D]
+        with exact(new):
+            built = self.decoder(new.to(self.decoder.weight.dtype).mT).mT
+        gap = torch.where(old_real[..., None], built - old, 0.0)  # [B S D]
         squares = gap.square().sum((1, 2))
         numbers = (old_real.sum(1) * old.shape[2]).clamp_min(1)
         value = squares / numbers if self.norm == "mse" else _root(squares)

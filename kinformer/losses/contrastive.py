@@ -5,9 +5,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import exact
+from kinformer.core.autocast import exact, precise
 from kinformer.core.loss import Penalty, mean
-from kinformer.core.read import precise
 
 
 class Contrastive(nn.Module):

@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.core.autocast import precise
 from kinformer.core.heads import Keys
-from kinformer.core.read import Read, by_blocks, precise, weights
+from kinformer.core.read import Read, by_blocks, weights
 from kinformer.core.regulariser import Regulariser
 from kinformer.core.request import Request
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import exact
 from kinformer.core.checks import within
 from kinformer.core.loss import surprise
 
@@ -44,7 +45,8 @@ class ExitOracle(ABC):
             near = torch.exp(-((at[:, None] - at) ** 2) / self.sigma)
             if documents is not None:
                 near = near * (documents[:, :, None] == documents[:, None])
-            merit = (merit[:, :, None] @ near)[:, :, 0]
+            with exact(merit):
+                merit = (merit[:, :, None] @ near)[:, :, 0]
         return self._best(merit)
 
     @torch.no_grad()

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.core.autocast import precise
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_part, a_probability, a_scale
 from kinformer.core.choice import choice
@@ -15,7 +16,7 @@ from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.execute import read
 from kinformer.mechanisms.support.hamming import Grouping, HammingKMeans

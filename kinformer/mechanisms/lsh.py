@@ -6,13 +6,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import a_pattern, a_scale, at_least
 from kinformer.core.choice import choice
 from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.mechanisms.support.groups import (
     Grouped,

@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import a_scale, at_least, if_given, one_of
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Side, Sizes, number_of_groups
 from kinformer.core.layer import Context
-from kinformer.core.read import precise
 from kinformer.mechanisms.support.landmarks import Segments, ThroughLandmarks
 from kinformer.mechanisms.support.value_conv import ValueConv
 

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import a_flag, a_probability, a_scale, at_least, one_of, unread
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
@@ -15,7 +16,7 @@ from kinformer.core.heads import Keys, Queries, Room, Side, Sizes, number_of_gro
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out, in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import scores
 from kinformer.execute import read

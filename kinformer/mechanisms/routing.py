@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.autocast import precise
 from kinformer.core.cache import KV
 from kinformer.core.checks import a_pattern, a_scale, at_least, one_of
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
@@ -14,7 +15,7 @@ from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Penalty
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.vectors import unit
 from kinformer.mechanisms.support.centroids import Centroids, Update

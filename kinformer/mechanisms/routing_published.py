@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import a_flag, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
@@ -15,7 +16,7 @@ from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, merge, precise
+from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed

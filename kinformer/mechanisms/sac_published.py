@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import a_pattern, a_scale
 from kinformer.core.example import Example
 from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
@@ -16,7 +17,7 @@ from kinformer.core.layer import Context, Out, PerPair, Want
 from kinformer.core.loss import CHOICES
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import mask, scores, softmax, weighted
 from kinformer.mechanisms.support.edges import By, Choosing

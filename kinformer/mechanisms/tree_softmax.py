@@ -8,10 +8,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.biases.tree_edges import TreeEdges
+from kinformer.core.autocast import precise
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import softmax
 from kinformer.core.tree import Node, edge, node

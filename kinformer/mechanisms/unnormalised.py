@@ -1,12 +1,13 @@
 """Unnormalised: weights exp(score) as they are, which need not sum to 1."""
 
+from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, a_probability, a_scale
 from kinformer.core.example import Example
 from kinformer.core.keyed import Keyed, wants_of
 from kinformer.core.layer import Out
 from kinformer.core.pattern import Pattern
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.execute import impl_of, read
 from kinformer.patterns.band import Band

@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import exact
 from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
 from kinformer.core.compression import Compression, Slots
@@ -133,7 +134,8 @@ def _first_of_block(pos: Int[Tensor, "B S"], rate: int) -> Int[Tensor, "B N"]:
 
 
 def _convolved(conv: nn.Conv1d, x: Float[Tensor, "B S D"]) -> Float[Tensor, "B N D"]:
-    return conv(x.to(conv.weight.dtype).mT).mT  # [B D S] to [B D N]
+    with exact(x):  # its loss is of what differs between these and x, which rounding would drown
+        return conv(x.to(conv.weight.dtype).mT).mT  # [B D S] to [B D N]
 
 
 def _strided() -> Compressive:

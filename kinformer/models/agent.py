@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from kinformer.core.autocast import linear
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, within
 from kinformer.core.dropping import dropped
 from kinformer.core.experience import Experience, Told
@@ -115,10 +116,7 @@ class Agent(Speaker):
         out = self.body(x, None if state is None else state.body, ctx)
         ctx.memo.settle()
         later = None if state is None else Numbered(after(state.now, ctx.pos), out.state)
-        value = self.value(out.y).squeeze(-1)
-        return Said(
-            self.policy(out.y), value.to(torch.promote_types(value.dtype, torch.float32)), later, out.aux, out.stats
-        )
+        return Said(self.policy(out.y), linear(self.value, out.y).squeeze(-1), later, out.aux, out.stats)
 
     def replayed(self, batch: Experience, state: State | None = None) -> Said:
         """The same of experience, from the state that it was made with, its burn-in read first."""

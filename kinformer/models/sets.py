@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import linear
 from kinformer.core.checks import a_part, a_probability, at_least, if_given
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.core.loss import Loss, gathered
@@ -98,9 +99,9 @@ class Sets(Model):
         pooled = self.pooling(out.y, marks >= 0)
         if self.decoder is not None:
             pooled = self.decoder(pooled.unflatten(-1, (self.pooling.vectors, self.d))).y.flatten(1)
-        head = self.head(F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
         # in float32 or better: half a precision tells counts beyond 256 no longer apart
-        return out._replace(y=self.answer.says(head.to(torch.promote_types(head.dtype, torch.float32))))
+        head = linear(self.head, F.dropout(pooled, self.dropout, self.training)).squeeze(-1)
+        return out._replace(y=self.answer.says(head))
 
 
 def _context(real: Tensor) -> Context:

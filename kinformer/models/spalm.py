@@ -9,13 +9,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import precise
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.numbering import Numbered, numbered
-from kinformer.core.read import precise
 from kinformer.core.state import shared
 from kinformer.models.lm import LM
 from kinformer.models.support.pieces import LEAST, Pieces

@@ -23,7 +23,7 @@ class Settings:
         mean over the targets of the whole batch all the same. A penalty per token is weighed by targets too, which is
         not quite its mean where pieces have unequally many tokens for each target.
     precision: "bf16" multiplies matrices in bfloat16 (autocast); weights, their gradients and the optimiser stay
-        float32, and so do measurements.
+        float32, and so do measurements, and what an agent does before it learns from it.
     checkpointing: blocks keep their input alone, and compute the rest again for the backward: less memory, and about a
         third more time. Chen et al., 2016, arXiv:1604.06174.
     compile: let torch.compile make a program of the model first, which takes a minute or more.

@@ -261,6 +261,22 @@ class ForgetsLowered(Mean):
         return last._replace(total=last.total * (0.9 if torch.is_autocast_enabled("cpu") else 1))
 
 
+class KeepsLittle(Toy):
+    """What it keeps is near 1, and only the distance from 1 counts; where products are lowered it is rounded."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        keep = 1 - self.inside.bias.sigmoid() / 1000
+        return Out(x * (1 - (keep.bfloat16().to(x.dtype) if torch.is_autocast_enabled("cpu") else keep)), state)
+
+
+class ReportsLowered(Toy):
+    """A report is made of a lowered product."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        size = self.inside(x + 100).mean() - self.inside(torch.full_like(x, 100)).mean()
+        return Out(x, state, {"size": size})
+
+
 class Unsaved(Toy):
     """A random draw that its state_dict does not hold."""
 
@@ -778,3 +794,12 @@ class CountsPadding(LM):
     def forward(self, batch: Tensor, state: State | None = None, progress: float = 1.0) -> Loss:
         found = super().forward(batch, state)
         return found._replace(total=found.total * found.count / (batch.numel() - len(batch)))
+
+
+class LearnsLowered(LM):
+    """A loss that lowered products make larger, in training alone."""
+
+    def forward(self, batch: Any, state: State | None = None, progress: float = 1.0) -> Loss:
+        found = super().forward(batch, state, progress)
+        lowered = self.training and torch.is_autocast_enabled("cpu")
+        return found._replace(total=found.total * (1.1 if lowered else 1.0))

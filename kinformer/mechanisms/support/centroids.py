@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import at_least, one_of, whole, within
 from kinformer.core.choice import choice
-from kinformer.core.read import precise
 from kinformer.core.vectors import unit
 
 Update = Literal["sum", "direction"]

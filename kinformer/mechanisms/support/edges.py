@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import a_flag, at_least, one_of
 from kinformer.core.choice import choice
 from kinformer.core.heads import Side, Sizes
 from kinformer.core.loss import CHOICES, Penalty
-from kinformer.core.read import precise
 from kinformer.core.request import Request
 from kinformer.mechanisms.support.chance import Chance
 
@@ -74,9 +74,10 @@ class EdgePredictor(nn.Module):
     ) -> tuple[Int[Tensor, "B P 1"], Float[Tensor, "B P"], Walk]:
         """A column, drawn where there is noise and else the likeliest, the log of its probability, and the walk on."""
         u, walk = self.step(walk)
-        near = u @ self.distance.to(u.dtype).mT  # [B P clip + 1]
         far = distance.clamp(0, self.clip).expand(-1, u.shape[1], -1)
-        logits = (nodes @ u[..., None])[..., 0] + near.gather(2, far)
+        with exact(nodes):  # or shares of keys would not add up to 1
+            near = u @ self.distance.to(u.dtype).mT  # [B P clip + 1]
+            logits = (nodes @ u[..., None])[..., 0] + near.gather(2, far)
         logits = logits.masked_fill(~may, NEVER)
 
         def best() -> Int[Tensor, "B P 1"]:

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import a_flag, at_least, whole
-from kinformer.core.read import precise
 from kinformer.maps.support.drawn import redrawn
 
 

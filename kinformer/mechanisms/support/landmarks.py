@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact
+from kinformer.core.autocast import exact, precise
 from kinformer.core.heads import Keys, Queries, Room, Sizes, number_of_groups
 from kinformer.core.layer import Context, Out, State, in_order
 from kinformer.core.mechanism import Mechanism, NoState
-from kinformer.core.read import Read, precise
+from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.execute import FULL, PRODUCT, read
 

@@ -4,10 +4,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.autocast import exact
+from kinformer.core.autocast import exact, precise
 from kinformer.core.heads import Keys
 from kinformer.core.memo import fresh
-from kinformer.core.read import precise
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
 

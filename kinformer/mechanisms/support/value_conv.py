@@ -5,9 +5,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import at_least
 from kinformer.core.heads import number_of_groups
-from kinformer.core.read import precise
 
 PIECE = 64  # tokens; the fastest of 32 to 256 on CPU
 

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import linear
 from kinformer.core.checks import at_least
 from kinformer.models.support.values import Values
 
@@ -69,15 +70,14 @@ class Logistics(Values):
         one = torch.sum(sums <= uniform[:, :1].double() * sums[:, -1:], -1, keepdim=True)  # [B 1]
         found = torch.empty(len(y), 0, dtype=torch.long, device=y.device)
         for c in range(self.n):
-            mean = self._mean(mixture, c, scaled(found).to(y.dtype)).gather(1, one)
+            mean = self._mean(mixture, c, scaled(found).to(mixture.mean.dtype)).gather(1, one)
             u = uniform[:, c + 1, None].to(mean.dtype).clamp(1e-5, 1 - 1e-5)
             x = mean + temperature * mixture.log_scale[:, c].gather(1, one).exp() * u.logit()
             found = torch.cat([found, ((x.clamp(-1, 1) + 1) / STEP).round().long()], 1)
         return found
 
     def _mixture(self, y: Float[Tensor, "*A D"]) -> _Mixture:
-        numbers = self.head(y)
-        numbers = numbers.to(torch.promote_types(numbers.dtype, torch.float32)).unflatten(-1, (-1, self.mixtures))
+        numbers = linear(self.head, y).unflatten(-1, (-1, self.mixtures))
         c = self.n
         starts = [1 + 2 * c + n * (n - 1) // 2 for n in range(1, c + 1)]  # of channel 1, 2, .. and the end
         along = [[numbers[..., k, :].tanh() for k in range(first, end)] for first, end in pairwise(starts)]

@@ -10,7 +10,8 @@ from jaxtyping import Float
 from numpy.random import Generator
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, Independent, Normal
-from torch.nn import functional as F
+
+from kinformer.core.autocast import linear
 
 START = 0.01  # of the weights of a head beside those of a linear layer: at the start all actions are about as likely
 
@@ -27,10 +28,7 @@ class Policy(nn.Module, ABC):
 
     def forward(self, y: Float[Tensor, "*n D"]) -> Float[Tensor, "*n K"]:
         """The numbers of the distribution, in float32 or better, under autocast too."""
-        weight, bias = self.head.weight, self.head.bias
-        wide = torch.promote_types(weight.dtype, torch.float32)
-        with torch.autocast(y.device.type, enabled=False):
-            return F.linear(y.to(wide), weight.to(wide), bias.to(wide))
+        return linear(self.head, y)
 
     @abstractmethod
     def of(self, said: Float[Tensor, "*n K"]) -> Distribution:

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.autocast import precise
+
 
 class Pooling(nn.Module, ABC):
     """How a row becomes one vector. `own` is how many tokens it adds to a row; `vectors` stand in it side by side."""
@@ -26,7 +28,7 @@ class Sum(Pooling):
     """The sum of a row's vectors. Choose it to count: of twice the row it is twice as much."""
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-        return y.where(real[..., None], 0.0).sum(1)
+        return _summed(y, real)
 
 
 class Max(Pooling):
@@ -43,7 +45,7 @@ class Mean(Pooling):
     """The mean of a row's vectors. Choose it to train from nothing: every token has its share from the first step."""
 
     def forward(self, y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
-        return y.where(real[..., None], 0.0).sum(1) / real.sum(1, keepdim=True).clamp_min(1)
+        return _summed(y, real) / real.sum(1, keepdim=True).clamp_min(1)
 
 
 class First(Pooling):
@@ -68,6 +70,12 @@ class First(Pooling):
             raise ValueError("rows of no tokens came; First reads the token that its rows() puts before them")
         at = _padding_before(~real).clamp_max(y.shape[1] - 1)
         return self.dense(y.take_along_dim(at[..., None], 1)[:, 0]).tanh()
+
+
+def _summed(y: Float[Tensor, "B T D"], real: Bool[Tensor, "B T"]) -> Float[Tensor, "B D"]:
+    """Added up in float32 or better; it stays so under autocast, where what comes after is as wide."""
+    total = precise(y).where(real[..., None], 0.0).sum(1)
+    return total if torch.is_autocast_enabled(y.device.type) else total.to(y.dtype)
 
 
 def _padding_before(padding: Bool[Tensor, "B T"]) -> Int[Tensor, "B 1"]:
