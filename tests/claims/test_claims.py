@@ -283,6 +283,7 @@ def test_a_random_synthesizer_s_looks_are_the_most_of_all_heads() -> None:
     assert torch.equal(synthesizer_positions.looks(model), torch.maximum(*(table.amax(0) for table in tables)))
 
 
+@pytest.mark.prove
 def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypatch: Any) -> None:
     from matplotlib.figure import Figure
 

@@ -23,8 +23,9 @@ UNHOOKED = ("compiles", "learns")
 # what a member learns by; one that has no other parts of these than members before it is trained in the long run, as
 # are mechanisms, whose gradients other laws judge
 LEARNT_BY = ("depth", "memories", "mixers", "models")
-# folders of which a part is compiled; other parts, of a few operations and each inside of these, in the long run
-COMPILED = ("depth", "execute", "mechanisms", "members", "memories", "mixers", "models")
+# of which a part is compiled; other parts, of a few operations and each inside of these, and the losses of all models
+# but the plainest in the long run
+COMPILED = ("depth", "execute", "mechanisms", "members", "memories", "mixers", "models.lm")
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others
 
 
@@ -65,7 +66,7 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
         part = (file, type(one.part).__name__)
         if PROVE or part not in parts:
             spoken = speaking(words(one))
-            if not PROVE and one.name.partition(".")[0] not in COMPILED:
+            if not PROVE and not one.name.startswith(tuple(f"{place}." for place in COMPILED)):
                 spoken = spoken.difference(("compiles",))
             if not PROVE and file in files:
                 spoken = spoken.difference(UNHOOKED)

@@ -439,6 +439,7 @@ except ValueError as error:
 """
 
 
+@pytest.mark.prove
 def test_compiled_they_are_refused_too():
     """In a process of its own, because annotations that are checked cannot be compiled."""
     found = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True)

@@ -108,6 +108,7 @@ def run(file: Path, ci: str, *options: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
+@pytest.mark.prove
 def test_absence_is_told_and_fails_only_in_ci(shelf: Path, tmp_path: Path) -> None:
     file = tmp_path / "test_numbers.py"
     file.write_text(PARITY_TEST.replace("FACTOR", "2"))

@@ -85,6 +85,7 @@ def test_lines_of_words(world: World, first: int) -> None:
     assert done > BATCH / 20, "nearly all lines are refused, so little was tried"
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("first", EVERY)
 def test_spoilt_files(world: World, first: int) -> None:
     done, found = 0, list[str]()
