@@ -53,7 +53,7 @@ class Cost:
     process: the most bytes of a process that trains it: what it has before, and the peak with what freed blocks leave
         behind; None where the system does not tell. It is within 15% of a fresh one's, but where blocks of some
         megabytes come and go on long rows, where glibc's heap breaks up: `kinformer cost --help` says how much, and
-        what keeps it whole.
+        what keeps it whole. A memory that more than three batches fill takes more once it is full.
     readers: for each layer that reads, who reads it in a step: the names of executors, and how often each.
     """
 
