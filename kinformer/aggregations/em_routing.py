@@ -97,10 +97,11 @@ class EMRouting(Aggregation):
         return means, variance, self.sharpness * (self.beta_a - cost.sum(-1))
 
 
-_STIFF = {"autocast": "shares go by squares over variances, which few heads make small: rounding moves them"}
+_STIFF = "shares go by squares over variances, which few heads make small: rounding moves them"
 EXAMPLES = (
-    Example(lambda: EMRouting(2, 8, 16, capsules=4), {**_STIFF, "dtype": _STIFF["autocast"]}),
+    Example(lambda: EMRouting(2, 8, 16, capsules=4), {"autocast": _STIFF, "dtype": _STIFF}),
     Example(
-        lambda: EMRouting(2, 8, 16, capsules=8, iterations=2, sharpness=0.5, weights="renormalised"), breaks=_STIFF
+        lambda: EMRouting(2, 8, 16, capsules=8, iterations=2, sharpness=0.5, weights="renormalised"),
+        breaks={"autocast": _STIFF},
     ),
 )

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import precise
 from kinformer.core.checks import within
 from kinformer.core.layer import State
 
@@ -60,7 +60,7 @@ def surprise(
 
     `smoothing` is the share of each target's probability that is spread evenly over all tokens.
     """
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = precise(logits)
     flat = F.cross_entropy(
         wide.flatten(0, 1), wanted.flatten(), ignore_index=-1, reduction="none", label_smoothing=smoothing
     )  # a vocabulary that is not the last dimension costs three times as much

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from kinformer.core.autocast import precise
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
@@ -80,7 +81,7 @@ def attention(logits: Float[Tensor, "B H T S"]) -> Float[Tensor, "B H T S"]:
 
 def _some(logits: Float[Tensor, "B H T S"]) -> tuple[Bool[Tensor, "B H T"], Float[Tensor, "B H T S"]]:
     """Which queries have a key, and logits in float32 or better, 0 for the other queries."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = precise(logits)
     some = (wide != -torch.inf).any(-1)  # NaN is a score, and stays one
     return some, torch.where(some[..., None], wide, 0.0)
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import precise
 from kinformer.decoding.evaluating import evaluating
 from kinformer.models.support.sliding import beyond, in_windows
 
@@ -21,7 +22,7 @@ def chances(model: Any, tokens: Int[Tensor, " T"]) -> Float[Tensor, "N V"]:
     beyond(model, len(tokens))
     with evaluating(model):
         y = in_windows(model.logits, tokens[None], model.window).y[0]
-    found = y[hidden].to(torch.promote_types(y.dtype, torch.float32)).softmax(-1)
+    found = precise(y[hidden]).softmax(-1)
     if bool(found.isnan().any()):
         raise ValueError("what the model says of a blank is no number; its weights are spoiled, or too large")
     return found

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.autocast import precise
 from kinformer.core.layer import Context, State
 from kinformer.core.state import select
 
@@ -34,7 +35,7 @@ def read(model: Any, text: Text) -> tuple[Float[Tensor, "B V"], Text]:
     if text.full:
         ctx = Context(torch.arange(first, length, device=rows.device).expand(len(rows), -1), run=True, full=True)
     out = model.logits(rows[:, first:], text.state, ctx, last=True, **text.given)
-    logits = out.y[:, -1].to(torch.promote_types(out.y.dtype, torch.float32))
+    logits = precise(out.y[:, -1])
     if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # a row that has ended is padding
         raise ValueError("what the model says of the next token is no number; its weights are spoiled, or too large")
     return logits, text._replace(state=out.state, unread=0, given=text.given if out.state is None else {})

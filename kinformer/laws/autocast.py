@@ -34,8 +34,7 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     low = subject.build().float()
     exact = copy.deepcopy(low).double()
     for training in _modes(subject, exact):
-        low.train(training), exact.train(training)
-        yield from found(_whole, subject, low, exact)
+        yield from found(_whole, subject, low.train(training), exact.train(training))
         if len(subject.states(exact, 1, 4)) > 1:
             yield from found(_cut, subject, low, exact)
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import exact
 from kinformer.core.checks import at_least, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Out, room
@@ -91,7 +92,7 @@ class ContinuousCache(Wrapped):
         h, keys, followed = h.to(like), kept.hidden[:, :-1].to(like), kept.tokens[:, 1:]
         back = pos[:, :, None] - kept.pos[:, None, :-1]  # [B T S]
         there = (back > 0) & (back <= self.size) & (kept.pos[:, None, :-1] >= 0)
-        with torch.autocast(h.device.type, enabled=False):  # or it would round what was just made precise
+        with exact(h):  # or it would round what was just made precise
             scores = (self.theta * h @ keys.mT).masked_fill(~there, -torch.inf)
         return by_token(scores, followed[:, None].expand(scores.shape), self.vocab)
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import exact, precise
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.example import Example
@@ -162,7 +162,7 @@ class SPALM(LM):
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T"]]:
         """What h becomes by the embeddings of the tokens found, and how far the gate keeps to h."""
         there, own = found.tokens >= 0, precise(h)
-        with torch.autocast(h.device.type, enabled=False):  # distances are far larger than what they differ by
+        with exact(h):  # distances are far larger than what they differ by
             y = precise(self.head.weight[found.tokens.clamp_min(0)])  # [B T k D]
             scores = (y @ own[..., None]).squeeze(-1)
             if self.log_rate is not None:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import at_least, one_of, whole, within
 from kinformer.core.choice import choice
 from kinformer.core.vectors import unit
@@ -45,7 +45,7 @@ class Centroids(nn.Module):
         """The product of each direction with each centroid; a head of keys has those of the query heads it serves."""
         found = unit(precise(x))
         mu = self.mu.to(found.dtype).unflatten(0, (x.shape[1], -1))  # [G H/G C K]
-        with torch.autocast(x.device.type, enabled=False):  # or it would round what was just made precise
+        with exact(x):  # or it would round what was just made precise
             return torch.einsum("bgtk,ghck->bghtc", found, mu).flatten(1, 2)
 
     def nearest(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T"]:

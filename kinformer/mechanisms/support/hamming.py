@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import a_flag, at_least, whole
 from kinformer.maps.support.drawn import redrawn
 
@@ -87,7 +87,7 @@ class HammingKMeans(Grouping):
     @torch.no_grad()
     def forward(self, q: Float[Tensor, "B H T K"], pos: Int[Tensor, "B #H T"]) -> Int[Tensor, "B H T"]:
         real = pos >= 0
-        with torch.autocast(q.device.type, enabled=False):  # or it would round what was just made precise
+        with exact(q):  # or it would round what was just made precise
             sign = self.signs(q)
             centre = sign.take_along_dim(self._first(pos)[..., None], 2)  # [B H C b]
             cluster = self._nearest(sign, centre)

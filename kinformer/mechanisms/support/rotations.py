@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import exact, precise
 from kinformer.core.checks import at_least, whole
 from kinformer.maps.support.drawn import redrawn
 
@@ -86,7 +86,7 @@ class Rotations(nn.Module):
     def forward(self, x: Float[Tensor, "B G T K"]) -> Int[Tensor, "B H T n"]:
         groups, wide = x.shape[1], precise(x)
         r = self.now.to(wide.dtype).unflatten(0, (groups, -1))  # [G H/G K n b]
-        with torch.autocast(x.device.type, enabled=False):  # or it would round what was just made precise
+        with exact(x):  # or it would round what was just made precise
             turned = torch.einsum("bgtk,ghkrn->bghtrn", wide, r).flatten(1, 2)  # [B H T n b]
         # of [turned, -turned] the largest: without a copy of both
         (high, at), (low, under) = turned.max(-1), turned.min(-1)

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.autocast import precise
+
 
 def by_token(scores: Float[Tensor, "*A S"], tokens: Int[Tensor, "*A S"], vocab: int) -> Float[Tensor, "*A V"]:
     """log p(w) = log sum_(i: token_i = w) softmax(scores)_i, -inf of a token that is not among them.
@@ -34,4 +36,4 @@ def mixed(own: Float[Tensor, "*A V"], other: Float[Tensor, "*A V"], weight: floa
 
 def log_probabilities(logits: Float[Tensor, "*A V"]) -> Float[Tensor, "*A V"]:
     """Of logits, in float32 or better."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    return precise(logits).log_softmax(-1)
