@@ -25,8 +25,7 @@ def cost(
     guided_attention and talking_heads at 2 x 1,024: the C library's heap breaks up, in each run otherwise (711 and 948
     MB of one training). MALLOC_MMAP_THRESHOLD_=1000000 in the environment keeps that at 493 MB, as is told then.
 
-    Three batches are trained: a memory that more of them fill takes more once it is full (memorizing_transformer at
-    8 x 256: 623 MB are told, and 830 to 950 taken from the fourth batch on).
+    A memory is filled first: up to 4,096 tokens of a row are read before those that are counted.
     """
     one = wanted(member, keywords or ())
 

@@ -34,7 +34,8 @@ QUERIES = 64  # of a read that the reference reads, to see what a query multipli
 SAMPLED = 1024  # queries of which live pairs are counted; of rows up to this length every one
 TOKENS = 4096  # of a batch that is run as it is; at least two rows are
 STAGES = 4  # its state, a batch in memory, another one, and what it multiplies
-STEPS = 3  # of training: the optimiser's means are there from the second on, and so is a memory
+STEPS = 3  # of training: the optimiser's means are there from the second on
+FILLING = 4096  # tokens of a row that are read before, at most, to fill a memory
 KEPT = 1.25  # bytes that the C library holds for each that is alive at the peak (glibc; tests/train/test_cost.py)
 
 
@@ -53,7 +54,7 @@ class Cost:
     process: the most bytes of a process that trains it: what it has before, and the peak with what freed blocks leave
         behind; None where the system does not tell. It is within 15% of a fresh one's, but where blocks of some
         megabytes come and go on long rows, where glibc's heap breaks up: `kinformer cost --help` says how much, and
-        what keeps it whole. A memory that more than three batches fill takes more once it is full.
+        what keeps it whole. It is that of a full memory, or of one that has heard 4,096 tokens of a row.
     readers: for each layer that reads, who reads it in a step: the names of executors, and how often each.
     """
 
@@ -134,8 +135,24 @@ def predicts_last(model: Model) -> bool:
     return model.reads == "text" and model.predicts_next
 
 
-def _begin(model: Model, batch: Batch, length: int) -> State | None:
-    return model.start(len(batch), length) if model.lanes else None
+def filled(model: Model, batch: Batch, length: int) -> State | None:
+    """The state of lanes that have read `batch` again and again, until it held no more than before."""
+    if not model.lanes:
+        return None
+    state, before = model.start(len(batch), length), -1
+    with torch.no_grad():
+        for _ in range(-(-FILLING // length)):
+            held = _held(state)
+            if held == before:
+                break
+            before, state = held, model(batch, state, 0.5).state
+    return state
+
+
+def _held(state: State) -> int:
+    """A number that grows while a state does, in bytes or in slots that hold a token, which have a position."""
+    found = (leaf for _, leaf in leaves(state))
+    return sum(leaf.nbytes + (0 if leaf.is_floating_point() else int((leaf >= 0).sum())) for leaf in found)
 
 
 class Used(NamedTuple):
@@ -171,7 +188,8 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
     batch = drawn(model, rows, length)
     kept = high = steady = 0
     with Tally(_own(model)) as tally, _heard(readers, model):
-        state = _begin(model, batch, length)
+        state = filled(model, batch, length)
+        tally.restart()
         for _ in range(STEPS):
             readers.clear()
             before = tally.live
@@ -197,28 +215,22 @@ def _flops(model: Model, length: int) -> tuple[int, int]:
     them. One thread, as what others multiply in a search is not seen.
     """
     model.train()
-    batch, state, shares = drawn(model, 1, length), None, dict[Any, float]()
-    held, threads, tally = bool(getattr(model, "held", ())), torch.get_num_threads(), Tally()
+    batch, threads = drawn(model, 1, length), torch.get_num_threads()
+    held, state = bool(getattr(model, "held", ())), filled(model, batch, length)
     try:
         torch.set_num_threads(1 if held else threads)
-        with torch.set_grad_enabled(held):
-            for step in range(STEPS if model.lanes else 1):
-                state = _begin(model, batch, length) if step == 0 else state
-                with counting(shares) as tally:
-                    state = model(batch, state, 0.5).state
+        with torch.set_grad_enabled(held), counting() as tally:
+            model(batch, state, 0.5)
     finally:
         torch.set_num_threads(threads)
     return tally.flops, tally.still if held else 0
 
 
 @contextmanager
-def counting(shares: dict[Any, float] | None = None) -> Iterator[Tally]:
-    """While it is entered a Tally counts what is multiplied, reads of keys as the reference makes them, whoever reads.
-
-    shares: which part of its pairs each pattern allows, where that was found before.
-    """
-    found = {} if shares is None else shares
-    with Tally() as tally, _instead(partial(_counted, tally, found)):
+def counting() -> Iterator[Tally]:
+    """While it is entered a Tally counts what is multiplied, reads of keys as the reference makes them."""
+    shares = dict[Any, float]()  # the part of its pairs that a pattern allows
+    with Tally() as tally, _instead(partial(_counted, tally, shares)):
         yield tally
 
 

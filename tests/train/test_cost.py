@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from kinformer.discover import members
 from kinformer.execute import EXECUTORS, attend, reference
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from kinformer.train.cost import cost, counting, drawn
+from kinformer.train.cost import cost, counting, drawn, filled
 from kinformer.train.tally import Tally
 
 SMALL: dict[str, Any] = {"d": 32, "depth": 2, "heads": 2}
@@ -51,14 +53,14 @@ def test_what_a_dense_member_multiplies_is_what_pytorch_counts(name: str, monkey
 def test_a_share_of_pairs_is_known_by_its_positions_not_by_where_they_lie() -> None:
     q, k = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 8, 4)
     own, of = torch.tensor([[[6, 7]]]), torch.arange(8).view(1, 1, 8)
-    shares: dict[Any, float] = {}
-    found = []
-    for first in (6, 0):
-        own[:] = torch.arange(first, first + 2)
-        with counting(shares) as tally:
+    found = [0]
+    with counting() as tally:
+        for first in (6, 0):
+            own[:] = torch.arange(first, first + 2)
             attend(q, k, k, pattern=parse("Causal() & Band(1)"), q_pos=own, k_pos=of)
-        found.append(tally.flops)
-    assert found == [4 * 16, 3 * 16], "keys of both queries; of each 4 products and sums for its score and its value"
+            found.append(tally.flops)
+    of_both = [4 * 16, 3 * 16]  # keys of both queries; of each 4 products and sums for its score and its value
+    assert [found[1], found[2] - found[1]] == of_both
 
 
 def test_a_step_multiplies_three_times_as_much_as_a_forward(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,38 +149,67 @@ def test_memory_grows_in_a_line_with_the_batch(monkeypatch: pytest.MonkeyPatch) 
 
 # of these the heap breaks up, in each run otherwise (`kinformer cost --help`); blocks of a megabyte have own pages
 BROKEN, WHOLE = {("guided_attention", 1024), ("talking_heads", 1024)}, {"MALLOC_MMAP_THRESHOLD_": "1000000"}
-FRESH = """
-import sys
+BEFORE = """
+import os, sys
 import torch
 from kinformer.core.state import detach
 from kinformer.discover import members
 from kinformer.train.after_step import after_step
-from kinformer.train.cost import drawn
+from kinformer.train.cost import cost, drawn
 from kinformer.train.optimise import adamw
 
-name, batch, length, keywords = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), eval(sys.argv[4])
-model = members()[name](**keywords).train()
-optimiser, rows = adamw(model, 1e-6, 0.0), drawn(model, batch, length)
-state = model.start(len(rows), length) if model.lanes else None
-for _ in range(4):
-    loss = model(rows, state, 0.5)
-    loss.total.backward()
-    optimiser.step()
-    optimiser.zero_grad(set_to_none=True)
-    after_step(model, 0.5, loss.stats)
-    state = detach(loss.state) if model.lanes else None
-    del loss
-print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+def told(name, batch, length, keywords):
+    print(cost(members()[name](**keywords), batch, length).process // 1024, flush=True)
+
+def taken(name, batch, length, keywords):
+    model = members()[name](**keywords).train()
+    optimiser, rows = adamw(model, 1e-6, 0.0), drawn(model, batch, length)
+    state = model.start(len(rows), length) if model.lanes else None
+    for _ in range(max(4, 2048 // length) if model.lanes else 4):  # more than any memory holds
+        loss = model(rows, state, 0.5)
+        loss.total.backward()
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+        after_step(model, 0.5, loss.stats)
+        state = detach(loss.state) if model.lanes else None
+        del loss
+    print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")), flush=True)
+
+members()
+for line in sys.stdin:
+    if not os.fork():  # a process that has loaded what it needs, and nothing more
+        eval(line)
+        os._exit(0)
+    if os.wait()[1]:
+        print(0, flush=True)  # it ended with an error, which it has told
 """
 
-ASKED = """
-import sys
-from kinformer.discover import members
-from kinformer.train.cost import cost
 
-name, batch, length, keywords = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), eval(sys.argv[4])
-print(cost(members()[name](**keywords), batch, length).process // 1024)
-"""
+@contextmanager
+def loaded(more: Mapping[str, str]) -> Iterator[Callable[[str], int]]:
+    """Asks a process of its own for a number, by what it calls: a copy of one that has loaded all and run nothing."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BEFORE],
+        text=True,
+        env={**os.environ, **more},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        there, back = process.stdin, process.stdout
+
+        def ask(call: str) -> int:
+            print(call, file=there, flush=True)
+            return int(back.readline())
+
+        yield ask
+        there.close()
+
+
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Callable[[str], int]]:
+    with loaded({}) as ask:
+        yield ask
 
 
 def longest(name: str) -> dict[str, int]:
@@ -192,21 +223,12 @@ def longest(name: str) -> dict[str, int]:
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the system does not tell what a process has")
 @pytest.mark.parametrize(("batch", "length"), SIZES)
 @pytest.mark.parametrize("name", sorted(members()))
-def test_memory_is_what_a_fresh_process_takes(name: str, batch: int, length: int) -> None:
+def test_memory_is_what_a_fresh_process_takes(name: str, batch: int, length: int, asked: Callable[[str], int]) -> None:
     """Within 15%, of members at their defaults; where the heap breaks up by chance, of one that does not."""
-    words = [name, str(batch), str(length), repr({**OWN.get(name, {}), **longest(name)})]
-    told, taken = (
-        int(
-            subprocess.run(
-                [sys.executable, "-c", code, *words],
-                check=True,
-                capture_output=True,
-                text=True,
-                env={**os.environ, **(WHOLE if (name, length) in BROKEN else {})},
-            ).stdout
-        )
-        for code in (ASKED, FRESH)
-    )
+    keywords = {**OWN.get(name, {}), **longest(name)}
+    given = f"({name!r}, {batch}, {length}, {keywords!r})"
+    with loaded(WHOLE) if (name, length) in BROKEN else nullcontext(asked) as ask:
+        told, taken = ask("told" + given), ask("taken" + given)
     assert told == pytest.approx(taken, rel=0.15)
 
 
@@ -251,10 +273,9 @@ def counted_live(model: Any, length: int) -> int:
         EXECUTORS["reference"] = SimpleNamespace(cost=reference.cost, read=read)  # type: ignore[assignment]
         try:
             batch = drawn(model.train(), 1, length)
-            state = model.start(len(batch), length) if model.lanes else None
-            for _ in range(3 if model.lanes else 1):
-                began, spared[0] = counter.get_total_flops(), 0.0
-                state = model(batch, state, 0.5).state
+            state = filled(model, batch, length)
+            began, spared[0] = counter.get_total_flops(), 0.0
+            model(batch, state, 0.5)
         finally:
             EXECUTORS.update(before)
     return round(counter.get_total_flops() - began - spared[0])
@@ -274,6 +295,19 @@ def test_every_member_multiplies_what_is_counted(name: str, length: int) -> None
 def test_a_window_wider_than_the_row_has_no_more_distances_than_the_row() -> None:
     found = cost(small("longformer_lm"), 1, 32).flops
     assert found == pytest.approx(counted_live(small("longformer_lm"), 32), rel=0.001)
+
+
+@pytest.mark.parametrize("name", ("compressive_transformer", "memorizing_transformer"))
+def test_a_memory_is_full_before_it_is_counted(name: str) -> None:
+    """Further chunks multiply as much, but for free slots of a ring, and are segments, so that all are cut alike."""
+    model = small(name).train()
+    batch = drawn(model, 1, 64)
+    found, state = [], filled(model, batch, 64)
+    for _ in range(8):
+        with torch.no_grad(), counting() as tally:
+            state = model(batch, state, 0.5).state
+        found.append(tally.flops)
+    assert found == pytest.approx([found[0]] * 8, rel=0.04)
 
 
 def test_costs_are_plain_numbers_and_a_row_of_one_token_has_one_to_predict() -> None:
