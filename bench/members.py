@@ -25,7 +25,7 @@ TIMED = Path(__file__).parent / "results" / "crossover.json"
 ON = "Intel Xeon, 2 threads, torch 2.13.0 CPU, float32, batch 1, commits 6d8b903 to fb96d02, 2026-11-22 and 23"
 BESIDE = ("gpt", "bert")  # whose steps of training were raced with those of others
 NAMED = {"disagreement, output": "disagreement", "routing_by_agreement, em": "routing_by_agreement"}  # their defaults
-PATIENCE = 20  # seconds of a length, as it would be in proportion to a shorter one
+PATIENCE = 40  # seconds of a length, as it would be in proportion to a shorter one
 
 
 def counted(name: str, length: int) -> dict[str, Any]:

@@ -135,11 +135,15 @@ def predicts_last(model: Model) -> bool:
     return model.reads == "text" and model.predicts_next
 
 
-def filled(model: Model, batch: Batch, length: int) -> State | None:
+def _begin(model: Model, batch: Batch, length: int) -> State | None:
+    return model.start(len(batch), length) if model.lanes else None
+
+
+def filled(model: Model, batch: Batch, length: int, state: State | None = None) -> State | None:
     """The state of lanes that have read `batch` again and again, until it held no more than before."""
     if not model.lanes:
         return None
-    state, before = model.start(len(batch), length), -1
+    state, before = _begin(model, batch, length) if state is None else state, -1
     with torch.no_grad():
         for _ in range(-(-FILLING // length)):
             held = _held(state)
@@ -188,9 +192,11 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
     batch = drawn(model, rows, length)
     kept = high = steady = 0
     with Tally(_own(model)) as tally, _heard(readers, model):
-        state = filled(model, batch, length)
-        tally.restart()
-        for _ in range(STEPS):
+        state = _begin(model, batch, length)
+        for step in range(STEPS * (1 + model.lanes)):  # of lanes with an empty memory, and with a full one
+            if step == STEPS:
+                state = filled(model, batch, length, state)
+                tally.restart()
             readers.clear()
             before = tally.live
             loss = model(batch, state, 0.5)

@@ -272,7 +272,8 @@ def counted_live(model: Any, length: int) -> int:
         EXECUTORS.clear()
         EXECUTORS["reference"] = SimpleNamespace(cost=reference.cost, read=read)  # type: ignore[assignment]
         try:
-            batch = drawn(model.train(), 1, length)
+            # nor do they bear a parameter's view, which asks for gradients without having any
+            batch = drawn(model.train().requires_grad_(False), 1, length)
             state = filled(model, batch, length)
             began, spared[0] = counter.get_total_flops(), 0.0
             model(batch, state, 0.5)
