@@ -229,7 +229,7 @@ def test_memory_is_what_a_fresh_process_takes(name: str, batch: int, length: int
     given = f"({name!r}, {batch}, {length}, {keywords!r})"
     with loaded(WHOLE) if (name, length) in BROKEN else nullcontext(asked) as ask:
         told, taken = ask("told" + given), ask("taken" + given)
-    assert told == pytest.approx(taken, rel=0.15)
+    assert taken > 0 and told == pytest.approx(taken, rel=0.15)
 
 
 @pytest.mark.prove
