@@ -35,7 +35,7 @@ SAMPLED = 1024  # queries of which live pairs are counted; of rows up to this le
 TOKENS = 4096  # of a batch that is run as it is; at least two rows are
 STAGES = 4  # its state, a batch in memory, another one, and what it multiplies
 STEPS = 3  # of training: the optimiser's means are there from the second on
-FILLING = 4096  # tokens of a row that are read before, at most, to fill a memory
+FILLING, LEAST = 4096, 64  # tokens of a row that are read before, at most, to fill a memory, and at a time
 KEPT = 1.25  # bytes that the C library holds for each that is alive at the peak (glibc; tests/train/test_cost.py)
 
 
@@ -139,17 +139,20 @@ def _begin(model: Model, batch: Batch, length: int) -> State | None:
     return model.start(len(batch), length) if model.lanes else None
 
 
-def filled(model: Model, batch: Batch, length: int, state: State | None = None) -> State | None:
-    """The state of lanes that have read `batch` again and again, until it held no more than before."""
+def filled(model: Model, rows: int, length: int, state: State | None = None) -> State | None:
+    """The state of as many lanes once it grows no more: the later half of what they have read brought nothing."""
     if not model.lanes:
         return None
-    state, before = _begin(model, batch, length) if state is None else state, -1
+    size = max(length, LEAST)
+    batch, most, full = drawn(model, rows, size), 0, 0
+    state = _begin(model, batch, length) if state is None else state
     with torch.no_grad():
-        for _ in range(-(-FILLING // length)):
-            held = _held(state)
-            if held == before:
+        for read in range(1, FILLING // size + 2):
+            state = model(batch, state, 0.5).state
+            if (held := _held(state)) > most:
+                most, full = held, read
+            elif read >= 2 * full + 2:
                 break
-            before, state = held, model(batch, state, 0.5).state
     return state
 
 
@@ -195,7 +198,7 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
         state = _begin(model, batch, length)
         for step in range(STEPS * (1 + model.lanes)):  # of lanes with an empty memory, and with a full one
             if step == STEPS:
-                state = filled(model, batch, length, state)
+                state = filled(model, rows, length, state)
                 tally.restart()
             readers.clear()
             before = tally.live
@@ -222,7 +225,7 @@ def _flops(model: Model, length: int) -> tuple[int, int]:
     """
     model.train()
     batch, threads = drawn(model, 1, length), torch.get_num_threads()
-    held, state = bool(getattr(model, "held", ())), filled(model, batch, length)
+    held, state = bool(getattr(model, "held", ())), filled(model, 1, length)
     try:
         torch.set_num_threads(1 if held else threads)
         with torch.set_grad_enabled(held), counting() as tally:
