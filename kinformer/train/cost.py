@@ -147,7 +147,7 @@ def filled(model: Model, rows: int, length: int, state: State | None = None) -> 
     batch, most, full = drawn(model, rows, size), 0, 0
     state = _begin(model, batch, length) if state is None else state
     with torch.no_grad():
-        for read in range(1, FILLING // size + 2):
+        for read in range(1, -(-FILLING // size) + 1):
             state = model(batch, state, 0.5).state
             if (held := _held(state)) > most:
                 most, full = held, read
