@@ -36,14 +36,14 @@ def leaf(token: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
 
 def node(position: Int[Tensor, "..."]) -> Node:
     """The node at a position."""
-    rest, first, level = position, torch.zeros_like(position), torch.zeros_like(position)
+    rest, first = position, torch.zeros_like(position)
     for m in range(HIGHEST, 0, -1):
-        half = 2**m - 1  # nodes of a span of level m - 1
-        root = rest == 2 * half
-        right = (rest >= half) & ~root
+        half = 2**m - 1  # nodes of a span of level m - 1, of which two lie below a root
+        right = (rest >= half) & (rest < 2 * half)
         first = first + right * (half + 1 >> 1)
-        level = torch.where(root, m, level)
-        rest = torch.where(root, -1, rest - right * half)
+        rest = rest - right * half
+    # a root of level m is behind 2^(m+1) - 2 nodes
+    level = (rest + 2).double().log2().round().to(position.dtype).clamp_min(1) - 1
     return Node(level, first >> level)
 
 

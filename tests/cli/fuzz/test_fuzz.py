@@ -15,8 +15,8 @@ from tests.cli.fuzz.mutants import Mutants
 from tests.cli.fuzz.real import spoken
 from tests.cli.fuzz.world import BESIDE, Seen, Watched, make, see
 
-FEW, MANY, REAL = 100, 5_000, 50
-BATCH = 100  # seeds of a test
+FEW, MANY, REAL = 50, 5_000, 50
+BATCH = 50  # seeds of a test
 ROOT = Path(__file__).parents[3]
 LONG = pytest.mark.prove
 
