@@ -7,6 +7,7 @@ The loop knows of this through one object, `Alone` or a `Group`, and through not
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -31,6 +32,9 @@ Call = Callable[..., Loss]
 Made = Callable[[Any], Any]
 Sums = dict[str, tuple[float, int]]
 PATIENCE = timedelta(minutes=10)  # how long a process waits for another that is there and says nothing
+# Seconds in which gloo's threads drop the tensors of what they did last, for which they need Python's lock: the group
+# outlives its destruction (modules and caches of PyTorch hold it), and a process that ends before they did is aborted.
+LET_GO = 0.1
 SAID = ("gloo", "nccl", "connection", "peer", "collective")  # words of what is raised where another process has ended
 
 
@@ -278,9 +282,12 @@ def processes(form: Form = "ddp") -> Iterator[Alone]:
     mine = not dist.is_initialized()
     if mine:
         _meet()
-    yield Sharded() if form == "shard" else Group()
-    if mine:
-        dist.destroy_process_group()
+    try:
+        yield Sharded() if form == "shard" else Group()
+        if mine:
+            dist.destroy_process_group()
+    finally:
+        time.sleep(LET_GO)
 
 
 def _meet() -> None:
