@@ -282,11 +282,9 @@ def processes(form: Form = "ddp") -> Iterator[Alone]:
     mine = not dist.is_initialized()
     if mine:
         _meet()
-    try:
-        yield Sharded() if form == "shard" else Group()
-        if mine:
-            dist.destroy_process_group()
-    finally:
+    yield Sharded() if form == "shard" else Group()
+    if mine:
+        dist.destroy_process_group()
         time.sleep(LET_GO)
 
 
