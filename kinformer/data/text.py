@@ -102,7 +102,9 @@ class Text(Data):
         part = self.part(split)
         count, stretches = min(limit, part.bytes), part.stretches(limit)
         if self.begins:
-            return f"{count:,} bytes of documents from all over {split}"
+            documents = len(part.spread(limit).firsts)
+            of = f"{documents:,} documents from all over" if documents > 1 else "one document of"
+            return f"{count:,} bytes of {of} {split}"
         if stretches > 1:
             return f"{count:,} bytes in {stretches} stretches from all over {split}"
         return f"the first {count:,} bytes of {split}"

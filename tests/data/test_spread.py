@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from kinformer.data.support.part import Part
+from kinformer.data.text import Text
 
 SIZES = [3 + n % 5 for n in range(200)]
 ENDS = torch.tensor(SIZES).cumsum(0)
@@ -50,3 +51,12 @@ def test_few_bytes_of_one_text_are_the_first() -> None:
     part = Part(NUMBERS)
     assert torch.equal(part.spread(50).tokens, NUMBERS[:50]) and part.stretches(50) == 1
     assert Part(NUMBERS, BEGINS).spread(None).tokens is NUMBERS
+
+
+@pytest.mark.parametrize("limit", [4, 60, 2000])
+def test_it_says_of_how_many_documents_it_is(limit: int) -> None:
+    text = Text("toy", NUMBERS, NUMBERS, NUMBERS, begins={"train": BEGINS, "valid": BEGINS, "test": BEGINS})
+    found = text.part("valid").spread(limit)
+    count = len(set(found.tokens.tolist()))
+    of = "one document of" if count == 1 else f"{count} documents from all over"
+    assert text.measured("valid", 16, limit) == f"{found.bytes:,} bytes of {of} valid"
