@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kinformer.core.tree import edge, leaf, node
+from kinformer.core.tree import HIGHEST, edge, leaf, node
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.tree import Tree
 
@@ -60,6 +60,10 @@ def test_nodes_stand_in_post_order() -> None:
     assert leaf(torch.arange(200)).tolist() == [n for n, one in enumerate(expected) if one[0] == 0]
     far = torch.tensor([2**30, 2**31 - 1])
     assert torch.equal(node(leaf(far)).number, far)
+    levels = torch.arange(1, HIGHEST)
+    first = 2 ** (levels + 1) - 2  # as many nodes are below the first of a level
+    assert torch.equal(node(first).level, levels) and not node(first).number.any()
+    assert node(first + 1).level.eq(0).all() and torch.equal(node(first - 1).level, levels - 1)
 
 
 @pytest.mark.parametrize(("k", "tokens", "clip"), [(1, 16, 9), (1, 64, 3), (2, 32, 2), (3, 64, 9), (5, 16, 1)])

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kinformer.core.expression import parse
 from kinformer.core.scores import allowed
+from kinformer.core.state import detach
 from kinformer.discover import members
 from kinformer.execute import EXECUTORS, attend, reference
 from kinformer.patterns.causal import Causal
@@ -311,6 +313,23 @@ def test_a_memory_is_full_before_it_is_counted(name: str) -> None:
             state = model(batch, state, 0.5).state
         found.append(tally.flops)
     assert found == pytest.approx([found[0]] * 3, rel=0.04)
+
+
+def test_a_training_is_counted_with_a_full_memory() -> None:
+    """Activations of rows that fill it only after twenty steps are those of a long training, within a tenth."""
+    make, length = partial(members()["memorizing_transformer"], d=16, depth=1, heads=2, memory=256), 16
+    told, model = cost(make(), 1, length).activations, make().train()
+    batch, state, most = drawn(model, 1, length), model.start(1, length), 0
+    with Tally([*model.parameters(), *model.buffers()]) as tally:
+        for _ in range(24):
+            before = tally.live
+            loss = model(batch, state, 0.5)
+            most = max(most, tally.live - before)
+            loss.total.backward()
+            state = detach(loss.state)
+            model.zero_grad()
+            del loss
+    assert told == pytest.approx(most, rel=0.1)
 
 
 def test_costs_are_plain_numbers_and_a_row_of_one_token_has_one_to_predict() -> None:
