@@ -136,7 +136,8 @@ def _begun(
         state = state if most is None or isinstance(state, Slid) else reader.goes_on(state)
     elif not recompute:
         state = reader.start(len(prompt), length)
-    return reader, Text(prompt.to(device, torch.long), prompt.shape[1], state, given, full)
+    columns = prompt.shape[1]
+    return reader, Text(prompt.to(device, torch.long), columns, state, given, columns, steps, full)
 
 
 def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:

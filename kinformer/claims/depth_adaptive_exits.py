@@ -110,7 +110,7 @@ def taken(model: MultiExitSeq2Seq, batch: Batch) -> Taken:
 @torch.no_grad()
 def alike(model: MultiExitSeq2Seq, batch: Batch) -> list[float]:
     """The share of right answers if all leave at the first exit, at the second, and so on."""
-    _, logits, wanted = model.every_exit((batch.source, batch.target))
+    _, logits, wanted, _ = model.every_exit((batch.source, batch.target))
     return [float((one.argmax(-1) == wanted)[:, 1:-1:2].double().mean()) for one in logits]
 
 

@@ -53,6 +53,18 @@ class Want(NamedTuple):
     optional: bool = False
 
 
+class Decoding(NamedTuple):
+    """How far an output is decoded: a clock that counts written tokens, whatever prompt stands before them.
+
+    step: for each position the index of the output token that is chosen after reading it. The last token of the prompt
+        has step 0; tokens before it have steps below 0.
+    max_new_tokens: the largest number of tokens that the output may have.
+    """
+
+    step: Int[Tensor, "#B T"]
+    max_new_tokens: int
+
+
 @dataclass(frozen=True, eq=False)
 class Context:
     """What comes to a layer from outside and is the same for every layer of a call.
@@ -62,7 +74,8 @@ class Context:
     attention, RNNs) raise without it. `full` promises that there is no -1, here and in `source_pos`. `only` narrows
     and `also` widens what this batch may read: a pattern p becomes `(p | also) & only`. `source` and `source_pos` are
     what cross-attention reads. `below` holds what the block beneath sent up, and what the model itself sends in first.
-    `labels` are integers of each token (its segment) that keys keep.
+    `labels` are integers of each token (its segment) that keys keep. `decoding` counts the tokens that `generate`
+    writes; it is None where a text is read.
 
     `memo` is what this forward has found out so far. It notices positions that are written to, but not in inference
     mode, where PyTorch counts no writes: begin another context there. `head` is the model's norm and head, lent to
@@ -86,6 +99,7 @@ class Context:
     head: nn.Module | None = None
     taps: tuple[str, ...] = ()
     remember: bool = False
+    decoding: Decoding | None = None
 
     def __post_init__(self) -> None:
         for pos in (self.pos, self.source_pos):
@@ -129,6 +143,19 @@ class Context:
             return self.pos
         return self.memo.get(lambda: only.places(self.pos), "places", self.pos)
 
+    @property
+    def steps(self) -> Int[Tensor, "#B T"]:
+        """The index of the output token that is chosen after each position, 0 throughout a prompt.
+
+        A text that is read is an output from its first token on: its steps are the `places`, so -1 is padding there.
+        """
+        return self.places if self.decoding is None else self.decoding.step.clamp_min(0)
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """The largest number of tokens of the output that is decoded; None where a text is read."""
+        return None if self.decoding is None else self.decoding.max_new_tokens
+
     def but(self, **changes: object) -> "Context":
         """The same context with other fields; other positions or limits begin a new memo.
 
@@ -149,7 +176,10 @@ class Context:
         at = slice(lo, hi)
         pos, memo = self.memo.get(lambda: (self.pos[:, at], fresh()), "columns", self.pos, lo, hi)
         below = {name: value.piece(at, None) for name, value in self.below.items()}
-        return self.but(pos=pos, full=self.full, memo=memo, below=below, labels=each(self.labels, at, 1))
+        labels, decoding = each(self.labels, at, 1), self.decoding
+        if decoding is not None:
+            decoding = decoding._replace(step=decoding.step[:, at])
+        return self.but(pos=pos, full=self.full, memo=memo, below=below, labels=labels, decoding=decoding)
 
     def shifted(self, n: int) -> "Context":
         """The context of the same tokens once n others stand before them, and of what a batch says of its pairs."""

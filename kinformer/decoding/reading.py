@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from kinformer.core.layer import State
+from kinformer.core.layer import Context, Decoding, State
 from kinformer.core.model import called
+from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.state import fork, select
 from kinformer.decoding.evaluating import evaluating
 from kinformer.models.support.sliding import Sliding, beyond
@@ -62,9 +63,15 @@ def read(
             tokens += chunk.shape[1]
             unread = torch.cat([last, chunk.to(device)], 1)
             if unread.shape[1] > 1:
-                state = one.logits(unread[:, :-1], state, last=True).state
+                state = one.logits(unread[:, :-1], state, _of_prompt(unread[:, :-1], state), last=True).state
             last = unread[:, -1:]
             hear(tokens)
     if not tokens:
         raise ValueError("there is nothing to read: the text is empty; give at least one token")
     return Reading(state, last, tokens)
+
+
+def _of_prompt(tokens: Int[Tensor, "1 T"], state: State) -> Context:
+    """The context of tokens that an output will stand behind, as `generate` reads those of a prompt."""
+    before = Decoding(torch.full_like(tokens, -1), 1)
+    return numbered(tokens, Numbered(state.now, ())).but(decoding=before)

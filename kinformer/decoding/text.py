@@ -7,21 +7,25 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.autocast import precise
-from kinformer.core.layer import Context, State
+from kinformer.core.layer import Context, Decoding, State
+from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.state import select
 
 
 class Text(NamedTuple):
     """Rows that are being written: their tokens, how many of the last ones the state has not read, and the state.
 
-    `given` goes to the next call of the model: what a state has to be told once, and a call without one every time.
-    `full` says that a fresh state reads rows without padding: their tokens then stand where they lie.
+    The first `prompt` columns are prompts, and at most `max_new_tokens` tokens are written behind them. `given` goes to
+    the next call of the model: what a state has to be told once, and a call without one every time. `full` says that a
+    fresh state reads rows without padding: their tokens then stand where they lie.
     """
 
     rows: Int[Tensor, "B T"]
     unread: int
     state: State | None
     given: dict[str, Any]
+    prompt: int
+    max_new_tokens: int
     full: bool = False
 
 
@@ -30,15 +34,24 @@ def read(model: Any, text: Text) -> tuple[Float[Tensor, "B V"], Text]:
 
     ValueError where they are no numbers, of which a choice would still make a token.
     """
-    rows, length = text.rows, text.rows.shape[1]
-    first, ctx = 0 if text.state is None else length - text.unread, None
-    if text.full:
-        ctx = Context(torch.arange(first, length, device=rows.device).expand(len(rows), -1), run=True, full=True)
-    out = model.logits(rows[:, first:], text.state, ctx, last=True, **text.given)
+    rows, first = text.rows, 0 if text.state is None else text.rows.shape[1] - text.unread
+    out = model.logits(rows[:, first:], text.state, _context(text, first), last=True, **text.given)
     logits = precise(out.y[:, -1])
     if bool((logits.amax(-1).isnan() & (rows[:, -1] >= 0)).any()):  # a row that has ended is padding
         raise ValueError("what the model says of the next token is no number; its weights are spoiled, or too large")
     return logits, text._replace(state=out.state, unread=0, given=text.given if out.state is None else {})
+
+
+def _context(text: Text, first: int) -> Context | None:
+    """Where the columns from the first on stand and which tokens are chosen there; None for a state without a count."""
+    rows, columns = text.rows, torch.arange(first, text.rows.shape[1], device=text.rows.device)
+    decoding = Decoding(columns[None] - (text.prompt - 1), text.max_new_tokens)
+    if text.full:
+        return Context(columns.expand(len(rows), -1), run=True, full=True, decoding=decoding)
+    now = getattr(text.state, "now", None)
+    if text.state is not None and now is None:
+        return None
+    return numbered(rows[:, first:], None if now is None else Numbered(now, ())).but(decoding=decoding)
 
 
 def written(text: Text, new: Int[Tensor, " B"]) -> Text:
@@ -50,7 +63,7 @@ def taken(text: Text, rows: Int[Tensor, " R"]) -> Text:
     """The given rows of a text, which may repeat."""
     state = None if text.state is None else select(text.state, rows)
     given = {name: value[rows] for name, value in text.given.items()}
-    return Text(text.rows[rows], text.unread, state, given, text.full)
+    return text._replace(rows=text.rows[rows], state=state, given=given)
 
 
 def padded(rows: Int[Tensor, "B T"], width: int) -> Int[Tensor, "B N"]:

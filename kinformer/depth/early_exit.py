@@ -138,7 +138,7 @@ class EarlyExit(Layer):
     def _leave(self, by: Rule | None, rows: Rows | None, states: list[Tensor], told: State, ctx: Context) -> Tensor:
         assert by is not None
         with torch.no_grad():
-            return choice(lambda: leaving(by, rows, states, ctx.pos, told, self.reads(len(states) - 1, ctx.head)))
+            return choice(lambda: leaving(by, rows, states, ctx, told, self.reads(len(states) - 1, ctx.head)))
 
     def reads(self, n: int, head: nn.Module | None) -> Head | None:
         """What maps a state at exit n, from 0, to logits, in float32 or better: its norm and the head that is lent."""

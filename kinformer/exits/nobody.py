@@ -1,9 +1,6 @@
 """Nobody: no token leaves."""
 
-from jaxtyping import Int
-from torch import Tensor
-
-from kinformer.core.layer import State
+from kinformer.core.layer import Context, State
 from kinformer.exits.confidence import Head, States
 from kinformer.exits.rules import Leaves, Rule
 
@@ -14,5 +11,5 @@ class Nobody(Rule):
     Choose it for what calibration falls back to where no threshold is proven, and to measure what exits save.
     """
 
-    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
-        return pos < pos
+    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
+        return ctx.pos < ctx.pos

@@ -26,8 +26,9 @@ class Rule(nn.Module, ABC):
     """Which tokens leave after a layer, decided in float32 or better.
 
     `states` holds what each layer so far made, the last one's last; `head` maps a state to logits, where a model lends
-    its own. A rule that needs something from outside keeps it from call to call: `start` and `told`. One with a
-    threshold says by `strict` whether that must be exceeded or only reached.
+    its own. `ctx` is the layers' context: a rule that counts tokens asks it for `steps` or `places`, since positions
+    also count a prompt and the documents before. A rule that needs something from outside keeps it from call to call:
+    `start` and `told`. One with a threshold says by `strict` whether that must be exceeded or only reached.
     """
 
     strict: bool = True
@@ -47,6 +48,12 @@ class Rule(nn.Module, ABC):
         """Decide by this threshold from now on; ValueError where it has none, or none such."""
         raise ValueError(f"{type(self).__name__} leaves by no threshold, and {threshold} came")
 
+    def held_against(
+        self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
+    ) -> Float[Tensor, "*#n"]:
+        """The numbers that tokens at these steps are held against by a threshold: itself, unless it falls."""
+        return threshold
+
     def start(self, batch: int, *, device: torch.device | None = None) -> State:
         """What the rule keeps from call to call."""
         return ()
@@ -56,9 +63,7 @@ class Rule(nn.Module, ABC):
         return state
 
     @abstractmethod
-    def forward(
-        self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None
-    ) -> Leaves: ...
+    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves: ...
 
     def loss(
         self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
@@ -72,48 +77,59 @@ class Rule(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class Decaying:
-    """A threshold that starts higher and falls with position: 0.9 threshold + 0.1 exp(-temperature pos / length).
+    """A threshold that starts higher and falls while an output grows: 0.9 threshold + 0.1 exp(-temperature t / N).
 
-    Early tokens matter more: what they get wrong, all later ones read.
+    Early tokens matter more, since all later ones read them. t is the index of the token that is chosen, from 0, and N
+    the largest number of tokens that the output may have. Tokens of a prompt have t = 0. A text that is read, document
+    by document, is an output from its first token on, as targets are in T5X; there N is the length of a target's row.
 
-    threshold: what it falls towards, from 0.
-    length: tokens of the longest row.
+    threshold: the number that scales it, from 0, or one for each layer but the last.
+    length: N where a text is read and no model says how long the rows of its training were.
     temperature: how fast it falls.
-    form: "paper", or "code": what the authors' code does, 0.1 threshold in place of 0.1.
+    form: "paper", or "code": the authors' code multiplies 0.1 by the threshold too.
 
-    Errors: ValueError for another form and numbers that mean nothing. Source: Schuster et al., 2022, arXiv:2207.07061,
-    equation 5.
+    Errors: ValueError for another form and for numbers out of range. Source: Schuster et al., 2022, arXiv:2207.07061,
+    equation 5; github.com/google-research/t5x, t5x/contrib/calm/models.py.
     """
 
-    threshold: float
+    threshold: Threshold
     length: int
     temperature: float = 4.0
     form: Literal["paper", "code"] = "paper"
 
     def __post_init__(self) -> None:
-        within("threshold", self.threshold, 0, torch.inf)
+        _thresholds(self.threshold, 0, torch.inf)
         within("temperature", self.temperature, 0, torch.inf)
         at_least("length", self.length, 1)
         one_of("form", self.form, ("paper", "code"))
 
     @property
     def ends(self) -> tuple[float, float]:
-        """At the first position, and `length` positions on."""
+        """The threshold of the first layer at the first token, and where it has fallen to after `length` tokens."""
         first, last = self(torch.tensor([[0, self.length]]))[0].tolist()
         return first, last
 
-    def __call__(self, pos: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-        most = 1.0 if self.form == "paper" else self.threshold
-        fall = torch.exp(pos.clamp_min(0) * (-self.temperature / self.length))
-        return (0.9 * self.threshold + 0.1 * most * fall).clamp(0, 1)
+    def __call__(
+        self, steps: Int[Tensor, "#B T"], max_new_tokens: int | None = None, *, layer: int = 1
+    ) -> Float[Tensor, "#B T"]:
+        """The threshold after a layer, from 1, for tokens at these steps of an output of at most so many tokens."""
+        return self.fallen(_of_layer(self.threshold, layer), steps, max_new_tokens)
+
+    def fallen(
+        self, threshold: float | Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None = None
+    ) -> Float[Tensor, "*n"]:
+        """The same for any threshold in place of its own."""
+        most = 1.0 if self.form == "paper" else threshold
+        fall = torch.exp(steps.clamp_min(0) * (-self.temperature / (max_new_tokens or self.length)))
+        return (0.9 * threshold + 0.1 * most * fall).clamp(0, 1)
 
 
 class Confident(Rule):
     """A token leaves once its confidence reaches the threshold.
 
     confidence: how sure it is: `SoftmaxResponse()`, `Saturation()` or `Probe(d)`.
-    threshold: a number that the confidence can reach, one for each layer but the last, or one that falls with position:
-        `Decaying(0.9, 512)`.
+    threshold: a number that the confidence can reach, one for each layer but the last, or one that falls while an
+        output grows: `Decaying(0.9, 512)`.
     strict: leave only once the confidence exceeds the threshold, as public code does; the paper says at least.
 
     Errors: ValueError for a threshold outside the confidence's range. Source: Schuster et al., 2022, arXiv:2207.07061,
@@ -138,17 +154,24 @@ class Confident(Rule):
         return list(self.confidence.grid(count))
 
     def leave_at(self, threshold: Threshold) -> None:
+        """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
         _thresholds(threshold, *self.confidence.range)
         own = self.threshold
-        if isinstance(own, Decaying) and not isinstance(threshold, tuple):
-            self.threshold = replace(own, threshold=threshold)
-        else:
-            self.threshold = threshold
+        self.threshold = replace(own, threshold=threshold) if isinstance(own, Decaying) else threshold
 
-    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
+    def held_against(
+        self, threshold: Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None
+    ) -> Float[Tensor, "*#n"]:
+        own = self.threshold
+        return own.fallen(threshold, steps, max_new_tokens) if isinstance(own, Decaying) else threshold
+
+    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
         sure = self.sure(states, head)
-        given = self.threshold
-        threshold = given(pos) if isinstance(given, Decaying) else _of_layer(given, len(states))
+        own = self.threshold
+        if isinstance(own, Decaying):
+            threshold: float | Tensor = own(ctx.steps, ctx.max_new_tokens, layer=len(states))
+        else:
+            threshold = _of_layer(own, len(states))
         return sure > threshold if self.strict else sure >= threshold
 
     def loss(
@@ -181,7 +204,7 @@ class Multinomial(Rule):
         """Log-probabilities of the exits, to train by."""
         return linear(self.choice, states[0]).log_softmax(-1)
 
-    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
         return linear(self.choice, states[0]).argmax(-1) < len(states)
 
     def loss(
@@ -239,7 +262,7 @@ class Geometric(Rule):
     def sure(self, states: States, head: Head | None = None) -> Float[Tensor, "B T"]:
         return self._logit(states, len(states) - 1).sigmoid()
 
-    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
         return self.sure(states) > _of_layer(self.threshold, len(states))
 
     def loss(
@@ -269,7 +292,7 @@ class Drawn(Rule):
     def told(self, state: State, ctx: Context) -> Int[Tensor, "B T"]:
         return torch.randint(1, self.depth + 1, ctx.pos.shape, device=ctx.pos.device)
 
-    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
         return told <= len(states)
 
 
@@ -327,7 +350,7 @@ class BySequence(Rule):
             ctx.memo.settle()
         return state
 
-    def forward(self, states: States, pos: Int[Tensor, "B T"], told: State = (), head: Head | None = None) -> Leaves:
+    def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
         return (told.exit <= len(states))[:, None].expand(states[-1].shape[:2])
 
     def loss(
@@ -347,6 +370,7 @@ def _made_for(rule: Rule, own_d: int, own_depth: int, d: int, depth: int) -> Non
 
 
 def _counted(given: Threshold | Decaying, depth: int) -> None:
+    given = given.threshold if isinstance(given, Decaying) else given
     if isinstance(given, tuple) and len(given) != depth - 1:
         came = f"{len(given)} thresholds came for {depth} layers"
         raise ValueError(f"{came}; give {depth - 1}, none for the last, or one number")

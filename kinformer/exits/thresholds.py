@@ -30,11 +30,14 @@ class Said(NamedTuple):
     """How sure a rule was of tokens after each layer but the last, and what each exit's word was worth; nobody left.
 
     strict: a token leaves only where it is surer than the threshold.
+    held_against: makes of thresholds [R 1] the numbers [R M] that each token is held against; None where they are the
+        thresholds themselves.
     """
 
     sure: Float[Tensor, "L M"]
     worth: Float[Tensor, "N M"]
     strict: bool
+    held_against: Callable[[Tensor], Tensor] | None = None
 
     def measure(self, thresholds: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
         """The mean worth of the exits that such thresholds choose, and the mean number of layers.
@@ -50,6 +53,7 @@ class Said(NamedTuple):
         exits = torch.full((len(thresholds), self.worth.shape[1]), len(self.sure), device=self.worth.device)
         for n in reversed(range(len(self.sure))):
             sure, threshold = self.sure[n], thresholds[:, n, None]
+            threshold = threshold if self.held_against is None else self.held_against(threshold)
             exits = exits.masked_fill(sure > threshold if self.strict else sure >= threshold, n)
         return self.worth.T.gather(1, exits.T).mean(0), 1 + exits.to(self.worth.dtype).mean(1)
 
@@ -62,17 +66,26 @@ def said(model: Any, batches: Iterable[Any], *, right: bool = False) -> Said:
     Errors: ValueError for a rule without a threshold, and where nothing is to be predicted.
     """
     rule, body = model.exits.rule, model.exits
-    sure, worth = list[Tensor](), list[Tensor]()
+    sure, worth, steps = list[Tensor](), list[Tensor](), list[Tensor]()
+    longest: int | None = None
     with evaluating(model):
         for batch in batches:
-            states, logits, wanted = model.every_exit(batch)
+            states, logits, wanted, ctx = model.every_exit(batch)
             real = wanted >= 0
             each = [rule.sure(states[: n + 1], body.reads(n, model.head))[real] for n in range(len(states) - 1)]
             sure.append(torch.stack(each) if each else logits[0].new_empty(0, int(real.sum())))
             worth.append(torch.stack([_worth(one, wanted, right)[real] for one in logits]))
+            steps.append(ctx.steps.expand_as(wanted)[real])
+            longest = ctx.max_new_tokens
     if not sum(one.shape[1] for one in worth):
         raise ValueError("the batches to search on hold no token to predict; give others")
-    return Said(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict)
+    tokens = torch.cat(steps)
+
+    def held_against(thresholds: Tensor) -> Tensor:
+        numbers: Tensor = rule.held_against(thresholds, tokens, longest)
+        return numbers
+
+    return Said(torch.cat(sure, 1), torch.cat(worth, 1), rule.strict, held_against)
 
 
 def search(

@@ -29,9 +29,11 @@ def calm(
     Choose it to write easy tokens with fewer layers. A token leaves once its `confidence` reaches the `threshold`
     (`strict`: exceeds): the gap of its two largest probabilities, the cosine to the layer before, or a probe that
     learns to tell (`balance`: both of its classes alike), beside the layers, none of which it changes, or as in the
-    paper after them: `frozen`, it alone learns over what `--from` a trained calm brings. The threshold falls over
-    `length` positions, by equation 5 or as the authors' code does, the faster, the higher the `temperature`: "paper" is
-    4, and with saturation 0; 0 is also the paper's of short texts; None keeps the `threshold` as it is. All exits have
+    paper after them: `frozen`, it alone learns over what `--from` a trained calm brings. The threshold falls while an
+    output is written, from its first token to the largest number of tokens that it may have; the length of a prompt
+    changes nothing. It falls by equation 5 or as the authors' code does, and faster for a higher `temperature`: "paper"
+    is 4, and with saturation 0; 0 is also the paper's of short texts; None keeps the `threshold` as it is. A text that
+    is read, as `evaluate` does, counts as an output as long as a row of the training. All exits have
     one head and learn, weighted by their number. `kinformer calibrate` finds a threshold that keeps what is promised.
     The paper's own model is a T5, an encoder and a decoder: `form` "encoder_decoder" reads pairs; the default is a
     `gpt`, whose keywords the others are.

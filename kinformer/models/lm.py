@@ -101,7 +101,7 @@ class LM(Texts):
 
     def hidden(self, tokens: Int[Tensor, "B T"], state: Numbered | None = None, ctx: Context | None = None) -> Out:
         """What the body makes of each token, before the head."""
-        ctx = (numbered(tokens, state) if ctx is None else ctx).but(head=self.head)
+        ctx = self.context(numbered(tokens, state) if ctx is None else ctx)
         x = self.embedding(spelt(tokens, self.embedding.num_embeddings).clamp_min(0))
         x = x if self.scale == 1 else self.scale * x
         if self.position is not None:
@@ -111,6 +111,10 @@ class LM(Texts):
         if state is not None:
             out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
         return out
+
+    def context(self, ctx: Context) -> Context:
+        """The context that the layers get: the given one with the model's head."""
+        return ctx.but(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """What the head makes of the body's tokens, or of the last one alone."""

@@ -56,9 +56,9 @@ class MultiExit(ManyExits, LM):
     def every_exit(self, batch: Tokens) -> Exits:
         batch = TokenBatch.of(batch)
         read = batch.tokens[:, :-1]
-        ctx = batch.limited(numbered(read), -1)
+        ctx = self.context(batch.limited(numbered(read), -1))
         _, states, logits = self._every(lambda taps: self.logits(read, None, ctx.but(taps=taps)))
-        return Exits(states, logits, next_tokens(batch))
+        return Exits(states, logits, next_tokens(batch), ctx)
 
     def refuse_untrained(self, part: Layer) -> None:
         """ValueError for a rule that reads a source, and for one within the layers, which this loss would not train."""

@@ -47,9 +47,9 @@ class MultiExitSeq2Seq(ManyExits, Seq2Seq):
 
     def every_exit(self, batch: Pair) -> Exits:
         read, wanted = self.taught(batch)
-        _, ctx = self._with_source(read, batch[0], None, None)
+        ctx = self.context(self._with_source(read, batch[0], None, None)[1])
         _, states, logits = self._every(lambda taps: self._decoded(read, None, ctx.but(taps=taps)))
-        return Exits(states, logits, wanted)
+        return Exits(states, logits, wanted, ctx)
 
 
 def _example() -> MultiExitSeq2Seq:

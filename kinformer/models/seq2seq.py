@@ -193,12 +193,16 @@ class Seq2Seq(Writer):
         return encoded, ctx.but(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
 
     def _decoded(self, tokens: Int[Tensor, "B T"], state: Numbered | None, ctx: Context, last: bool = False) -> Out:
-        ctx = ctx.but(head=self.head)
-        out = self.decoder(self._embedded(tokens, ctx.pos), None if state is None else state.body, ctx)
+        ctx = self.context(ctx)
+        out = self.decoder(self._embedded(tokens, ctx.places), None if state is None else state.body, ctx)
         ctx.memo.settle()
         if state is not None:
             out = out._replace(state=Numbered(after(state.now, ctx.pos), out.state))
         return out._replace(y=self.scores(out, last))
+
+    def context(self, ctx: Context) -> Context:
+        """The context that the decoder gets: the given one with the model's head."""
+        return ctx.but(head=self.head)
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """What the head makes of the decoder's tokens, or of the last one alone."""

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.core.layer import Context, Decoding
 from kinformer.data.text import read
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
+from kinformer.exits.rules import Decaying
 from kinformer.generation import generate
 from kinformer.members.calm import calm
 from kinformer.train.checkpoint import load, save
@@ -45,7 +47,9 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     model = load(out)
     assert leave_as_calibrated(Path(out), model) == kept
     wanted = generate(model, torch.tensor([list(b"abc|")]), 6, temperature=0)
-    exits = model.logits(wanted[:, :-1]).aux["exit"][0, 3:].long().tolist()
+    at = torch.arange(9)[None]
+    ctx = Context(at, run=True, decoding=Decoding(at - 3, 6))  # 6 tokens are written behind the 4 of the prompt
+    exits = model.logits(wanted[:, :-1], ctx=ctx).aux["exit"][0, 3:].long().tolist()
     picture = tmp_path / "layers.png"
     words = ["generate", out, "--prompt", "abc|", "--tokens", "6", "--temperature", "0"]
     assert run([*words, "--json", "--layers", str(picture)]) == 0
@@ -53,8 +57,8 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     (one,) = json.loads(found.out)["texts"]
     assert one["tokens"] == wanted[0, 4:].tolist() and one["layers"] == exits
     at = kept["threshold"]  # which falls, as equation 5 says
-    ends = f"{0.9 * at + 0.1:.3g} at the first position, {0.9 * at + 0.1 * math.exp(-4):.3g} at the 32th"
-    assert f"tokens leave at {at:.3g} ({ends}), as calibrated" in found.err
+    falls = f"from {0.9 * at + 0.1:.3g} to {0.9 * at + 0.1 * math.exp(-4):.3g}"
+    assert f"tokens leave at {at:.3g} (falling {falls} while an output is written), as calibrated" in found.err
     assert f"{sum(exits) / 6:.2f} of 3 layers a token" in found.err and picture.stat().st_size
     (Path(out) / "exits.json").unlink()
     assert run([*words, "--json"]) == 0
@@ -82,7 +86,7 @@ def test_evaluate_leaves_as_calibrated_and_tells_of_all_layers(
     given, said = evaluated()
     model.exits.rule.leave_at(0.02)
     judged = evaluate(model, read(str(tmp_path / "text")).part("test"), 16)
-    assert "tokens leave at 0.02 (0.118 at the first position" in said and given["threshold"] == 0.02
+    assert "tokens leave at 0.02 (falling from 0.118 to 0.0198" in said and given["threshold"] == 0.02
     assert given["value"] == pytest.approx(judged.value) != whole["value"]
     assert given["others"]["layers"] == pytest.approx(judged.others["layers"]) and judged.others["layers"] < 3
     assert given["levels"] == whole["levels"] | {"all layers": whole["value"]}
@@ -152,7 +156,8 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
         fails(capsys, ["generate", out, "--prompt", "a"], says)
     file.write_text(json.dumps(told | {"threshold": [0.5, 0.75]}))
     model = load(out)
-    assert leave_as_calibrated(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
+    assert leave_as_calibrated(Path(out), model)
+    assert model.exits.rule.threshold == Decaying((0.5, 0.75), 32), "thresholds by layer fall as one does"
     model = load(out)
     with torch.no_grad():
         model.embedding.weight.add_(0.1)

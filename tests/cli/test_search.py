@@ -10,8 +10,10 @@ import torch
 
 from kinformer.cli.__main__ import run
 from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
+from kinformer.core.numbering import numbered
 from kinformer.data.spec import read_spec
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
+from kinformer.exits.rules import Decaying
 from kinformer.exits.thresholds import Kept
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
@@ -85,6 +87,32 @@ def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyP
     good = [n for n, (bits, _) in enumerate(by_hand) if bits <= by_hand[0][0] + within + 1e-12]
     assert found.chosen is not None
     assert found.chosen.threshold == drawn[min(good, key=lambda n: by_hand[n][1])]
+
+
+def test_a_threshold_that_falls_goes_on_falling(float64: None) -> None:
+    """Of two layers the first is the same whoever leaves, so who leaves follows from its states and equation 5."""
+    torch.manual_seed(0)
+    model = calm(**TINY | {"depth": 2}, threshold=0.9, vocab=7).eval()
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=1.0)
+    model.trained_length, batches = 12, [torch.randint(0, 7, (4, 9)) for _ in range(2)]
+    found = searched(model, batches, 30, 100.0, lambda done: None)
+    leaves = []
+    with torch.no_grad():
+        for batch in batches:
+            ctx = numbered(batch[:, :-1]).but(taps=("0",))
+            state = model.logits(batch[:, :-1], None, ctx).taps["0"]
+            best = model.head(model.body.heads[0](state)).softmax(-1).topk(2).values
+            leaves.append(best[..., 0] - best[..., 1])
+    sure, fall = torch.cat(leaves), 0.1 * torch.exp(-4 * torch.arange(8) / 12)
+    for one in found.kept:
+        (scale,) = one.threshold
+        assert one.layers == pytest.approx(2 - float((sure >= 0.9 * scale + fall).double().mean()), abs=1e-12)
+    drawn = torch.rand(30, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    by_hand = 2 - (sure >= 0.9 * drawn[..., None] + fall).double().mean((1, 2))
+    assert torch.allclose(found.tried[1].double(), by_hand, atol=1e-6)
+    assert not torch.allclose(by_hand, 2 - (sure >= drawn[..., None]).double().mean((1, 2)), atol=1e-2)
+    assert found.chosen and model.exits.rule.threshold == Decaying(found.kept[-1].threshold, 32)
 
 
 def test_where_none_is_as_good_it_is_the_full_model(

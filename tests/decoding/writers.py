@@ -14,6 +14,7 @@ FORMS = {
     "compressed": ("compressive_transformer", {"segment": 3, "memory": 3, "compressed": 2, "rate": 3}),
     "retrieved": ("memorizing_transformer", {"segment": 3, "memory": 6, "k": 2}),
     "linear": ("linear_transformer", {"lanes": True}),
+    "exits": ("calm", {"length": 10, "threshold": 0.2}),
     "recurrent": ("act_rnn", {"depth": None, "heads": None}),
 }
 

@@ -43,9 +43,9 @@ class Told(Rule):
     def told(self, state: State, ctx: Context) -> Tensor:
         return self.exits
 
-    def forward(self, states: Sequence[Tensor], pos: Tensor, told: State = (), head: Callable | None = None) -> Tensor:
-        assert len(states[-1]) == len(pos) == len(told)
-        self.asked.append(pos.numel())
+    def forward(self, states: Sequence[Tensor], ctx: Context, told: State = (), head: Callable | None = None) -> Tensor:
+        assert len(states[-1]) == len(ctx.pos) == len(told)
+        self.asked.append(ctx.pos.numel())
         return told <= len(states)
 
 

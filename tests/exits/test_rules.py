@@ -17,6 +17,7 @@ from kinformer.norms.layer import LayerNorm
 
 D, DEPTH = 6, 4
 POS = torch.arange(5).expand(2, 5)
+CTX = Context(POS)
 
 
 def states() -> list[Tensor]:
@@ -36,7 +37,7 @@ def test_geometric_is_the_product_of_not_stopping_before(shared: bool, float64: 
                 x = float(torch.sigmoid(unit(hs[n][b, t]))) if n < DEPTH - 1 else 1.0
                 assert math.isclose(float(q[b, t, n]), on * x, rel_tol=1e-10)
                 if n < DEPTH - 1:
-                    assert bool(rule(hs[: n + 1], POS, ())[b, t]) is (x > 0.5)
+                    assert bool(rule(hs[: n + 1], CTX, ())[b, t]) is (x > 0.5)
                 on *= 1 - x
 
 
@@ -46,7 +47,7 @@ def test_multinomial_leaves_at_the_likeliest_by_the_first_state(float64: None) -
     assert len(likeliest.unique()) > 1
     assert torch.allclose(rule.log_q(hs).exp(), (hs[0] @ rule.choice.weight.T + rule.choice.bias).softmax(-1))
     for n in range(1, DEPTH):
-        assert torch.equal(rule(hs[:n], POS, ()), likeliest <= n)
+        assert torch.equal(rule(hs[:n], CTX, ()), likeliest <= n)
 
 
 def test_by_sequence_reads_the_mean_of_the_source_and_keeps_its_choice(float64: None) -> None:
@@ -59,7 +60,7 @@ def test_by_sequence_reads_the_mean_of_the_source_and_keeps_its_choice(float64: 
     assert torch.equal(told.exit, wanted.argmax(-1) + 1)
     assert rule.told(told, Context(POS)) is told
     for n in range(1, DEPTH):
-        assert torch.equal(rule(hs[:n], POS, told), (told.exit <= n)[:, None].expand(2, 5))
+        assert torch.equal(rule(hs[:n], CTX, told), (told.exit <= n)[:, None].expand(2, 5))
     with pytest.raises(ValueError, match="got no source"):
         rule.told(Chosen(torch.tensor([2, 0])), Context(POS))
 
@@ -88,10 +89,10 @@ def test_leaving_at_the_threshold_or_above_it() -> None:
         def forward(self, states: list[Tensor], head: object = None) -> Tensor:
             return states[-1][..., 0].sigmoid()
 
-    sure, pos = Itself(nn.Identity()), torch.arange(3)[None]
-    assert Confident(sure, 0.5)([at], pos, ()).tolist() == [[False, True, True]]
-    assert Confident(sure, 0.5, strict=True)([at], pos, ()).tolist() == [[False, False, True]]
-    assert Confident(sure, Decaying(0.5, 10))([at], pos, ()).tolist() == [[False, False, True]]
+    sure, ctx = Itself(nn.Identity()), Context(torch.arange(3)[None])
+    assert Confident(sure, 0.5)([at], ctx, ()).tolist() == [[False, True, True]]
+    assert Confident(sure, 0.5, strict=True)([at], ctx, ()).tolist() == [[False, False, True]]
+    assert Confident(sure, Decaying(0.5, 10))([at], ctx, ()).tolist() == [[False, False, True]]
 
 
 def test_a_threshold_that_decays() -> None:
@@ -106,7 +107,7 @@ def test_in_bfloat16_who_is_sure_is_decided_in_float32() -> None:
     """Confidences near 1 are one number in bfloat16: those leave that do in float64."""
     g = torch.Generator().manual_seed(0)
     low = torch.randn(64, 64, 2, generator=g).bfloat16()
-    logits, at = torch.cat([low + 3.0, low.flip(-1) - 3.0], -1).bfloat16(), torch.arange(64).expand(64, -1)
+    logits, at = torch.cat([low + 3.0, low.flip(-1) - 3.0], -1).bfloat16(), Context(torch.arange(64).expand(64, -1))
     for confidence, states in (
         (SoftmaxResponse(nn.Identity()), [logits]),
         (Saturation(), [logits, (logits + 0.05 * torch.randn(logits.shape, generator=g)).bfloat16()]),
@@ -161,12 +162,12 @@ def test_a_threshold_for_each_layer() -> None:
     by_layer = Confident(probe, (0.8, 0.5))
     stop = Geometric(1, 3, threshold=(0.8, 0.5))
     stop.stop[0].load_state_dict(probe.unit.state_dict())
-    pos = torch.arange(3)[None]
+    ctx = Context(torch.arange(3)[None])
     for rule in (by_layer, stop):
-        assert rule(sure[:1], pos).tolist() == [[False, False, True]]
-        assert rule(sure[:2], pos).tolist() == [[False, True, True]]
+        assert rule(sure[:1], ctx).tolist() == [[False, False, True]]
+        assert rule(sure[:2], ctx).tolist() == [[False, True, True]]
         with pytest.raises(ValueError, match="2 thresholds came, and layer 3 wants one"):
-            rule(sure, pos)
+            rule(sure, ctx)
     with pytest.raises(ValueError, match=r"threshold\[1\]=2.0"):
         Geometric(1, 3, threshold=(0.8, 2.0))
 

@@ -148,7 +148,7 @@ def test_exits_are_drawn_evenly() -> None:
     told = rule.told((), Context(pos))
     exits, states = torch.full(pos.shape, DEPTH), [pos[..., None].double()] * DEPTH
     for n in range(DEPTH, 0, -1):
-        exits = torch.where(rule(states[:n], pos, told), n, exits)
+        exits = torch.where(rule(states[:n], Context(pos), told), n, exits)
     share = torch.bincount(exits.flatten(), minlength=DEPTH + 1)[1:] / 20000
     assert (share - 1 / DEPTH).abs().max() < 5 * math.sqrt(0.25 * 0.75 / 20000)
 

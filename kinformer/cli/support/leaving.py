@@ -34,11 +34,11 @@ def layers_can_be_left(model: Any) -> bool:
 
 
 def at_of(rule: Any, threshold: float | Sequence[float]) -> str:
-    """A threshold, or one for each layer; of one that falls with position also where it begins and ends."""
-    if not isinstance(threshold, float | int):
-        return ", ".join(f"{one:.3g}" for one in threshold)
-    own = getattr(rule, "threshold", None)
+    """A threshold, or one for each layer; for one that falls also from where to where."""
+    layers = [threshold] if isinstance(threshold, float | int) else threshold
+    numbers, own = ", ".join(f"{number:.3g}" for number in layers), getattr(rule, "threshold", None)
     if not isinstance(own, Decaying):
-        return f"{threshold:.3g}"
-    first, last = replace(own, threshold=threshold).ends
-    return f"{threshold:.3g} ({first:.3g} at the first position, {last:.3g} at the {own.length:,}th)"
+        return numbers
+    ends = [replace(own, threshold=number).ends for number in layers]
+    falls = ", ".join(f"from {first:.3g} to {last:.3g}" for first, last in ends)
+    return f"{numbers} (falling {falls} while an output is written)"

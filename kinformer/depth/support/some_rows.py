@@ -54,15 +54,16 @@ class _Selected(Sequence[Tensor]):
         return self.each[at].index_select(0, self.rows)
 
 
-def leaving(
-    rule: Rule, rows: Rows | None, states: States, pos: Int[Tensor, "B T"], told: State, head: Head | None
-) -> Leaves:
-    """Which tokens of some rows leave, as the rule says; of the other rows, which it is not asked about, none."""
-    if rows is None:
-        return rule(states, pos, told, head)
+def leaving(rule: Rule, rows: Rows | None, states: States, ctx: Context, told: State, head: Head | None) -> Leaves:
+    """Which tokens of some rows leave, as the rule says; of the other rows, which it is not asked about, none.
+
+    What cannot be cut to some rows (limits of the batch, and what comes from below) has the rule asked about all rows.
+    """
+    if rows is None or _of_all_rows(ctx):
+        return rule(states, ctx, told, head)
     some = map_state(lambda _, leaf: leaf.index_select(0, rows), told)
-    found = rule(_Selected(states, rows), pos.index_select(0, rows), some, head)
-    return torch.zeros_like(pos, dtype=torch.bool).index_copy(0, rows, found)
+    found = rule(_Selected(states, rows), _context(ctx, rows), some, head)
+    return torch.zeros_like(ctx.pos, dtype=torch.bool).index_copy(0, rows, found)
 
 
 def divisible(layer: Layer) -> bool:
@@ -81,7 +82,7 @@ def on_rows(layer: Layer, rows: Rows | None) -> Callable[[Tensor, State | None, 
         return layer
 
     def call(x: Tensor, state: State | None, ctx: Context) -> Out:
-        if ctx.only is not None or ctx.also is not None or ctx.below:
+        if _of_all_rows(ctx):
             return layer(x, state, ctx)
         if state is not None and isinstance(layer, ResidualBlock) and COPIED * len(rows) >= len(x):
             return layer.read_apart(lambda: _by_sublayers(layer, rows, x, state, ctx))
@@ -114,14 +115,23 @@ def _by_sublayers(block: ResidualBlock, rows: Rows, x: Tensor, state: State, ctx
     return found.out(_put(x, rows, y[rows]))
 
 
+def _of_all_rows(ctx: Context) -> bool:
+    """Does the context hold anything that cannot be cut to some rows of the batch?"""
+    return ctx.only is not None or ctx.also is not None or bool(ctx.below)
+
+
 def _context(ctx: Context, rows: Rows) -> Context:
     def of(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.index_select(0, rows)
 
     pos, memo = ctx.memo.get(lambda: (of(ctx.pos), fresh()), "rows", ctx.pos, rows)
     labels = {name: of(label) for name, label in ctx.labels.items()}
-    source, source_pos = of(ctx.source), of(ctx.source_pos)
-    return ctx.but(pos=pos, full=ctx.full, memo=memo, labels=labels, source=source, source_pos=source_pos)
+    source, source_pos, decoding = of(ctx.source), of(ctx.source_pos), ctx.decoding
+    if decoding is not None and len(decoding.step) > 1:
+        decoding = decoding._replace(step=decoding.step.index_select(0, rows))
+    return ctx.but(
+        pos=pos, full=ctx.full, memo=memo, labels=labels, source=source, source_pos=source_pos, decoding=decoding
+    )
 
 
 def _taken(state: State, rows: Rows, memo: Memo) -> State:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, one_of, within
-from kinformer.core.layer import Context, Layer, Out
+from kinformer.core.layer import Context, Decoding, Layer, Out
 from kinformer.core.loss import mean, surprise
 from kinformer.core.model import Batch, Writer, total
 from kinformer.depth.early_exit import EarlyExit
@@ -21,11 +21,12 @@ Outputs = Literal["shared", "each"]
 
 
 class Exits(NamedTuple):
-    """What all exits make of a batch, the lowest first, and what each token is to predict (-1: nothing)."""
+    """What all exits make of a batch, lowest first, what each token is to predict (-1: nothing), and the context."""
 
     states: Sequence[Float[Tensor, "B T D"]]
     logits: Sequence[Float[Tensor, "B T V"]]
     wanted: Int[Tensor, "B T"]
+    ctx: Context
 
 
 class ManyExits(Writer):
@@ -55,6 +56,13 @@ class ManyExits(Writer):
             one = self.head
             more = [type(one)(one.in_features, one.out_features, bias=False) for _ in range(count - 1)]
             self.head = PerExit([*more, one])
+
+    def context(self, ctx: Context) -> Context:
+        """The context that the layers get: of a text that is read, the longest output is a row of the training."""
+        ctx = super().context(ctx)  # type: ignore[misc]
+        if ctx.decoding is not None or self.trained_length is None:
+            return ctx
+        return ctx.but(decoding=Decoding(ctx.places, self.trained_length))
 
     def scores(self, out: Out, last: bool) -> Tensor:
         """Each token's by the classifier of its exit."""

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.collected import concatenated
-from kinformer.core.layer import Device, Dtype, Out, State
+from kinformer.core.layer import Context, Device, Dtype, Out, State
+from kinformer.core.numbering import numbered
 from kinformer.core.state import reset
 
 
@@ -20,6 +21,11 @@ class Slid(NamedTuple):
     read: Int[Tensor, "B W"]
     source: Int[Tensor, "B S"] | tuple[()]
     own: Any
+
+    @property
+    def now(self) -> Int[Tensor, " B"]:
+        """The model's next position of each row."""
+        return self.own.now
 
 
 class Sliding:
@@ -49,28 +55,29 @@ class Sliding:
         self,
         tokens: Int[Tensor, "B T"],
         state: Slid | None = None,
-        ctx: None = None,
+        ctx: Context | None = None,
         *,
         last: bool = False,
         **given: Any,
     ) -> Out:
         """The model's, of the tokens or with `last` of the last one; where a row slides, of what it reads again too.
 
-        It numbers the tokens itself, so it takes no ctx.
+        Where a row slides its tokens have other positions than the ctx says; they keep their steps of decoding.
         """
         if state is None:
-            return self.model.logits(_last(tokens, self._stands(tokens), self.most), None, last=last, **given)
+            rows = _last(tokens, self._stands(tokens), self.most)
+            return self.model.logits(rows, None, _moved(ctx, rows), last=last, **given)
         source = given.get("source", state.source)
         known = torch.cat([state.read, tokens], 1)
         if tokens.shape[1] > 1:  # padding before new tokens stands behind what was read
             known = _to_the_right(known)
         if known.shape[1] <= self.most:
-            out = self.model.logits(tokens, state.own, last=last, **given)
+            out = self.model.logits(tokens, state.own, ctx, last=last, **given)
             return out._replace(state=Slid(known, source, out.state))
         new = (tokens >= 0).sum(1)
         over = state.own.now + new > self.most
         if not bool(over.any()):
-            out = self.model.logits(tokens, state.own, last=last, **given)
+            out = self.model.logits(tokens, state.own, ctx, last=last, **given)
             return out._replace(state=Slid(known[:, -self.most :], source, out.state))
         counts = torch.where(over, self._of(state.own.now + new), new)
         rows = _last(known, counts, max(int(counts.max()), 1))
@@ -79,7 +86,8 @@ class Sliding:
             raise ValueError(
                 "the table of positions is full, and to read its last half again takes the source; give it"
             )
-        out = self.model.logits(rows, reset(state.own, over), last=last, **again)
+        own = reset(state.own, over)
+        out = self.model.logits(rows, own, _moved(ctx, rows, own), last=last, **again)
         read = rows if bool(over.all()) else known[:, -self.most :]
         return out._replace(state=Slid(read, source, out.state))
 
@@ -90,6 +98,14 @@ class Sliding:
         """How many of so many tokens stand in the table: all, or a half and those that came since it was full."""
         half = self.most // 2
         return torch.where(count <= self.most, count, half + 1 + (count - self.most - 1) % (self.most - half))
+
+
+def _moved(ctx: Context | None, rows: Int[Tensor, "B T"], state: Any = None) -> Context | None:
+    """The context of rows that end where those of `ctx` do, numbered on from a state or anew; None without a ctx."""
+    if ctx is None or ctx.decoding is None:
+        return None
+    step = ctx.decoding.step[:, -1:] + torch.arange(1 - rows.shape[1], 1, device=rows.device)
+    return numbered(rows, state).but(decoding=ctx.decoding._replace(step=step))
 
 
 def _last(tokens: Int[Tensor, "B T"], counts: Int[Tensor, " B"], width: int) -> Int[Tensor, "B _"]:
