@@ -1,6 +1,7 @@
 """A calibrated threshold in a run's folder: `exits.json`, beside the weights that it was measured with."""
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,13 @@ from kinformer import __version__
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
 from kinformer.exits.nobody import Nobody
-from kinformer.exits.rules import Threshold
+from kinformer.exits.rules import Confident, Decaying, Rule, Threshold
 from kinformer.from_json import from_json
 from kinformer.train.files import write
 
 EDITION = 1  # of the form of the file
 FILE = "exits.json"
+CLOCK = "output"  # thresholds that fall count the tokens of the output
 ANEW = "run `kinformer calibrate` again, or take the file away"
 
 
@@ -27,15 +29,17 @@ def save_calibration(folder: Path, model: Any, threshold: Threshold | None, told
 
     A number, or one for each layer but the last. `told` says how it was found. OSError where it cannot be written.
     """
-    header = {"edition": EDITION, "kinformer": __version__, "model": fingerprint(model), "threshold": threshold}
+    about = {"edition": EDITION, "kinformer": __version__, "model": fingerprint(model)}
+    header = {**about, "threshold": threshold, "clock": CLOCK}
     write(folder / FILE, f"{json.dumps(header | dict(told), indent=2)}\n".encode())
 
 
 def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
     """Let tokens leave at the threshold in the folder of a model, and hand back what the file says; None without one.
 
-    Without a threshold nobody leaves. Raises CalibrationError for a file that is damaged, foreign or of other weights,
-    and OSError where it cannot be read.
+    Without a threshold nobody leaves. A file without a "clock" was measured while thresholds fell with positions, which
+    a warning says; its thresholds by layer do not fall. Raises CalibrationError for a file that is damaged, foreign or
+    of other weights, and OSError where it cannot be read.
     """
     path, body, told = folder / FILE, exits_of(model), calibration(folder, model)
     if body is None or told is None:
@@ -49,7 +53,24 @@ def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
         body.rule.agree(body.d, len(body.layers))
     except ValueError as error:
         raise CalibrationError(f"{path} fits no rule of this model: {error}; {ANEW}") from error
+    if "clock" not in told:
+        _as_before(body.rule, path)
     return told
+
+
+def _as_before(rule: Rule, path: Path) -> None:
+    """Let a rule with a threshold of an earlier version, which knew no clock, leave as nearly as it did there."""
+    if not isinstance(rule, Confident) or not isinstance(rule.threshold, Decaying):
+        return
+    falling = rule.threshold
+    if isinstance(falling.threshold, tuple):
+        rule.threshold = falling.threshold  # thresholds by layer took the place of one that fell
+    elif falling.temperature:
+        warnings.warn(
+            f"{path} was measured while the threshold fell with positions in the row, and now it falls while an output "
+            f"is written: nothing is proven of it; {ANEW}",
+            stacklevel=4,
+        )
 
 
 def calibration(folder: Path, model: Any) -> dict[str, Any] | None:

@@ -165,6 +165,21 @@ def test_other_weights_and_other_thresholds_are_refused(out: str, capsys: pytest
     fails(capsys, ["generate", out, "--prompt", "a"], "made for other weights")
 
 
+def test_a_file_of_an_earlier_version_leaves_as_it_did(out: str) -> None:
+    """Without a clock: thresholds by layer stay as they are, and of one that falls nothing is proven any more."""
+    file, model = Path(out) / "exits.json", load(out)
+    for threshold in ([0.5, 0.75], 0.5):
+        save_calibration(Path(out), model, threshold, {})
+        told = json.loads(file.read_text())
+        file.write_text(json.dumps({name: value for name, value in told.items() if name != "clock"}))
+        if isinstance(threshold, list):
+            assert leave_as_calibrated(Path(out), model) and model.exits.rule.threshold == (0.5, 0.75)
+        else:
+            with pytest.warns(UserWarning, match="nothing is proven of it; run `kinformer calibrate` again"):
+                leave_as_calibrated(Path(out), model := load(out))
+            assert model.exits.rule.threshold == Decaying(0.5, 32)
+
+
 def test_what_cannot_be_calibrated_is_said_in_one_line(
     out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

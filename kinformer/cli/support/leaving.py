@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kinformer.cli.errors import from_user
+from kinformer.cli.errors import from_user, noted
 from kinformer.decoding.calibrated import leave_as_calibrated
 from kinformer.decoding.layers_used import exits_of
 from kinformer.exits.rules import Decaying
@@ -16,7 +16,7 @@ def leave(folder: Path, model: Any) -> dict[str, Any] | None:
     """Let tokens leave as calibration found, and say so; what its file says, None where there is none."""
     body = exits_of(model)
     rule = None if body is None else body.rule  # which may give way to one that nobody leaves by
-    with from_user(ValueError, OSError):
+    with from_user(ValueError, OSError), noted():
         told = leave_as_calibrated(folder, model)
     if told is not None:
         at = "nobody leaves early" if told["threshold"] is None else f"tokens leave at {at_of(rule, told['threshold'])}"
