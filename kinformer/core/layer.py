@@ -159,10 +159,12 @@ class Context:
     def but(self, **changes: object) -> "Context":
         """The same context with other fields; other positions or limits begin a new memo.
 
-        `full` promises nothing of other positions: give it again.
+        `full` promises nothing of other positions, and `decoding` counts other columns: give them again.
         """
         if not {"pos", "source_pos"}.isdisjoint(changes):
             changes.setdefault("full", False)
+        if "pos" in changes:
+            changes.setdefault("decoding", None)
         if not {"pos", "source_pos", "only", "also", "memo"}.isdisjoint(changes):
             changes.setdefault("memo", Memo())
         elif not torch.compiler.is_compiling() and changes.keys() <= vars(self).keys():
@@ -186,7 +188,8 @@ class Context:
         from kinformer.patterns.shifted import Shifted
 
         only, also = (None if one is None else Shifted(one, n) for one in (self.only, self.also))
-        return self.but(pos=self.pos + n * (self.pos >= 0), full=self.full, only=only, also=also)
+        pos = self.pos + n * (self.pos >= 0)
+        return self.but(pos=pos, full=self.full, only=only, also=also, decoding=self.decoding)
 
     def under(self, place: str | int) -> "Context":
         """What a sublayer at `place` sees: entries of `below` and `taps` under "place." with the prefix cut off.

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from kinformer.core.layer import Context, PerPair, PerToken
+from kinformer.core.layer import Context, Decoding, PerPair, PerToken
 from kinformer.core.memo import Memo
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
@@ -30,6 +30,7 @@ def whole() -> Context:
         head=torch.nn.Identity(),
         taps=("3", "3.1.input"),
         remember=True,
+        decoding=Decoding(torch.arange(-3, 3)[None], 9),
     )
 
 
@@ -79,10 +80,20 @@ def test_columns_cut_all_that_is_of_tokens_and_nothing_else() -> None:
     scores = found.below["scores"]
     assert torch.equal(scores.scores, ctx.below["scores"].scores[:, :, 2:5]) and scores.k_pos.shape == (2, 1, 6)
     assert torch.equal(scores.q_pos, POS[:, None, 2:5])
-    cut = {"pos", "labels", "below", "memo"}
+    assert found.decoding is not None and found.decoding.max_new_tokens == found.max_new_tokens == 9
+    assert found.decoding.step.tolist() == [[-1, 0, 1]] and found.steps.tolist() == [[0, 0, 1]]
+    cut = {"pos", "labels", "below", "memo", "decoding"}
     for field in dataclasses.fields(Context):
         if field.name not in cut:
             assert getattr(found, field.name) is getattr(ctx, field.name), field.name
+
+
+def test_steps_are_those_of_an_output_or_places_in_a_document() -> None:
+    ctx = whole()
+    assert ctx.steps.tolist() == [[0, 0, 0, 0, 1, 2]], "a prompt is at step 0"
+    read = ctx.but(decoding=None, only=Document(torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 1, 2]])))
+    assert read.max_new_tokens is None and read.steps.tolist() == [[-1, -1, 0, 1, 0, 1], [0, 0, 1, 2, 0, -1]]
+    assert ctx.but(pos=POS + 0).decoding is None, "other positions are of other columns"
 
 
 def test_layers_that_cut_alike_share_what_is_found_out_about_a_piece() -> None:
