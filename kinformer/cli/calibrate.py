@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
@@ -12,11 +12,13 @@ from kinformer.cli.options import MOST, Data, Device, Json, Own
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
+    from kinformer.cli.support.searched import By
     from kinformer.data.support.prompts import Prompts
     from kinformer.exits.learn_then_test import Found
     from kinformer.exits.rules import Threshold
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
+TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search
 PROVEN = "learn then test"
 Calibrated = tuple["Threshold | None", dict[str, Any], list[str]]  # what is told in the file, and in lines
 
@@ -31,9 +33,21 @@ class How(NamedTuple):
     delta: float
     epsilon: float
     consistency: Literal["textual", "risk"]
-    thresholds: int
-    search: int | None
+    thresholds: int | None
+    search: "By | None"
     within: float
+
+
+def _searching(text: str | None) -> int | str | None:
+    """How thresholds by layer are searched; UserError for neither a number of draws nor a kind of search."""
+    if text is None or text in ("grid", "coordinates"):
+        return text
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise UserError(
+            f"--search {text}: give a number of draws from 1 to {MOST:,}, grid for every combination of --thresholds, "
+            "or coordinates to search layer by layer"
+        )
+    return int(text)
 
 
 def calibrate(
@@ -50,8 +64,13 @@ def calibrate(
         Literal["textual", "risk"], typer.Option(help="Loss beside the full model's text, or beside its own loss.")
     ] = "textual",
     search: Annotated[
-        int | None,
-        typer.Option(help="Draw so many thresholds by layer in place of testing; 10000 in the paper.", min=1, max=MOST),
+        str | None,
+        typer.Option(
+            help="Search thresholds by layer in place of testing: a number of draws, 10000 in the paper; grid, every "
+            "combination of --thresholds; or coordinates, layer by layer.",
+            metavar="N|grid|coordinates",
+            callback=_searching,
+        ),
     ] = None,
     within: Annotated[
         float | None, typer.Option(help=f"Of --search: how much worse the metric may be; {WITHIN:g} unless given.")
@@ -59,7 +78,15 @@ def calibrate(
     samples: Annotated[
         int | None, typer.Option(help="How many texts; twice as many as it takes unless given.", min=1, max=MOST)
     ] = None,
-    thresholds: Annotated[int, typer.Option(help="How many are there to choose from.", min=2, max=1000)] = 21,
+    thresholds: Annotated[
+        int | None,
+        typer.Option(
+            help=f"How many are there to choose from; {TESTED} unless given. Of --search grid or coordinates for each "
+            f"layer; {GRID} unless given.",
+            min=2,
+            max=1000,
+        ),
+    ] = None,
     split: Annotated[Literal["train", "valid", "test"], typer.Option(help="Which part of the data.")] = "valid",
     length: Annotated[int, typer.Option(help="Of a text: tokens that each begins with.", min=1, max=MOST)] = PROMPT,
     tokens: Annotated[int, typer.Option(help="Of a text: tokens that are written.", min=1, max=MOST)] = TOKENS,
@@ -78,14 +105,19 @@ def calibrate(
     DIR/exits.json. Where none is, no token leaves early.
 
     With --search N a threshold for each layer is drawn from 0 to 1, N times: the random search of depth-adaptive
-    Transformers, over --samples rows of --length tokens that are read, not written. Of the best at each cost, drawn
+    Transformers, over --samples rows of --length tokens that are read, not written. --search grid tries every
+    combination of --thresholds evenly spaced thresholds, for a few layers; --search coordinates changes one layer at a
+    time, for many. Of the best at each cost, drawn
     into DIR/exits.png, the cheapest is kept whose metric comes --within so much of the full model's, in bits or in
-    shares of answers, whichever it is judged by. Nothing is proven by it, and what was proven is not overwritten.
+    shares of answers, whichever it is judged by. Nothing is proven by it, and what was proven is not overwritten. The
+    threshold of a calm that falls while a text is written goes on falling: what is searched is the number that scales
+    it.
     """
     from kinformer.cli.support.loaded import loaded
     from kinformer.data.spec import read_spec
 
-    within = _read_by(ctx, search, within, overwrite)
+    by = cast("By | None", search)  # as the option's callback reads it
+    within = _read_by(ctx, by, within, overwrite)
     if search is None:
         samples = _enough(samples, delta, epsilon)
     model = loaded(folder, member, device)
@@ -95,7 +127,7 @@ def calibrate(
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
-    how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, search, within)
+    how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
     said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)
     threshold, told, lines = said
     with from_user(OSError, code=FAILED):
@@ -122,7 +154,7 @@ def _enough(samples: int | None, delta: float, epsilon: float) -> int:
     return 2 * least if samples is None else samples
 
 
-def _read_by(ctx: typer.Context, search: int | None, within: float | None, overwrite: bool) -> float:
+def _read_by(ctx: typer.Context, search: "By | None", within: float | None, overwrite: bool) -> float:
     """How near a search has to come; UserError for options that are not read, and for a number without a meaning."""
     if search is None:
         if within is not None:
@@ -130,10 +162,12 @@ def _read_by(ctx: typer.Context, search: int | None, within: float | None, overw
         if overwrite:
             raise UserError("--overwrite is of --search, which did not come; a test takes the place of another")
         return WITHIN
-    for name in ("delta", "epsilon", "consistency", "thresholds", "tokens"):
+    drawn = ("thresholds",) if isinstance(search, int) else ()
+    for name in ("delta", "epsilon", "consistency", "tokens", *drawn):
         source = ctx.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             more = "; --within says how much worse the metric may be" if name == "delta" else ""
+            more = "; --search grid and --search coordinates read it" if name == "thresholds" else more
             raise UserError(f"--search proves nothing and writes nothing, so it reads no --{name}; leave it out{more}")
     within = WITHIN if within is None else within
     if not 0 <= within < float("inf"):
@@ -158,7 +192,7 @@ def _refuse_proven(folder: Path, model: Any) -> None:
 
 def _by_test(model: Any, data: Any, how: How) -> Calibrated:
     """By Learn then Test."""
-    grid, delta, epsilon = model.exits.rule.grid(how.thresholds), how.delta, how.epsilon
+    grid, delta, epsilon = model.exits.rule.grid(how.thresholds or TESTED), how.delta, how.epsilon
     with from_user(ValueError, LookupError), noted():
         given = _prompts(model, data, how.split, how.samples or 1, how.length, how.tokens)
         result, layers = _tested(model, given, how.consistency, grid, delta, epsilon)
@@ -177,23 +211,23 @@ def _by_test(model: Any, data: Any, how: How) -> Calibrated:
 
 
 def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
-    """By the random search, which also draws a picture."""
+    """By a search of thresholds by layer, which also draws a picture."""
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.searched import LEAST, draw, lines, rows_of, searched
     from kinformer.exits.thresholds import SEGMENTS
 
-    depth, rows, draws = len(model.exits.layers), how.samples or LEAST, how.search or 1
+    depth, rows, by = len(model.exits.layers), how.samples or LEAST, how.search or 1
     with from_user(ValueError, LookupError), noted():
         batches = rows_of(model, data, how.split, rows, how.length)
         with progress("searching", SEGMENTS, "thresholds, at most") as tell:
-            found = searched(model, batches, draws, how.within, tell)
+            found = searched(model, batches, by, how.within, tell, thresholds=how.thresholds or GRID)
     told = {
-        "by": "random search",
+        "by": {"grid": "grid search", "coordinates": "coordinate search"}.get(str(by), "random search"),
         "data": data.name,
         "split": how.split,
         "samples": rows,
         "within": how.within,
-        "draws": draws,
+        "draws": len(found.tried[1]),
         "metric": found.metric.name,
         "full": found.value(found.full),
         "layers": (found.chosen or found.full).layers,
@@ -201,7 +235,7 @@ def _by_search(model: Any, data: Any, how: How, folder: Path) -> Calibrated:
     }
     with from_user(OSError, code=FAILED):
         draw(found, depth, folder / "exits.png")
-    return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.within, draws)
+    return None if found.chosen is None else found.chosen.threshold, told, lines(found, depth, how.within)
 
 
 def _refuse_without_exits(model: Any) -> None:

@@ -1,7 +1,7 @@
-"""Thresholds by layer, found by random search: at each cost those of best quality."""
+"""Thresholds by layer, found by random search, on a grid or layer by layer: at each cost those of best quality."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,6 +13,7 @@ from kinformer.core.loss import surprise
 from kinformer.decoding.evaluating import evaluating
 
 DRAWS, SEGMENTS = 10_000, 10
+GRID = 100_000  # vectors of a grid at most
 AT_ONCE = 1 << 22  # numbers of a piece of the drawn vectors, by all tokens
 Vectors = Float[Tensor, "R L"]  # a threshold for each layer but the last, in each row
 Measure = Callable[[Vectors], tuple[Float[Tensor, " R"], Float[Tensor, " R"]]]  # of each its quality, and its layers
@@ -93,8 +94,8 @@ def search(
 ) -> tuple[Kept, ...]:
     """Of thresholds drawn from U(0, 1), a vector at a time, those of best quality in each segment of cost.
 
-    Choose it for thresholds by layer, which no grid covers; of one number for all layers Learn then Test proves what it
-    keeps (`learn_then_test`), and this proves nothing.
+    Choose it for thresholds by layer; for one number for all layers Learn then Test proves what it keeps
+    (`learn_then_test`), and this proves nothing. `grid_search` and `coordinate_search` leave nothing to chance.
 
     measure: of vectors, a threshold for each of the `depth` layers but the last, quality and mean layers:
         `Said.measure`, which is quick, or readings in which tokens leave.
@@ -109,13 +110,83 @@ def search(
     at_least("draws", draws, 1)
     at_least("segments", segments, 1)
     drawn = torch.rand(draws, depth - 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    quality, layers = (one.cpu().double() for one in measure(drawn))
+    return _best(drawn, *_measured(measure, drawn), depth, segments)
+
+
+def grid_search(measure: Measure, values: Sequence[float], depth: int, *, segments: int = SEGMENTS) -> tuple[Kept, ...]:
+    """The best vectors in each segment of cost, of all that take each layer's threshold from the same values.
+
+    Choose it for a few layers, where it leaves nothing to chance: v values and L layers make v^(L - 1) vectors.
+    `coordinate_search` is for more layers.
+
+    measure, segments: as of `search`.
+    values: thresholds of a layer, such as a rule's `grid(11)`.
+
+    Errors: ValueError for a single layer, and for more than 100,000 vectors, with their number.
+    """
+    layers = at_least("depth", depth, 2) - 1
+    refuse_large_grid(len(values), layers)
+    vectors = torch.cartesian_prod(*[torch.tensor(values, dtype=torch.float64)] * layers).view(-1, layers)
+    return _best(vectors, *_measured(measure, vectors), depth, at_least("segments", segments, 1))
+
+
+def coordinate_search(
+    measure: Measure, values: Sequence[float], depth: int, *, least: float, segments: int = SEGMENTS
+) -> tuple[Kept, ...]:
+    """The best vectors in each segment of cost, of those that a search one layer at a time meets.
+
+    It starts where every layer has the first value. Each layer in turn takes the value by which tokens take the fewest
+    layers while the quality is at least `least`; this is repeated until no layer changes. Choose it where a grid would
+    be too large: a round over L layers measures (L - 1) v vectors of v values. It may miss vectors that only a change
+    of two layers at once would reach.
+
+    measure, values, segments: as of `grid_search`; the first of the values is the most careful one.
+    least: the quality that the thresholds of the last round must keep, such as a little less than the full model's.
+
+    Errors: ValueError for a single layer. Source: coordinate descent; Wright, 2015, arXiv:1502.04759.
+    """
+    layers = at_least("depth", depth, 2) - 1
+    current, cost = [values[0]] * layers, math.inf
+    vectors, found = list[Tensor](), list[tuple[Tensor, Tensor]]()
+    changed = True
+    while changed:
+        changed = False
+        for layer in range(layers):
+            tried = torch.tensor([[*current[:layer], value, *current[layer + 1 :]] for value in values]).double()
+            quality, taken = _measured(measure, tried)
+            vectors.append(tried)
+            found.append((quality, taken))
+            cheapest = int(taken.masked_fill(quality < least, math.inf).argmin())
+            if quality[cheapest] >= least and float(taken[cheapest]) < cost:
+                current, cost, changed = tried[cheapest].tolist(), float(taken[cheapest]), True
+    qualities, costs = (torch.cat(column) for column in zip(*found, strict=True))
+    return _best(torch.cat(vectors), qualities, costs, depth, at_least("segments", segments, 1))
+
+
+def refuse_large_grid(values: int, layers: int) -> None:
+    """ValueError for more than 100,000 vectors of so many values for each of these layers."""
+    if (count := values**layers) > GRID:
+        raise ValueError(
+            f"a grid of {values} thresholds for each of {layers} layers has {count:,} vectors, and at most {GRID:,} "
+            "are tried; give fewer thresholds, or search by coordinates"
+        )
+
+
+def _measured(measure: Measure, vectors: Vectors) -> tuple[Float[Tensor, " R"], Float[Tensor, " R"]]:
+    quality, layers = measure(vectors)
+    return quality.cpu().double(), layers.cpu().double()
+
+
+def _best(
+    vectors: Vectors, quality: Float[Tensor, " R"], layers: Float[Tensor, " R"], depth: int, segments: int
+) -> tuple[Kept, ...]:
+    """In each segment of cost the vector of best quality, of equal ones the cheapest."""
     place = ((layers - 1) / (depth - 1) * segments).long().clamp_max(segments - 1)
     kept = []
     for one in place.unique().tolist():
         inside = (place == one).nonzero()[:, 0].tolist()
         best = min(inside, key=lambda n: (-float(quality[n]), float(layers[n])))
-        kept.append(Kept(tuple(drawn[best].tolist()), float(quality[best]), float(layers[best])))
+        kept.append(Kept(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best])))
     return tuple(kept)
 
 

@@ -64,6 +64,25 @@ def test_the_cheapest_that_is_as_good_is_kept_and_generate_leaves_by_it(
     assert "as calibrated" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("by", "name"), [("grid", "grid search"), ("coordinates", "coordinate search")])
+def test_thresholds_on_a_grid_are_judged_and_kept_as_drawn_ones(
+    by: str, name: str, out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["calibrate", out, *TASK, "--search", by, "--thresholds", "3", "--samples", "20", "--within", "1"]
+    assert run([*words, "--json"]) == 0
+    told, kept = json.loads(capsys.readouterr().out), json.loads((Path(out) / "exits.json").read_text())
+    assert told["threshold"] == kept["threshold"] and kept["by"] == name
+    assert kept["draws"] == 9 if by == "grid" else 6 <= kept["draws"] <= 30
+    assert {value for one in kept["kept"] for value in one["threshold"]} <= {1.0, 0.5, 0.0}
+    model = load(out).eval()
+    batches = rows_of(model, read_spec(TASK[1]), "valid", 20, 64)
+    with torch.no_grad():
+        for one in kept["kept"]:
+            assert (one["value"], one["layers"]) == pytest.approx(judged(model, tuple(one["threshold"]), batches))
+    assert kept["layers"] == min(one["layers"] for one in kept["kept"]), "within 1 of an accuracy are all"
+    assert (Path(out) / "exits.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("within", [0.0, 0.05, 10.0])
 def test_the_choice_is_that_of_a_loop(within: float, monkeypatch: pytest.MonkeyPatch, float64: None) -> None:
     """The fewest layers of those near the full model, each judged anew; bits are better if less."""
@@ -173,11 +192,13 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
         (["--epsilon", "0.1"], "it reads no --epsilon; leave it out"),
         (["--tokens", "3"], "it reads no --tokens"),
         (["--consistency", "risk"], "it reads no --consistency"),
-        (["--thresholds", "5"], "it reads no --thresholds"),
+        (["--thresholds", "5"], "it reads no --thresholds; leave it out; --search grid and --search coordinates read"),
         (["--delta", "0.1"], "it reads no --delta; leave it out; --within says"),
         (["--within", "-1"], "--within -1 is no loss"),
         (["--within", "nan"], "--within nan is no loss"),
-        (["--search", "0"], "--search"),
+        (["--search", "0"], "--search 0: give a number of draws from 1"),
+        (["--search", "girds"], "--search girds: give a number of draws from 1 to 1,000,000,000,000, grid for"),
+        (["--search", "grid", "--thresholds", "500"], "500 thresholds for each of 2 layers has 250,000 vectors"),
         (["--data", "sets=maximum"], "reads a text"),
     ],
 )

@@ -1,5 +1,6 @@
-"""The random search for thresholds by layer: by loops over vectors and tokens, and against what is judged."""
+"""Searches for thresholds by layer: by loops over vectors and tokens, and against what is judged."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from kinformer.core.batch import TokenBatch
-from kinformer.exits.thresholds import Kept, Said, said, search
+from kinformer.exits.thresholds import Kept, Said, coordinate_search, grid_search, said, search
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.models.support.exits import ManyExits
 
@@ -69,6 +70,56 @@ def test_of_each_segment_of_cost_the_best_is_kept(float64: None) -> None:
     assert (
         search(table.measure, 4, draws=500, segments=5, seed=3) == kept != search(table.measure, 4, draws=500, seed=4)
     )
+
+
+def best_by_cost(table: Said, vectors: list[tuple[float, ...]], segments: int) -> list[tuple[float, float]]:
+    """Quality and layers of the best vector in each segment of cost, of equal ones the cheapest."""
+    found: dict[int, tuple[float, float]] = {}
+    for vector in vectors:
+        quality, layers = by_hand(table, list(vector))
+        place = min(int((layers - 1) / len(vector) * segments), segments - 1)
+        if place not in found or (quality, -layers) > (found[place][0] + 1e-12, -found[place][1]):
+            found[place] = quality, layers
+    return [found[place] for place in sorted(found)]
+
+
+def test_a_grid_tries_every_combination(float64: None) -> None:
+    values, seen = (1.0, 0.7, 0.4, 0.0), []
+    table = Said(torch.rand(3, 17), torch.rand(4, 17), False)
+
+    def watched(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.extend(map(tuple, vectors.tolist()))
+        return table.measure(vectors)
+
+    kept = grid_search(watched, values, 4, segments=5)
+    assert sorted(seen) == sorted(itertools.product(values, repeat=3))
+    assert [one[1:] for one in kept] == [pytest.approx(best) for best in best_by_cost(table, seen, 5)]
+    assert all(by_hand(table, list(one.threshold)) == pytest.approx(one[1:]) for one in kept)
+    with pytest.raises(ValueError, match="21 thresholds for each of 4 layers has 194,481 vectors"):
+        grid_search(watched, [n / 20 for n in range(21)], 5)
+
+
+def test_coordinates_end_where_no_change_of_one_layer_is_cheaper(float64: None) -> None:
+    """Every vector that differs in one layer takes more layers, or is worse than what is allowed."""
+    values = [1 - n / 10 for n in range(11)]
+    for seed in range(5):
+        torch.manual_seed(seed)
+        table, seen = Said(torch.rand(5, 23), torch.rand(6, 23), True), []
+
+        def watched(vectors: torch.Tensor, table: Said = table, seen: list = seen) -> tuple:
+            seen.extend(map(tuple, vectors.tolist()))
+            return table.measure(vectors)
+
+        least = float(table.worth[-1].mean()) - 0.05
+        kept = coordinate_search(watched, values, 6, least=least, segments=4)
+        good = [(by_hand(table, list(vector))[1], vector) for vector in set(seen)]
+        good = [pair for pair in good if by_hand(table, list(pair[1]))[0] >= least]
+        layers, found = min(good)
+        for n, value in itertools.product(range(5), values):
+            quality, taken = by_hand(table, [*found[:n], value, *found[n + 1 :]])
+            assert taken >= layers - 1e-9 or quality < least + 1e-9
+        assert layers < 6 and len(set(seen)) < 11**5 / 100
+        assert [one[1:] for one in kept] == [pytest.approx(best) for best in best_by_cost(table, seen, 4)]
 
 
 def test_of_equal_quality_the_cheapest_is_kept() -> None:
@@ -138,6 +189,8 @@ def test_where_all_leave_alike_the_table_is_what_is_judged(float64: None) -> Non
         (lambda: search(lambda some: (some, some), 1), "depth=1"),
         (lambda: search(lambda some: (some, some), 3, draws=0), "draws=0"),
         (lambda: search(lambda some: (some, some), 3, segments=0), "segments=0"),
+        (lambda: grid_search(lambda some: (some, some), [1.0, 0.0], 1), "depth=1"),
+        (lambda: coordinate_search(lambda some: (some, some), [1.0, 0.0], 1, least=0.0), "depth=1"),
         (lambda: said(depth_adaptive(**TINY), [ROWS]), "Multinomial leaves by no threshold"),
         (lambda: said(depth_adaptive(**TINY, classifier="geometric"), [ROWS[:, :1]]), "no token to predict"),
         (lambda: said(depth_adaptive(**TINY, classifier="geometric"), []), "no token to predict"),

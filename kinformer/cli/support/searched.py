@@ -1,11 +1,12 @@
-"""Thresholds by layer, as `kinformer calibrate --search` finds them: drawn, measured where tokens leave, and chosen."""
+"""Thresholds by layer, as `kinformer calibrate --search` finds them: tried, measured where tokens leave, and chosen."""
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
+import torch
 from torch import Tensor
 
 from kinformer.cli.support.saved import saved
@@ -15,11 +16,13 @@ from kinformer.data.kind import Data, stream
 from kinformer.data.windows import Windows
 from kinformer.decoding.consistency import ruled
 from kinformer.exits.nobody import Nobody
-from kinformer.exits.thresholds import Kept, said, search
+from kinformer.exits.thresholds import Kept, coordinate_search, grid_search, refuse_large_grid, said, search
 from kinformer.train.evaluate import Measured, device_of, evaluate_batches
 
 ROWS, LEAST = 16, 256  # rows of a batch, and of all of them where none is said
+GRID = 11  # thresholds of a layer where none is said
 Hear = Callable[[int], None]
+By = int | Literal["grid", "coordinates"]  # so many vectors that are drawn, or what is tried of the rule's own values
 
 
 class Searched(NamedTuple):
@@ -27,7 +30,7 @@ class Searched(NamedTuple):
 
     metric: what quality is; of one that is better if less, quality is below 0.
     full: what it is worth if nobody leaves.
-    tried: quality and layers of all vectors that were drawn, as read off states that nobody left.
+    tried: quality and layers of all vectors that were tried, as read off states that nobody left.
     kept: the best of each segment of cost by that, each as measured where tokens leave by it.
     chosen: of these, the cheapest that comes within what was allowed of `full`; None where none is.
     """
@@ -53,12 +56,20 @@ def rows_of(model: Any, data: Data, split: str, rows: int, length: int) -> list[
     return [on(device_of(model), drawn.at(step)) for step in range(-(-rows // ROWS))]
 
 
-def searched(model: Any, batches: Sequence[Any], draws: int, within: float, hear: Hear) -> Searched:
+def searched(
+    model: Any, batches: Sequence[Any], by: By, within: float, hear: Hear, *, thresholds: int = GRID
+) -> Searched:
     """The thresholds of a model with exits that do best on these rows; it leaves by the last that was measured.
 
-    Errors: ValueError for a rule without thresholds, a single layer, and a model whose full quality is no number.
+    by: how many vectors are drawn, or "grid" or "coordinates": so many `thresholds` of each layer in every combination,
+        or layer by layer.
+
+    Errors: ValueError for a rule without thresholds, a single layer, a grid that is too large, and a model whose full
+    quality is no number.
     """
     rule, depth = model.exits.rule, len(model.exits.layers)
+    if by == "grid":
+        refuse_large_grid(thresholds, depth - 1)  # before the rows are read
     with ruled(model.exits, Nobody()):
         found = evaluate_batches(model, batches)
     full, metric = _kept((), found), found.metric
@@ -71,17 +82,24 @@ def searched(model: Any, batches: Sequence[Any], draws: int, within: float, hear
         return tried[-1]
 
     table = said(model, batches, right=metric.better == "more")
+    if by == "grid":
+        best = grid_search(measure, rule.grid(thresholds), depth)
+    elif by == "coordinates":
+        best = coordinate_search(measure, rule.grid(thresholds), depth, least=full.quality - within)
+    else:
+        best = search(measure, depth, draws=by)
     kept = []
-    for one in search(measure, depth, draws=draws):
+    for one in best:
         rule.leave_at(one.threshold)
         kept.append(_kept(one.threshold, evaluate_batches(model, batches)))
         hear(len(kept))
     good = [one for one in kept if one.quality >= full.quality - within]
-    return Searched(metric, full, tried[0], tuple(kept), min(good, key=lambda one: one.layers, default=None))
+    quality, layers = (torch.cat(column) for column in zip(*tried, strict=True))
+    return Searched(metric, full, (quality, layers), tuple(kept), min(good, key=lambda one: one.layers, default=None))
 
 
 def draw(found: Searched, depth: int, path: Path) -> None:
-    """Write a PNG of quality against mean layers: all that was drawn, what was kept, the full model, what was chosen.
+    """Write a PNG of quality against mean layers: all that was tried, what was kept, the full model, what was chosen.
 
     Errors: OSError, in one line; a picture that was there is then as it was.
     """
@@ -93,7 +111,7 @@ def draw(found: Searched, depth: int, path: Path) -> None:
     sign = _sign(found.metric)
     quality, layers = (one.cpu().tolist() for one in found.tried)
     figure, axes = pyplot.subplots(figsize=(7, 4.2), layout="constrained")
-    label = f"{len(layers):,} drawn, of states that nobody left"
+    label = f"{len(layers):,} tried, of states that nobody left"
     axes.plot(
         layers, [sign * one for one in quality], ".", color="tab:gray", alpha=0.5, markersize=3, zorder=0, label=label
     )
@@ -109,7 +127,7 @@ def draw(found: Searched, depth: int, path: Path) -> None:
     pyplot.close(figure)
 
 
-def lines(found: Searched, depth: int, within: float, draws: int) -> list[str]:
+def lines(found: Searched, depth: int, within: float) -> list[str]:
     """What is said of it, a line for each kept vector, and of the choice."""
     name = found.metric.name
     told = [
@@ -119,7 +137,10 @@ def lines(found: Searched, depth: int, within: float, draws: int) -> list[str]:
     ]
     whole = f"{name} of all {depth} layers is {found.value(found.full):.4f}"
     if found.chosen is None:
-        return [*told, f"{whole}, and none of {draws:,} comes within {within:g} of it: no token leaves early"]
+        return [
+            *told,
+            f"{whole}, and none of {len(found.tried[1]):,} comes within {within:g} of it: no token leaves early",
+        ]
     its = f"{found.chosen.layers:.2f} layers in the mean at {found.value(found.chosen):.4f}"
     return [*told, f"{whole}; the cheapest within {within:g} of it takes {its}, which nothing proves of other data"]
 

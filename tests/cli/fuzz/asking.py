@@ -73,7 +73,12 @@ class Asking(Drawn):
     def calibrate(self) -> list[str]:
         words = [self.model("calm"), "--data", self.data("text", "task"), "--length", self.mostly("8", "4", *NUMBERS)]
         if self.chance.random() < 0.3:
-            words += ["--search", self.mostly("3", *SMALL), "--samples", self.mostly("4", *SMALL)]
+            words += [
+                "--search",
+                self.mostly("3", "grid", "coordinates", *SMALL),
+                "--samples",
+                self.mostly("4", *SMALL),
+            ]
             return words + self.some({"--delta": ("0.5", *NUMBERS), "--json": None, **self.own("calm")}, 0.2)
         words += ["--delta", self.mostly("0.9", *NUMBERS), "--epsilon", self.mostly("0.5", *NUMBERS)]
         words += ["--tokens", self.mostly("2", "1", *SMALL), "--thresholds", self.mostly("3", *SMALL)]
