@@ -14,8 +14,8 @@ from kinformer.cli.support import early
 if TYPE_CHECKING:
     from kinformer.cli.support.searched import By
     from kinformer.data.support.prompts import Prompts
+    from kinformer.exits.decaying import Threshold
     from kinformer.exits.learn_then_test import Found
-    from kinformer.exits.rules import Threshold
 
 PROMPT, TOKENS, WITHIN = 64, 32, 0.02
 TESTED, GRID = 21, 11  # thresholds to choose from: of a test, and of each layer of a search

@@ -9,8 +9,9 @@ from typing import Any
 from kinformer import __version__
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
+from kinformer.exits.decaying import Decaying, Threshold
 from kinformer.exits.nobody import Nobody
-from kinformer.exits.rules import Confident, Decaying, Rule, Threshold
+from kinformer.exits.rules import Confident, Rule
 from kinformer.from_json import from_json
 from kinformer.train.files import write
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kinformer.core.checks import at_least, inside
-from kinformer.exits.rules import Threshold
+from kinformer.exits.decaying import Threshold
 
 
 class Tested(NamedTuple):

@@ -2,8 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.autocast import linear, precise
-from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
+from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.choice import choice
 from kinformer.core.layer import Context, State
 from kinformer.exits.confidence import Confidence, Head, Logits, States, evenly
+from kinformer.exits.decaying import Decaying, Threshold, checked_threshold, of_layer
 from kinformer.losses.exit_oracles import ExitOracle, Likelihood
 from kinformer.patterns.document import Document
 
 Leaves = Bool[Tensor, "B T"]
-Threshold = float | tuple[float, ...]  # of all layers, or of each but the last
 
 
 class Rule(nn.Module, ABC):
@@ -75,55 +75,6 @@ class Rule(nn.Module, ABC):
         return None
 
 
-@dataclass(frozen=True)
-class Decaying:
-    """A threshold that starts higher and falls while an output grows: 0.9 threshold + 0.1 exp(-temperature t / N).
-
-    Early tokens matter more, since all later ones read them. t is the index of the token that is chosen, from 0, and N
-    the largest number of tokens that the output may have. Tokens of a prompt have t = 0. A text that is read, document
-    by document, is an output from its first token on, as targets are in T5X; there N is the length of a target's row.
-
-    threshold: the number that scales it, from 0, or one for each layer but the last.
-    length: N where a text is read and no model says how long the rows of its training were.
-    temperature: how fast it falls.
-    form: "paper", or "code": the authors' code multiplies 0.1 by the threshold too.
-
-    Errors: ValueError for another form and for numbers out of range. Source: Schuster et al., 2022, arXiv:2207.07061,
-    equation 5; github.com/google-research/t5x, t5x/contrib/calm/models.py.
-    """
-
-    threshold: Threshold
-    length: int
-    temperature: float = 4.0
-    form: Literal["paper", "code"] = "paper"
-
-    def __post_init__(self) -> None:
-        _thresholds(self.threshold, 0, torch.inf)
-        within("temperature", self.temperature, 0, torch.inf)
-        at_least("length", self.length, 1)
-        one_of("form", self.form, ("paper", "code"))
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """The threshold of the first layer at the first token, and where it has fallen to after `length` tokens."""
-        first, last = self(torch.tensor([[0, self.length]]))[0].tolist()
-        return first, last
-
-    def __call__(
-        self, steps: Int[Tensor, "#B T"], max_new_tokens: int | None = None, *, layer: int = 1
-    ) -> Float[Tensor, "#B T"]:
-        """The threshold after a layer, from 1, for tokens at these steps of an output of at most so many tokens."""
-        return self.fallen(_of_layer(self.threshold, layer), steps, max_new_tokens)
-
-    def fallen(
-        self, threshold: float | Float[Tensor, "*#n"], steps: Int[Tensor, "*#n"], max_new_tokens: int | None = None
-    ) -> Float[Tensor, "*n"]:
-        """The same for any threshold in place of its own."""
-        most = 1.0 if self.form == "paper" else threshold
-        fall = torch.exp(steps.clamp_min(0) * (-self.temperature / (max_new_tokens or self.length)))
-        return (0.9 * threshold + 0.1 * most * fall).clamp(0, 1)
-
-
 class Confident(Rule):
     """A token leaves once its confidence reaches the threshold.
 
@@ -140,7 +91,7 @@ class Confident(Rule):
         super().__init__()
         self.confidence = a_part("confidence", confidence, Confidence, "one, such as Saturation()")
         self.strict = a_flag("strict", strict)
-        _thresholds(threshold.threshold if isinstance(threshold, Decaying) else threshold, *confidence.range)
+        checked_threshold(threshold.threshold if isinstance(threshold, Decaying) else threshold, *confidence.range)
         self.threshold = threshold
 
     def agree(self, d: int, depth: int) -> None:
@@ -155,7 +106,7 @@ class Confident(Rule):
 
     def leave_at(self, threshold: Threshold) -> None:
         """Decide by this threshold from now on; one that falls goes on falling, from and to other numbers."""
-        _thresholds(threshold, *self.confidence.range)
+        checked_threshold(threshold, *self.confidence.range)
         own = self.threshold
         self.threshold = replace(own, threshold=threshold) if isinstance(own, Decaying) else threshold
 
@@ -171,7 +122,7 @@ class Confident(Rule):
         if isinstance(own, Decaying):
             threshold: float | Tensor = own(ctx.steps, ctx.max_new_tokens, layer=len(states))
         else:
-            threshold = _of_layer(own, len(states))
+            threshold = of_layer(own, len(states))
         return sure > threshold if self.strict else sure >= threshold
 
     def loss(
@@ -232,7 +183,7 @@ class Geometric(Rule):
     ):
         super().__init__()
         self.oracle = oracle or Likelihood()
-        self.threshold = _thresholds(threshold, 0, 1)
+        self.threshold = checked_threshold(threshold, 0, 1)
         self.d, self.depth, self.shared = at_least("d", d, 1), at_least("depth", depth, 1), a_flag("shared", shared)
         self.stop = nn.ModuleList(nn.Linear(d, 1) for _ in range(1 if shared else depth - 1))
 
@@ -244,7 +195,7 @@ class Geometric(Rule):
         return list(evenly(1.0, 0.0, count))
 
     def leave_at(self, threshold: Threshold) -> None:
-        self.threshold = _thresholds(threshold, 0, 1)
+        self.threshold = checked_threshold(threshold, 0, 1)
 
     def _logit(self, states: Sequence[Float[Tensor, "B T D"]], n: int) -> Float[Tensor, "B T"]:
         unit = self.stop[0 if self.shared else n]
@@ -263,7 +214,7 @@ class Geometric(Rule):
         return self._logit(states, len(states) - 1).sigmoid()
 
     def forward(self, states: States, ctx: Context, told: State = (), head: Head | None = None) -> Leaves:
-        return self.sure(states) > _of_layer(self.threshold, len(states))
+        return self.sure(states) > of_layer(self.threshold, len(states))
 
     def loss(
         self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
@@ -384,17 +335,3 @@ def _documents(ctx: Context | None) -> Int[Tensor, "B T"] | None:
 def _named(log_q: Float[Tensor, "B T N"], exits: Int[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """-log q of the exits that were named."""
     return -log_q.gather(-1, exits[..., None])[..., 0]
-
-
-def _thresholds(given: Threshold, low: float, high: float) -> Threshold:
-    if not isinstance(given, tuple):
-        return within("threshold", given, low, high)
-    return tuple(within(f"threshold[{n}]", one, low, high) for n, one in enumerate(given))
-
-
-def _of_layer(given: Threshold, layer: int) -> float:
-    if not isinstance(given, tuple):
-        return given
-    if layer > len(given):
-        raise ValueError(f"{len(given)} thresholds came, and layer {layer} wants one; give each layer but the last one")
-    return given[layer - 1]

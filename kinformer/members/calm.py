@@ -5,7 +5,8 @@ from typing import Literal
 from kinformer.core.checks import a_flag, one_of, unread
 from kinformer.discover import member
 from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
-from kinformer.exits.rules import Confident, Decaying
+from kinformer.exits.decaying import Decaying
+from kinformer.exits.rules import Confident
 from kinformer.losses.aligned import Weights
 from kinformer.members.support.early_exit import Form, early_exit
 from kinformer.members.support.wiring import Norms, Positions, Wiring

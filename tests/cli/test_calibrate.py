@@ -12,7 +12,7 @@ from kinformer.cli.__main__ import run
 from kinformer.core.layer import Context, Decoding
 from kinformer.data.text import read
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
-from kinformer.exits.rules import Decaying
+from kinformer.exits.decaying import Decaying
 from kinformer.generation import generate
 from kinformer.members.calm import calm
 from kinformer.train.checkpoint import load, save

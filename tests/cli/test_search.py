@@ -13,7 +13,7 @@ from kinformer.cli.support.searched import LEAST, ROWS, rows_of, searched
 from kinformer.core.numbering import numbered
 from kinformer.data.spec import read_spec
 from kinformer.decoding.calibrated import leave_as_calibrated, save_calibration
-from kinformer.exits.rules import Decaying
+from kinformer.exits.decaying import Decaying
 from kinformer.exits.thresholds import Kept
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive

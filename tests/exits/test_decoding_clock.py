@@ -14,7 +14,8 @@ from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.layers_used import layers_used
 from kinformer.decoding.reading import read
 from kinformer.exits.confidence import Confidence, Head, States
-from kinformer.exits.rules import Confident, Decaying
+from kinformer.exits.decaying import Decaying
+from kinformer.exits.rules import Confident
 from kinformer.generation import generate
 from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive

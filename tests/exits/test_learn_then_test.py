@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from kinformer.exits.confidence import Probe, Saturation, SoftmaxResponse
+from kinformer.exits.decaying import Decaying
 from kinformer.exits.learn_then_test import fewest, hoeffding, learn_then_test
-from kinformer.exits.rules import Confident, Decaying, Geometric, Multinomial
+from kinformer.exits.rules import Confident, Geometric, Multinomial
 
 
 def naive(table: dict[float, Sequence[float]], delta: float, epsilon: float) -> float | None:

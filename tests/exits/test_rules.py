@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxProbability, SoftmaxResponse
-from kinformer.exits.rules import BySequence, Chosen, Confident, Decaying, Geometric, Multinomial
+from kinformer.exits.decaying import Decaying
+from kinformer.exits.rules import BySequence, Chosen, Confident, Geometric, Multinomial
 from kinformer.norms.layer import LayerNorm
 
 D, DEPTH = 6, 4
