@@ -13,7 +13,7 @@ from kinformer.biases.support.of_distances import of_distances
 from kinformer.core.autocast import precise
 from kinformer.core.bias import Distances, of_heads
 from kinformer.core.checks import at_least, within
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import HeadValues, Side, Sizes
 from kinformer.core.loss import Penalty
 from kinformer.core.request import Request
 
@@ -39,6 +39,9 @@ class Ramp(Masking):
     @abstractmethod
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         """z, in positions, for each query; in float32 or better, as bfloat16 cannot tell span 256 from 257."""
+
+    def head_values(self, request: Request) -> Mapping[str, HeadValues]:
+        return {"span": HeadValues(self.spans(request.queries.sides), "positions")}
 
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:
         z = self.spans(piece.queries.sides)

@@ -1,11 +1,15 @@
 """DistanceAware: scores multiplied by a learned sigmoid of the distance."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least
+from kinformer.core.heads import HeadValues
 from kinformer.core.request import Request
 
 
@@ -40,6 +44,10 @@ class DistanceAware(Bias):
             return torch.where(s == -torch.inf, s, F.relu(s) * f.to(s.dtype))
 
         return score
+
+    def head_values(self, request: Request) -> Mapping[str, HeadValues]:
+        """Below 0 a head weakens far keys, above 0 it strengthens them."""
+        return {"alpha": HeadValues(precise(self.alpha)[None, :, None], "per position")}
 
 
 EXAMPLES = (lambda: DistanceAware(2),)

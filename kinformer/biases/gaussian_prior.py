@@ -1,6 +1,7 @@
 """GaussianPrior: attention falls off with the square of the distance, as fast as is learned."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int
@@ -11,6 +12,7 @@ from kinformer.biases.support.of_distances import of_distances
 from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least, within
+from kinformer.core.heads import HeadValues
 from kinformer.core.request import Request
 
 
@@ -58,6 +60,10 @@ class GaussianPrior(Bias):
             return s - (w[h] * distance * distance + b[h]).abs().to(s.dtype)
 
         return score
+
+    def head_values(self, request: Request) -> Mapping[str, HeadValues]:
+        """The deviation of each head's prior, from w = 1 / (2 sigma^2)."""
+        return {"sigma": HeadValues((2 * self.w).rsqrt()[None, :, None], "positions")}
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
         return of_distances(self, request, far)

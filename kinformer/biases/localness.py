@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from kinformer.core.autocast import precise
 from kinformer.core.bias import Bias, ScoreFn, at, of_heads
 from kinformer.core.checks import at_least, within
-from kinformer.core.heads import Side, Sizes
+from kinformer.core.heads import HeadValues, Side, Sizes
 from kinformer.core.request import Request
 from kinformer.execute import read
 from kinformer.patterns.full import Full
@@ -67,6 +67,12 @@ class Localness(Bias):
         centre = first + size * _share(hidden, self.centre)
         deviation = (self.widths(request, hidden, size) / 2).clamp_min(NARROWEST)
         return {"local": torch.stack([centre, deviation.expand_as(centre)], -1)}
+
+    def head_values(self, request: Request) -> Mapping[str, HeadValues]:
+        """Where a query looks, counted from its own position, and how far around."""
+        centre, deviation = request.queries.sides["local"].unbind(-1)
+        away = centre - request.queries.pos
+        return {"centre": HeadValues(away, "positions from the query"), "sigma": HeadValues(deviation, "positions")}
 
     def bind(self, piece: Request) -> ScoreFn:
         local, k_pos = piece.queries.sides["local"], piece.keys.pos

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from kinformer.cli.errors import from_user, noted
+from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder
 from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, Knn, Own, Trained
 from kinformer.cli.support import early
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kinformer.data.support.part import Part
     from kinformer.data.text import Text
     from kinformer.train.evaluate import Measured
+    from kinformer.train.head_values import ByLayer
 
 SPLITS = ("train", "valid", "test")
 ALL = "all layers"
@@ -59,6 +60,10 @@ def evaluate(
     ] = None,
     knn: Knn = False,
     datastore: Datastore = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Of a member whose heads learn how far they look: a picture of that, .png, .svg or .pdf."),
+    ] = None,
     device: Device = None,
     member: Own = None,
     as_json: Json = False,
@@ -77,6 +82,10 @@ def evaluate(
 
     Tokens of a member with exits leave as `kinformer calibrate` found, unless keywords are given, and what all layers
     come to is told beside it.
+
+    Of a member whose heads learn a number, such as the span of an adaptive_span or the alpha of a da_transformer, the
+    number of each head and layer is told too, and drawn into --out. One that depends on the token is the mean over the
+    tokens that were read; with --split all, of the last split.
     """
     from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded
@@ -85,17 +94,24 @@ def evaluate(
     model = loaded(folder, member, device, keywords or (), datastore)
     calibrated = None if keywords else leave(folder, model)
     model = beside(model, folder, knn, datastore)
+    _refuse_picture(model, out)
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
     reading = {"length": length or model.trained_length or LENGTH, "stride": stride, "lanes": lanes, "full": full}
     parts = [name for name in SPLITS if len(getattr(found, name, ()))] if split == "all" else [split]
     scores = {}
+    heads: dict[str, ByLayer] = {}
     for part in parts or SPLITS[-1:]:
         with from_user(ValueError, LookupError), noted():
-            scores[part] = _judged(model, found, part, limit, reading)
+            scores[part], heads = _judged(model, found, part, limit, reading)
             if calibrated is not None:
                 scores[part]["levels"][ALL] = _of_all_layers(model, found, part, limit, reading)
+    if out is not None:
+        from kinformer.cli.support.heads import draw
+
+        with from_user(OSError, code=FAILED):
+            draw(heads, out, f"{folder}: {model.member.name}")
     if as_json:
         about = {"folder": str(folder), "member": model.member.name, "keywords": model.member.keywords}
         of = {"data": found.name, "bytes": limit, **reading}
@@ -103,14 +119,35 @@ def evaluate(
         exits = {} if calibrated is None else {"threshold": calibrated["threshold"]}
         print(json.dumps({**about, **of, **exits, **told}, indent=2))
         return
+    from kinformer.cli.support.heads import tables
+
     for part, its in scores.items():
         _print(folder, found, part, its)
+    print(*tables(heads), sep="\n", end="\n" if heads else "")
 
 
-def _judged(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, Any]:
-    """The metric of a model on a split with all that is told of it."""
+def _refuse_picture(model: Any, out: Path | None) -> None:
+    """UserError where heads are to be drawn that learn no number, or into a file that cannot be made."""
+    from kinformer.train.head_values import has_head_values
+
+    if out is None:
+        return
+    if not has_head_values(model):
+        raise UserError(f"heads of this {model.member.name} learn no number that can be drawn; leave out --out")
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"--out {out}: give a file that ends with .png, .svg or .pdf")
+    refuse_no_folder(out)
+
+
+def _judged(
+    model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]
+) -> "tuple[dict[str, Any], dict[str, ByLayer]]":
+    """The metric of a model on a split with all that is told of it, and what its heads have learned."""
+    from kinformer.train.head_values import head_values_by_layer
+
     began = monotonic()
-    score, width = scored(model, data, split, limit, reading)
+    with head_values_by_layer(model) as heads:
+        score, width = scored(model, data, split, limit, reading)
     if not math.isfinite(score.value):
         raise ValueError(f"{score.metric.name} is {score.value} on {data.name}: the weights are spoiled, or too large")
     told = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
@@ -121,7 +158,8 @@ def _judged(model: Any, data: Any, split: str, limit: int | None, reading: dict[
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
     others = {"others": dict(score.others), "levels": dict(levels), **_limited(data, split, limit, reading)}
-    return {"metric": score.metric._asdict(), **numbers, **others, "seconds": seconds}
+    learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
+    return {"metric": score.metric._asdict(), **numbers, **others, **learned, "seconds": seconds}, heads
 
 
 def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:

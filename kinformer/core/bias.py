@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import Room, Side, Sizes
+from kinformer.core.heads import HeadValues, Room, Side, Sizes
 from kinformer.core.layer import Want, prefixed, under
 from kinformer.core.request import Request
 
@@ -39,7 +39,8 @@ class Bias(nn.Module, ABC):
     Write `bind`. A bias that adds to the values too (Shaw) writes `values`; one that needs numbers from the layer's
     input (a dynamic span) writes `sides` or `key_sides`; one that must see the whole row before it is cut into pieces
     (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for nothing
-    but distances is read faster where it writes `by_distance`. `joins` says that it begins with changing next to
+    but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what they look
+    at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next to
     nothing, so that layers that were trained without it may be given one.
     """
 
@@ -81,6 +82,10 @@ class Bias(nn.Module, ABC):
 
     def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
         """Penalties [] and per-token values [B T] to report."""
+        return {}
+
+    def head_values(self, request: Request) -> Mapping[str, HeadValues]:
+        """Numbers that its heads have learned, by name: how far each looks. `request` is whole and prepared."""
         return {}
 
     def start(self, room: Room) -> None:
@@ -129,6 +134,13 @@ class Plus(Bias):
 
     def aux(self, sides: Mapping[str, Float[Tensor, "B H T n"]]) -> Mapping[str, Tensor]:
         return _by_place(bias.aux(under(n, sides)) for n, bias in enumerate(self.biases))
+
+    def head_values(self, request: Request) -> Mapping[str, HeadValues]:
+        found: dict[str, HeadValues] = {}
+        for n, bias in enumerate(self.biases):
+            for name, value in bias.head_values(_seen(request, n)).items():
+                found[name if name not in found else f"{n}.{name}"] = value
+        return found
 
     def start(self, room: Room) -> None:
         for bias in self.biases:

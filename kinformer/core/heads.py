@@ -94,6 +94,16 @@ class Side(NamedTuple):
     like: str | None = None
 
 
+class HeadValues(NamedTuple):
+    """A number that each head has learned, for people to look at.
+
+    values: one for each head, [1 H 1], or one for each query too. unit: what it is measured in; "" for a share.
+    """
+
+    values: Float[Tensor, "#B H #T"]
+    unit: str = ""
+
+
 class Unmade(NamedTuple):
     """Numbers W_h x + b_h of each head h that nobody has made: most of them may never be asked for."""
 

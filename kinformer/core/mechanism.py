@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import HeadValues, Keys, Queries, Room, Side, Sizes
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.projection import Projection
 
@@ -68,6 +68,10 @@ class Mechanism(nn.Module, ABC):
     @abstractmethod
     def forward(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> "Out[Read]":
         """What the queries read. Keys None: read what the state keeps of a source."""
+
+    def head_values(self) -> Mapping[str, HeadValues]:
+        """Numbers [1 H 1] that its heads have learned, by name, such as a gate; a bias tells of its own."""
+        return {}
 
     def mass(self, queries: Queries, keys: Keys, read: "Read", ctx: Context) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads: what a most-used memory asks for."""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from kinformer.core.cache import KV
 from kinformer.core.checks import at_least, one_of
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
+from kinformer.core.heads import HeadValues, Keys, Queries, Room, Side, Sizes
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
@@ -94,6 +94,10 @@ class LowRankBand(Mechanism):
         far = self.low(low, low_keys, None if state is None else state.low, ctx)
         kept = None if state is None else LowBand(far.state, near.state)
         return Out(near.y if ctx.remember else Read(self._combined(far.y.y, near.y.y), None), kept)
+
+    def head_values(self) -> Mapping[str, HeadValues]:
+        """g_h, the share of what a head reads that comes from the part of low rank."""
+        return {} if self.gate is None else {"low rank share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
     def _combined(self, low: Float[Tensor, "B H T V"], band: Float[Tensor, "B H T V"]) -> Float[Tensor, "B H T V"]:
         if self.gate is None:

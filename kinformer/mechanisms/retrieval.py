@@ -12,7 +12,7 @@ from kinformer.core.bias import Bias
 from kinformer.core.checks import a_flag, a_part, a_pattern, at_least, if_given, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.example import Example
-from kinformer.core.heads import Keys, Queries, Side, Sizes
+from kinformer.core.heads import HeadValues, Keys, Queries, Side, Sizes
 from kinformer.core.keyed import Keyed, wants_of
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
@@ -152,6 +152,10 @@ class Retrieval(Keyed):
             return Out(merge(found, local))
         gate = self.gate.sigmoid()[:, None, None].to(local.y.dtype)
         return Out(Read(gate * found.y + (1 - gate) * local.y, None))
+
+    def head_values(self) -> Mapping[str, HeadValues]:
+        """g_h, the share of what a head reads that comes from its memory."""
+        return {} if self.gate is None else {"memory share": HeadValues(self.gate.sigmoid()[None, :, None])}
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         return Mechanism.mass(self, queries, keys, read, ctx)

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from kinformer.attention import Attention
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import fresh
@@ -21,11 +19,12 @@ from kinformer.core.pattern import pairs
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.state import detach, leaves
-from kinformer.execute import EXECUTORS, reference
+from kinformer.execute import reference
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.train.after_step import after_step
 from kinformer.train.optimise import adamw, clip, clipped_apart
+from kinformer.train.reads import layers_that_read, reading_through
 from kinformer.train.resident import highest, resident, restart
 from kinformer.train.settings import Settings
 from kinformer.train.tally import Tally, products_of
@@ -194,7 +193,11 @@ def _memory(model: Model, rows: int, length: int, readers: dict[str, Counter[str
     optimiser, apart, clipped = adamw(model, 1e-6, 0.0), clipped_apart(model), Settings().clip
     batch = drawn(model, rows, length)
     kept = high = steady = 0
-    with Tally(_own(model)) as tally, _heard(readers, model):
+
+    def note(layer: str, executor: str, request: Request) -> None:
+        readers.setdefault(layer or "reads", Counter())[executor] += 1
+
+    with Tally(_own(model)) as tally, layers_that_read(model, note):
         state = _begin(model, batch, length)
         for step in range(STEPS * (1 + model.lanes)):  # of lanes with an empty memory, and with a full one
             if step == STEPS:
@@ -239,7 +242,7 @@ def _flops(model: Model, length: int) -> tuple[int, int]:
 def counting() -> Iterator[Tally]:
     """While it is entered a Tally counts what is multiplied, reads of keys as the reference makes them."""
     shares = dict[Any, float]()  # the part of its pairs that a pattern allows
-    with Tally() as tally, _instead(partial(_counted, tally, shares)):
+    with Tally() as tally, reading_through(partial(_counted, tally, shares)):
         yield tally
 
 
@@ -280,40 +283,3 @@ def _share(request: Request) -> float:
         shape = (len(queries.q), len(heads), some.shape[2], keys.pos.shape[2])
         total += math.prod(shape) if found is None else int(found.expand(shape).sum())
     return total / (len(queries.q) * len(heads) * at.shape[2] * keys.pos.shape[2])
-
-
-@contextmanager
-def _instead(read: Callable[[str, Request, Any], Read]) -> Iterator[None]:
-    """While it is entered every executor is asked through `read(name, request, executor)`."""
-    before = dict(EXECUTORS)
-
-    def of(name: str, executor: Any) -> SimpleNamespace:
-        return SimpleNamespace(cost=executor.cost, read=lambda request: read(name, request, executor))
-
-    EXECUTORS.update({name: of(name, executor) for name, executor in before.items()})  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        EXECUTORS.update(before)
-
-
-@contextmanager
-def _heard(readers: dict[str, Counter[str]], model: nn.Module) -> Iterator[None]:
-    """Who reads which layer goes into `readers`, by the name of the layer in the model."""
-    place = ["reads"]
-
-    def note(name: str, request: Request, executor: Any) -> Read:
-        readers.setdefault(place[-1], Counter())[name] += 1
-        return executor.read(request)
-
-    hooks = []
-    for name, module in model.named_modules():
-        if isinstance(module, Attention):
-            hooks.append(module.register_forward_pre_hook(lambda *_, name=name: place.append(name)))
-            hooks.append(module.register_forward_hook(lambda *_: place.pop() and None))
-    try:
-        with _instead(note):
-            yield
-    finally:
-        for hook in hooks:
-            hook.remove()

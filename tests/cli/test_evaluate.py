@@ -10,6 +10,7 @@ import torch
 from kinformer.cli.__main__ import run
 from kinformer.data.support.part import Part
 from kinformer.data.text import read
+from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.gpt import gpt
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.train.checkpoint import save
@@ -146,3 +147,37 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, text: Path, capsys: p
     ]
     for words, said in wrong:
         fails(capsys, ["evaluate", *words], said)
+
+
+def test_spans_that_heads_have_learned_are_told_and_drawn(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(0)
+    model, out = adaptive_span(d=16, depth=2, heads=2, segment=8, longest=20, ramp=4), tmp_path / "run"
+    spans = [[0.1, 0.55], [0.9, 1.0]]
+    with torch.no_grad():
+        for block, shares in zip(model.body.layers, spans, strict=True):
+            block.layers[0].mechanism.mask.span.copy_(torch.tensor(shares))
+            block.layers[0].mechanism.mask.look()
+    save(model, out)
+    base = (out, "--data", f"text={text}", "--length", 16)
+    told = number(capsys, *base)["heads"]
+    assert list(told) == ["span"] and told["span"]["unit"] == "positions"
+    assert list(told["span"]["layers"].values()) == [pytest.approx([20 * z for z in layer]) for layer in spans]
+    both = number(capsys, *base, "--split", "all")["splits"]
+    assert both["train"]["heads"] == both["test"]["heads"] == told
+    picture = tmp_path / "spans.png"
+    assert run(["evaluate", *map(str, base), "--out", str(picture)]) == 0
+    first, *table = capsys.readouterr().out.splitlines()
+    assert " bits per byte, " in first and [line.split() for line in table] == [
+        ["span", "of", "each", "head,", "positions"],
+        ["layer", "head", "1", "head", "2"],
+        ["1", "2", "11"],
+        ["2", "18", "20"],
+    ]
+    assert picture.stat().st_size > 5_000
+    save(gpt(**SMALL), tmp_path / "gpt")
+    assert "heads" not in number(capsys, tmp_path / "gpt", *base[1:])
+    fails(capsys, ["evaluate", str(tmp_path / "gpt"), *map(str, base[1:]), "--out", "x.png"], "heads of this gpt learn")
+    fails(capsys, ["evaluate", *map(str, base), "--out", "x.txt"], "give a file that ends with .png, .svg or .pdf")
+    fails(capsys, ["evaluate", *map(str, base), "--out", str(tmp_path / "no" / "x.png")], "there is no file or folder")

@@ -1,0 +1,63 @@
+"""Reads of a model, seen as they are made: by which layer, of which request, by which executor."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+from torch import nn
+
+from kinformer.attention import Attention
+from kinformer.core.read import Read
+from kinformer.core.request import Request
+from kinformer.execute import EXECUTORS
+
+
+@contextmanager
+def reading_through(read: Callable[[str, Request, Any], Read]) -> Iterator[None]:
+    """While it is entered, each executor is called through `read(name, request, executor)`."""
+    before = dict(EXECUTORS)
+
+    def through(name: str, executor: Any) -> SimpleNamespace:
+        return SimpleNamespace(cost=executor.cost, read=lambda request: read(name, request, executor))
+
+    EXECUTORS.update({name: through(name, executor) for name, executor in before.items()})  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        EXECUTORS.update(before)
+
+
+@contextmanager
+def layers_that_read(model: nn.Module, hear: Callable[[str, str, Request], None]) -> Iterator[None]:
+    """While it is entered, `hear(layer, executor, request)` is told of every read before it is made.
+
+    layer: the name of the `Attention` in the model; "" for a read outside of any. executor: its name.
+    """
+    names = [""]
+
+    def note(name: str, request: Request, executor: Any) -> Read:
+        hear(names[-1], name, request)
+        found: Read = executor.read(request)
+        return found
+
+    hooks = []
+    for name, module in model.named_modules():
+        if isinstance(module, Attention):
+            hooks.append(module.register_forward_pre_hook(partial(_entered, names, name)))
+            hooks.append(module.register_forward_hook(partial(_left, names)))
+    try:
+        with reading_through(note):
+            yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _entered(names: list[str], name: str, *_: Any) -> None:
+    names.append(name)
+
+
+def _left(names: list[str], *_: Any) -> None:
+    names.pop()
