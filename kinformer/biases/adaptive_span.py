@@ -91,6 +91,10 @@ class AdaptiveSpan(Ramp):
     def reach(self) -> float:
         return self._reach
 
+    @property
+    def furthest(self) -> float:
+        return min(self.longest, self._last(float(self.spans({}).detach().max())))
+
     def spans(self, sides: Mapping[str, Tensor]) -> Float[Tensor, "#B H #T"]:
         return self.longest * precise(self.span)[None, :, None]
 
@@ -113,9 +117,11 @@ class AdaptiveSpan(Ramp):
         if not self.span.is_meta:
             self._reach = self._reached(float(self.spans({}).detach().max()))
 
+    def _last(self, z: float) -> int:
+        return math.ceil(self.ramp + z) - 1 + self.nearest  # m is above 0 where x < ramp + z
+
     def _reached(self, z: float) -> int:
-        last = math.ceil(self.ramp + z) - 1 + self.nearest  # m is above 0 where x < ramp + z
-        return min(self.longest, -(-last // self.step) * self.step)
+        return min(self.longest, -(-self._last(z) // self.step) * self.step)
 
 
 class DynamicSpan(Ramp):

@@ -36,8 +36,13 @@ class Masking(Bias):
 
     @property
     def reach(self) -> float:
-        """The furthest distance at which any m is above 0, known without a look at a tensor; inf where none is."""
+        """The furthest distance at which any m is above 0, or a bound of it that asks no tensor; inf for any."""
         return math.inf
+
+    @property
+    def furthest(self) -> float:
+        """The furthest distance at which any m is above 0; `reach` where no part of it is rounded up."""
+        return self.reach
 
     @abstractmethod
     def factor(self, piece: Request, x: Tensor, b: Tensor, h: Tensor, i: Tensor) -> Tensor:

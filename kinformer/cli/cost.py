@@ -1,6 +1,7 @@
 """`kinformer cost MEMBER [key=value ...]`: what a training takes, before it is begun."""
 
 import json
+from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from kinformer.cli.support.wanted import wanted
 
 if TYPE_CHECKING:
     from kinformer.train.cost import Cost
+    from kinformer.train.temporal_range import TemporalRange
 
 
 def cost(
@@ -25,7 +27,10 @@ def cost(
     guided_attention and talking_heads at 2 x 1,024: the C library's heap breaks up, in each run otherwise (711 and 948
     MB of one training). MALLOC_MMAP_THRESHOLD_=1000000 in the environment keeps that at 493 MB, as is told then.
 
-    A memory is filled first: up to 4,096 tokens of a row are read before those that are counted.
+    A memory is filled first: up to 4,096 tokens of a row are read before those that are counted. Of a member with a
+    memory or with windows the temporal range is told too: the earliest token that can still change an output, through
+    all layers. Attention over a segment of L tokens, a memory of m and m_cm compressed states scores
+    L^2 + L (m + m_cm) pairs in each layer and head.
     """
     one = wanted(member, keywords or ())
 
@@ -43,7 +48,8 @@ def cost(
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"{one.text}: two rows of {length:,} tokens cannot be run here: {error}") from error
     if as_json:
-        more = {"step_flops": found.step_flops}
+        memories = {name: {**part._asdict(), "pairs": part.pairs} for name, part in found.memories.items()}
+        more = {"step_flops": found.step_flops, "memories": memories}
         print(json.dumps({"member": one.text, **asdict(found), **more}, indent=2))
         return
     series = isinstance(model, Forecaster)  # whose windows are as long as it says
@@ -58,6 +64,10 @@ def cost(
         "decoding state": "none: it reads a whole row at once" if found.state is None else f"{size(found.state)} a row",
         "read by": "; ".join(_read_by(found)) or "its mechanisms themselves",
     }
+    if found.temporal_range is not None:
+        rows["temporal range"] = _range(found.temporal_range)
+    if found.memories:
+        rows["attention"] = "; ".join(_pairs(found))
     for name, text in rows.items():
         print(f"{name:<16}{text}")
 
@@ -74,10 +84,33 @@ def _memory(found: "Cost", there: int | None) -> str:
     return f"{size(found.peak)} of tensors at the highest{whole}{free}"
 
 
+def _range(found: "TemporalRange") -> str:
+    if not found.exact:
+        return f"at most {found.most:,} tokens back"
+    if found.least == found.most:
+        return f"{found.most:,} tokens back"
+    return f"{found.least:,} tokens back from the first token of a segment, {found.most:,} from a later one"
+
+
+def _pairs(found: "Cost") -> list[str]:
+    """The scores of a segment, by what its tokens read, layers that read alike together."""
+    texts = {}
+    for layer, part in found.memories.items():
+        kinds = {"": part.length, " of memory": part.memory, " compressed": part.compressed, " searched": part.searched}
+        keys = " + ".join(f"{count:,}{kind}" for kind, count in kinds.items() if count)
+        texts[layer] = f"{part.length:,} x ({keys}) = {part.pairs:,} pairs of a segment and head"
+    return _alike(texts)
+
+
 def _read_by(found: "Cost") -> list[str]:
     """Executors with the layers that they read, those that read alike together."""
-    alike: dict[str, list[str]] = {}
+    texts = {}
     for layer, readers in found.readers.items():
-        text = ", ".join(name if times == 1 else f"{name} {times} times" for name, times in readers.items())
-        alike.setdefault(text, []).append(layer)
-    return [f"{text} ({len(layers)} layer{'s' if len(layers) > 1 else ''})" for text, layers in alike.items()]
+        texts[layer] = ", ".join(name if times == 1 else f"{name} {times} times" for name, times in readers.items())
+    return _alike(texts)
+
+
+def _alike(texts: dict[str, str]) -> list[str]:
+    """What is said of layers, with the number of layers of which the same is said."""
+    counts = Counter(texts.values())
+    return [f"{text} ({count} layer{'s' if count > 1 else ''})" for text, count in counts.items()]

@@ -47,6 +47,11 @@ class Keyed(Mechanism):
         """Queries and new keys as they are read and cached."""
         return queries, keys
 
+    @property
+    def hears(self) -> Pattern:
+        """The keys that can change what a query reads: those of the pattern, unless the mechanism knows of fewer."""
+        return self.pattern
+
     def limited(self, ctx: Context) -> Pattern:
         """What the own sequence may read in this batch."""
         return narrowed(self.pattern, ctx.only, ctx.also)

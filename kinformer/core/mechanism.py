@@ -12,6 +12,7 @@ from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.projection import Projection
 
 if TYPE_CHECKING:
+    from kinformer.core.memory import Remembered
     from kinformer.core.read import Read
 
 
@@ -72,6 +73,10 @@ class Mechanism(nn.Module, ABC):
     def head_values(self) -> Mapping[str, HeadValues]:
         """Numbers [1 H 1] that its heads have learned, by name, such as a gate; a bias tells of its own."""
         return {}
+
+    def remembered(self) -> "Remembered | None":
+        """What each query reads beside its own segment, where the mechanism keeps a memory itself."""
+        return None
 
     def mass(self, queries: Queries, keys: Keys, read: "Read", ctx: Context) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads: what a most-used memory asks for."""

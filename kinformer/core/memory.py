@@ -19,6 +19,24 @@ from kinformer.core.state import map_state
 FAR = 4096  # positions into a row at which a pattern that knows no bound of its reach is tried
 
 
+class Remembered(NamedTuple):
+    """What each query reads beside its own segment of `length` tokens, in states: what a memory costs.
+
+    memory: states that are kept as they are. compressed: states that stand for several tokens. searched: keys that are
+        scored, of which only the best are read.
+    """
+
+    length: int
+    memory: int
+    compressed: int = 0
+    searched: int = 0
+
+    @property
+    def pairs(self) -> int:
+        """Scores of one segment and head: L^2 + L (memory + compressed + searched)."""
+        return self.length * (self.length + self.memory + self.compressed + self.searched)
+
+
 class Memory(nn.Module, ABC):
     """Hidden states kept from chunk to chunk, from which a layer projects further keys and values in training.
 
@@ -36,6 +54,7 @@ class Memory(nn.Module, ABC):
     length: int
     reads: Pattern
     cached: bool = True
+    sharp: bool = True
 
     @property
     def stops(self) -> Pattern:
@@ -51,6 +70,10 @@ class Memory(nn.Module, ABC):
         Which of them are kept may hang on others, where it is chosen by `core.choice.choice`.
         """
         return self.reads
+
+    def remembered(self) -> Remembered:
+        """What a query reads of it."""
+        return Remembered(self.length, int(self.reads.reach()[0]) - self.length + 1)
 
     @abstractmethod
     def start(self, room: Room, width: int) -> State:

@@ -58,6 +58,11 @@ class Restricted(Keyed):
         """What m does not leave out."""
         return self.within if self.mask.reach == math.inf else self.within & Band(self.back())
 
+    @property
+    def hears(self) -> Pattern:
+        far = self.mask.furthest
+        return self.within if far == math.inf else self.within & Band(int(min(far, self.within.reach()[0])))
+
     def back(self) -> int:
         """How many positions before its own a query still reads: what a memory must keep."""
         return int(min(self.mask.reach, self.within.reach()[0]))

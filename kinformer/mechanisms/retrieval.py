@@ -16,6 +16,7 @@ from kinformer.core.heads import HeadValues, Keys, Queries, Side, Sizes
 from kinformer.core.keyed import Keyed, wants_of
 from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.memory import Remembered
 from kinformer.core.pattern import Not, Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
@@ -156,6 +157,9 @@ class Retrieval(Keyed):
     def head_values(self) -> Mapping[str, HeadValues]:
         """g_h, the share of what a head reads that comes from its memory."""
         return {} if self.gate is None else {"memory share": HeadValues(self.gate.sigmoid()[None, :, None])}
+
+    def remembered(self) -> Remembered:
+        return Remembered(self.length, self.cache, searched=self.memory)
 
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         return Mechanism.mass(self, queries, keys, read, ctx)

@@ -16,7 +16,7 @@ from kinformer.core.example import Example
 from kinformer.core.heads import Room, cut
 from kinformer.core.layer import Context
 from kinformer.core.loss import Penalty
-from kinformer.core.memory import Memory, most, moved
+from kinformer.core.memory import Memory, Remembered, most, moved
 from kinformer.core.pattern import Pattern
 from kinformer.losses.compression import CompressionLoss
 from kinformer.memories.places import CUTS, BySlots, Places
@@ -97,6 +97,7 @@ class Compressive(Memory):
         self.near = Segment(length, memory)
         self.reads = Segment(length, memory + self.places.back(compressed, rate, length))
         self.older = -(-rate * compressed // length) * length  # tokens that slots are made of, in whole segments
+        self.sharp = self.older == rate * compressed
         self.lately = length if loss is not None and memory < length else 0  # states that `left` holds
         self.compression = compression
         self.loss = if_given("loss", loss, CompressionLoss, "a loss, such as AttentionReconstruction()")
@@ -104,6 +105,9 @@ class Compressive(Memory):
     @property
     def hears(self) -> Segment:
         return Segment(self.length, self.memory + self.older)
+
+    def remembered(self) -> Remembered:
+        return Remembered(self.length, self.memory, self.slots)
 
     def agree(self, pattern: Pattern, heads: int, d: int) -> None:
         super().agree(pattern, heads, d)

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import fresh
+from kinformer.core.memory import Remembered
 from kinformer.core.model import Batch, Model
 from kinformer.core.pattern import pairs
 from kinformer.core.read import Read
@@ -28,6 +29,7 @@ from kinformer.train.reads import layers_that_read, reading_through
 from kinformer.train.resident import highest, resident, restart
 from kinformer.train.settings import Settings
 from kinformer.train.tally import Tally, products_of
+from kinformer.train.temporal_range import TemporalRange, remembered, temporal_range
 
 QUERIES = 64  # of a read that the reference reads, to see what a query multiplies
 SAMPLED = 1024  # queries of which live pairs are counted; of rows up to this length every one
@@ -55,6 +57,9 @@ class Cost:
         megabytes come and go on long rows, where glibc's heap breaks up: `kinformer cost --help` says how much, and
         what keeps it whole. It is that of a full memory, or of one that has heard 4,096 tokens of a row.
     readers: for each layer that reads, who reads it in a step: the names of executors, and how often each.
+    temporal_range: how many tokens back an output can depend on one, through all layers; None where that is all of a
+        text, or not known. A learned span counts as it begins.
+    memories: what each layer with a memory reads beside its own segment.
     """
 
     batch: int
@@ -68,6 +73,8 @@ class Cost:
     peak: int
     process: int | None
     readers: Mapping[str, Mapping[str, int]]
+    temporal_range: TemporalRange | None = None
+    memories: Mapping[str, Remembered] = field(default_factory=dict)
 
     @property
     def step_flops(self) -> int:
@@ -93,6 +100,7 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     """
     if min(batch, length) < 1:
         raise ValueError(f"batch={batch} and length={length}; both are numbers from 1 on")
+    span, memories = temporal_range(model), remembered(model)  # before steps change what is learned
     here, anew = resident(), restart()
     weights = sum(x.untyped_storage().nbytes() for x in {x.data_ptr(): x for x in _own(model)}.values())
     parameters = sum(parameter.numel() for parameter in model.parameters())
@@ -109,7 +117,9 @@ def cost(model: Model, batch: int, length: int, hear: Callable[[int], None] = la
     process = None if here is None else here + used.grown(here if anew else None)
     flops, once = (batch * count for count in _flops(model, length))
     heard = {layer: dict(counts) for layer, counts in readers.items()}  # asdict makes other Mappings of Counters
-    return Cost(batch, length, parameters, flops, once, state, weights, used.kept, used.peak, process, heard)
+    return Cost(
+        batch, length, parameters, flops, once, state, weights, used.kept, used.peak, process, heard, span, memories
+    )
 
 
 def _own(model: nn.Module) -> list[Tensor]:

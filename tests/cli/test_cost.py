@@ -18,3 +18,21 @@ def test_a_forecaster_s_windows_are_told_as_long_as_it_reads_them(capsys: pytest
     small = ["d=16", "heads=2", "hidden=16", "context=8", "label=4", "horizon=3"]
     assert run(["cost", "informer", *small, "--batch", "2", "--length", "64"]) == 0
     assert "batches of 2 x 8 known rows and 3 that come" in capsys.readouterr().out
+
+
+def test_the_range_and_the_scores_of_a_memory_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """(m + c m_cm) N before a segment, and L^2 + L (m + m_cm) scores of it."""
+    small = ["d=16", "depth=2", "heads=2", "segment=4", "memory=4", "compressed=2", "rate=2", "compression=mean"]
+    words = ["cost", "compressive_transformer", *small, "--batch", "2", "--length", "8"]
+    assert run(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "temporal range  16 tokens back from the first token of a segment, 19 from a later one" in lines
+    assert "attention       4 x (4 + 4 of memory + 2 compressed) = 40 pairs of a segment and head (2 layers)" in lines
+    assert run([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["temporal_range"] == {"least": 16, "most": 19, "exact": True}
+    memory = {"length": 4, "memory": 4, "compressed": 2, "searched": 0, "pairs": 40}
+    assert list(told["memories"].values()) == [memory, memory]
+    assert run(["cost", "gpt", "d=16", "depth=1", "heads=2", "--batch", "2", "--length", "8", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["temporal_range"] is None and not told["memories"]
