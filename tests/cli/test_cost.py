@@ -5,11 +5,14 @@ import json
 import pytest
 
 from kinformer.cli.__main__ import run
+from kinformer.train import cost
+from kinformer.train.cost import Used
 
 
 def test_costs_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["cost", "gpt", "d=16", "depth=2", "heads=2", "--batch", "2", "--length", "16", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
+    assert told["temporal_range"] is None and not told["memories"], "it reads a whole row"
     assert told["readers"] and all(sum(counts.values()) for counts in told["readers"].values())
     assert told["step_flops"] == 3 * told["flops"]
 
@@ -20,19 +23,21 @@ def test_a_forecaster_s_windows_are_told_as_long_as_it_reads_them(capsys: pytest
     assert "batches of 2 x 8 known rows and 3 that come" in capsys.readouterr().out
 
 
-def test_the_range_and_the_scores_of_a_memory_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_range_and_the_scores_of_a_memory_are_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """(m + c m_cm) N before a segment, and L^2 + L (m + m_cm) scores of it."""
-    small = ["d=16", "depth=2", "heads=2", "segment=4", "memory=4", "compressed=2", "rate=2", "compression=mean"]
-    words = ["cost", "compressive_transformer", *small, "--batch", "2", "--length", "8"]
+    monkeypatch.setattr(cost, "_memory", lambda *given: Used(0, 0, 0, None))  # what is counted takes seconds
+    monkeypatch.setattr(cost, "_flops", lambda *given: (0, 0))
+    sizes = ["d=8", "depth=2", "heads=1", "segment=32", "memory=32", "compressed=16", "rate=2", "compression=mean"]
+    words = ["cost", "compressive_transformer", *sizes, "--batch", "2", "--length", "64"]
     assert run(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "temporal range  16 tokens back from the first token of a segment, 19 from a later one" in lines
-    assert "attention       4 x (4 + 4 of memory + 2 compressed) = 40 pairs of a segment and head (2 layers)" in lines
+    assert "temporal range  128 tokens back from the first token of a segment, 159 from a later one" in lines
+    pairs = "32 x (32 + 32 of memory + 16 compressed) = 2,560 pairs of a segment and head (2 layers)"
+    assert f"attention       {pairs}" in lines
     assert run([*words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["temporal_range"] == {"least": 16, "most": 19, "exact": True}
-    memory = {"length": 4, "memory": 4, "compressed": 2, "searched": 0, "pairs": 40}
+    assert told["temporal_range"] == {"least": 128, "most": 159, "exact": True}
+    memory = {"length": 32, "memory": 32, "compressed": 16, "searched": 0, "pairs": 2560}
     assert list(told["memories"].values()) == [memory, memory]
-    assert run(["cost", "gpt", "d=16", "depth=1", "heads=2", "--batch", "2", "--length", "8", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["temporal_range"] is None and not told["memories"]

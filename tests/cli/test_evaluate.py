@@ -160,7 +160,7 @@ def test_spans_that_heads_have_learned_are_told_and_drawn(
             block.layers[0].mechanism.mask.span.copy_(torch.tensor(shares))
             block.layers[0].mechanism.mask.look()
     save(model, out)
-    base = (out, "--data", f"text={text}", "--length", 16)
+    base = (out, "--data", f"text={text}", "--length", 16, "--bytes", 120)
     told = number(capsys, *base)["heads"]
     assert list(told) == ["span"] and told["span"]["unit"] == "positions"
     assert list(told["span"]["layers"].values()) == [pytest.approx([20 * z for z in layer]) for layer in spans]

@@ -21,7 +21,7 @@ from kinformer.members.calm import calm
 from kinformer.members.depth_adaptive import depth_adaptive
 from kinformer.patterns.document import Document
 
-VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 6
+VOCAB, DEPTH, SCALE, STEPS = 7, 2, 0.8, 5
 SLIDES = "ignore:.*positions that this model has learned"
 PROMPTS = torch.tensor([[-1, -1, -1, -1, 4], [1, 2, 3, 4, 5], [-1, -1, 6, 0, 2]])
 
