@@ -201,6 +201,7 @@ def _by_test(model: Any, data: Any, how: How) -> Calibrated:
         "data": data.name,
         "split": how.split,
         "samples": len(given.prompts),
+        "tokens": given.tokens,
         "delta": delta,
         "epsilon": epsilon,
         "consistency": how.consistency,

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, 
 from kinformer.cli.support.wanted import wanted
 
 if TYPE_CHECKING:
+    from kinformer.core.memory import Remembered
     from kinformer.train.cost import Cost
     from kinformer.train.temporal_range import TemporalRange
 
@@ -27,10 +29,10 @@ def cost(
     guided_attention and talking_heads at 2 x 1,024: the C library's heap breaks up, in each run otherwise (711 and 948
     MB of one training). MALLOC_MMAP_THRESHOLD_=1000000 in the environment keeps that at 493 MB, as is told then.
 
-    A memory is filled first: up to 4,096 tokens of a row are read before those that are counted. Of a member with a
-    memory or with windows the temporal range is told too: the earliest token that can still change an output, through
-    all layers. Attention over a segment of L tokens, a memory of m and m_cm compressed states scores
-    L^2 + L (m + m_cm) pairs in each layer and head.
+    A memory is filled first: up to 4,096 tokens of a row are read before those that are counted. For a member with a
+    memory or with windows, the temporal range is printed too: how many tokens back the earliest token stands that can
+    still change an output, through all layers. Attention over a segment of L tokens, a memory of m states and m_cm
+    compressed states scores L^2 + L (m + m_cm) pairs in each layer and head.
     """
     one = wanted(member, keywords or ())
 
@@ -67,7 +69,7 @@ def cost(
     if found.temporal_range is not None:
         rows["temporal range"] = _range(found.temporal_range)
     if found.memories:
-        rows["attention"] = "; ".join(_pairs(found))
+        rows["attention"] = "; ".join(_pairs(found.memories))
     for name, text in rows.items():
         print(f"{name:<16}{text}")
 
@@ -84,18 +86,18 @@ def _memory(found: "Cost", there: int | None) -> str:
     return f"{size(found.peak)} of tensors at the highest{whole}{free}"
 
 
-def _range(found: "TemporalRange") -> str:
-    if not found.exact:
-        return f"at most {found.most:,} tokens back"
-    if found.least == found.most:
-        return f"{found.most:,} tokens back"
-    return f"{found.least:,} tokens back from the first token of a segment, {found.most:,} from a later one"
+def _range(tokens: "TemporalRange") -> str:
+    if not tokens.exact:
+        return f"at most {tokens.most:,} tokens back"
+    if tokens.least == tokens.most:
+        return f"{tokens.most:,} tokens back"
+    return f"{tokens.least:,} tokens back from the first token of a segment, {tokens.most:,} from a later one"
 
 
-def _pairs(found: "Cost") -> list[str]:
+def _pairs(memories: "Mapping[str, Remembered]") -> list[str]:
     """The scores of a segment, by what its tokens read, layers that read alike together."""
     texts = {}
-    for layer, part in found.memories.items():
+    for layer, part in memories.items():
         kinds = {"": part.length, " of memory": part.memory, " compressed": part.compressed, " searched": part.searched}
         keys = " + ".join(f"{count:,}{kind}" for kind, count in kinds.items() if count)
         texts[layer] = f"{part.length:,} x ({keys}) = {part.pairs:,} pairs of a segment and head"

@@ -61,8 +61,7 @@ def evaluate(
     knn: Knn = False,
     datastore: Datastore = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Of a member whose heads learn how far they look: a picture of that, .png, .svg or .pdf."),
+        Path | None, typer.Option(help="A picture of what heads have learned, such as spans: a .png, .svg or .pdf.")
     ] = None,
     device: Device = None,
     member: Own = None,
@@ -83,9 +82,9 @@ def evaluate(
     Tokens of a member with exits leave as `kinformer calibrate` found, unless keywords are given, and what all layers
     come to is told beside it.
 
-    Of a member whose heads learn a number, such as the span of an adaptive_span or the alpha of a da_transformer, the
-    number of each head and layer is told too, and drawn into --out. One that depends on the token is the mean over the
-    tokens that were read; with --split all, of the last split.
+    If the heads of a member learn a number, such as the span of an adaptive_span or the alpha of a da_transformer, the
+    number of each head and layer is printed too, and drawn into --out. A number that depends on the token is the mean
+    over the tokens that were read; with --split all, over those of the last split.
     """
     from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded

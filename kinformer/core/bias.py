@@ -136,11 +136,11 @@ class Plus(Bias):
         return _by_place(bias.aux(under(n, sides)) for n, bias in enumerate(self.biases))
 
     def head_values(self, request: Request) -> Mapping[str, HeadValues]:
-        found: dict[str, HeadValues] = {}
+        values: dict[str, HeadValues] = {}
         for n, bias in enumerate(self.biases):
             for name, value in bias.head_values(_seen(request, n)).items():
-                found[name if name not in found else f"{n}.{name}"] = value
-        return found
+                values[name if name not in values else f"{n}.{name}"] = value
+        return values
 
     def start(self, room: Room) -> None:
         for bias in self.biases:

@@ -147,7 +147,7 @@ def coordinate_search(
     """
     layers = at_least("depth", depth, 2) - 1
     current, cost = [values[0]] * layers, math.inf
-    vectors, found = list[Tensor](), list[tuple[Tensor, Tensor]]()
+    vectors, measures = list[Tensor](), list[tuple[Tensor, Tensor]]()
     changed = True
     while changed:
         changed = False
@@ -155,11 +155,11 @@ def coordinate_search(
             tried = torch.tensor([[*current[:layer], value, *current[layer + 1 :]] for value in values]).double()
             quality, taken = _measured(measure, tried)
             vectors.append(tried)
-            found.append((quality, taken))
+            measures.append((quality, taken))
             cheapest = int(taken.masked_fill(quality < least, math.inf).argmin())
             if quality[cheapest] >= least and float(taken[cheapest]) < cost:
                 current, cost, changed = tried[cheapest].tolist(), float(taken[cheapest]), True
-    qualities, costs = (torch.cat(column) for column in zip(*found, strict=True))
+    qualities, costs = (torch.cat(column) for column in zip(*measures, strict=True))
     return _best(torch.cat(vectors), qualities, costs, depth, at_least("segments", segments, 1))
 
 
@@ -183,8 +183,8 @@ def _best(
     """In each segment of cost the vector of best quality, of equal ones the cheapest."""
     place = ((layers - 1) / (depth - 1) * segments).long().clamp_max(segments - 1)
     kept = []
-    for one in place.unique().tolist():
-        inside = (place == one).nonzero()[:, 0].tolist()
+    for segment in place.unique().tolist():
+        inside = (place == segment).nonzero()[:, 0].tolist()
         best = min(inside, key=lambda n: (-float(quality[n]), float(layers[n])))
         kept.append(Kept(tuple(vectors[best].tolist()), float(quality[best]), float(layers[best])))
     return tuple(kept)

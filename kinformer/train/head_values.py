@@ -42,7 +42,7 @@ def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, ByLayer]]:
 
     A value that depends on the token is the mean over all queries that were read meanwhile, padding excepted.
     """
-    found: dict[str, ByLayer] = {}
+    by_name: dict[str, ByLayer] = {}
     sums: dict[tuple[str, str], tuple[Tensor, Tensor]] = {}
     units: dict[str, str] = {}
 
@@ -57,17 +57,17 @@ def head_values_by_layer(model: nn.Module) -> Iterator[dict[str, ByLayer]]:
                 units[name] = value.unit
 
     if not has_head_values(model):
-        yield found
+        yield by_name
         return
     with layers_that_read(model, hear):
-        yield found
+        yield by_name
     attention = ((layer, part) for layer, part in model.named_modules() if isinstance(part, Attention))
     for number, (layer, part) in enumerate(attention, 1):
         for name, value in _learned(part).items():
-            found.setdefault(name, ByLayer(value.unit)).add(layer, number, value.values[0, :, 0].tolist())
+            by_name.setdefault(name, ByLayer(value.unit)).add(layer, number, value.values[0, :, 0].tolist())
         for name in [name for name, place in sums if place == layer]:
             total, count = sums[name, layer]
-            found.setdefault(name, ByLayer(units[name])).add(layer, number, (total / count.clamp_min(1)).tolist())
+            by_name.setdefault(name, ByLayer(units[name])).add(layer, number, (total / count.clamp_min(1)).tolist())
 
 
 def _total(value: HeadValues, pos: Tensor) -> tuple[Tensor, Tensor]:
@@ -80,12 +80,12 @@ def _total(value: HeadValues, pos: Tensor) -> tuple[Tensor, Tensor]:
 
 def _learned(layer: Attention) -> dict[str, HeadValues]:
     """What the mechanisms of a layer have learned themselves."""
-    found: dict[str, HeadValues] = {}
+    by_name: dict[str, HeadValues] = {}
     with torch.no_grad():
         for part in layer.mechanism.modules():
             if isinstance(part, Mechanism):
-                found |= part.head_values()
-    return found
+                by_name |= part.head_values()
+    return by_name
 
 
 def _static(part: nn.Module) -> bool:

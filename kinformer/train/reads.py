@@ -39,8 +39,8 @@ def layers_that_read(model: nn.Module, hear: Callable[[str, str, Request], None]
 
     def note(name: str, request: Request, executor: Any) -> Read:
         hear(names[-1], name, request)
-        found: Read = executor.read(request)
-        return found
+        result: Read = executor.read(request)
+        return result
 
     hooks = []
     for name, module in model.named_modules():

@@ -45,15 +45,17 @@ def temporal_range(model: Model) -> TemporalRange | None:
 
     Source: Dai et al., 2019, arXiv:1901.02860, section 3.2; Rae et al., 2019, arXiv:1911.05507, section 3.1.
     """
-    if not isinstance(model, Writer) or model.reads != "text" or not _told(model):
+    if not isinstance(model, Writer) or model.reads != "text" or not _says_what_it_reads(model):
         return None
-    layers = _called(model)
-    patterns = [_heard(layer) for layer in layers]
+    layers = _layers_in_order(model)
+    patterns = [_heard_tokens(layer) for layer in layers]
     reaches = [math.inf if pattern is None else pattern.reach()[0] for pattern in patterns]
     if not layers or math.inf in reaches:
         return None
     total = int(sum(reaches))
-    firsts = [_first(pattern, layer.sizes.heads) for pattern, layer in zip(patterns, layers, strict=True) if pattern]
+    firsts = [
+        _first_read(pattern, layer.sizes.heads) for pattern, layer in zip(patterns, layers, strict=True) if pattern
+    ]
     periods = math.lcm(*(period for _, period in firsts))
     if periods == 0 or periods > PLACES:
         return TemporalRange(total, total, exact=False)
@@ -69,17 +71,17 @@ def temporal_range(model: Model) -> TemporalRange | None:
 
 def remembered(model: Model) -> dict[str, Remembered]:
     """What each layer with a memory reads beside its own segment, by the layer's name in the model."""
-    found = {}
+    memories = {}
     for name, layer in model.named_modules():
         if isinstance(layer, Attention):
             part = layer.mechanism.remembered() if layer.memory is None else layer.memory.remembered()
             if part is not None:
-                found[name] = part
-    return found
+                memories[name] = part
+    return memories
 
 
-def _told(model: Model) -> bool:
-    """Does every part that carries a state say what it reads: is it attention under a pattern?"""
+def _says_what_it_reads(model: Model) -> bool:
+    """Is every part that carries a state attention under a pattern, so that what it reads is known?"""
     within = {id(part) for layer in model.modules() if isinstance(layer, Attention) for part in layer.modules()}
     for part in model.modules():
         if isinstance(part, Attention):
@@ -98,7 +100,7 @@ def _has_layers(layer: nn.Module) -> bool:
     return any(isinstance(part, Layer) for part in layer.modules() if part is not layer)
 
 
-def _called(model: Any) -> Sequence[Attention]:
+def _layers_in_order(model: Any) -> Sequence[Attention]:
     """The self-attention layers of a reading in the order in which they are called, repeated ones as often."""
     layers: list[Attention] = []
     mode = model.training
@@ -122,14 +124,14 @@ def _calls(model: nn.Module, hear: Callable[[Attention], None]) -> Iterator[None
             hook.remove()
 
 
-def _heard(layer: Attention) -> Pattern | None:
+def _heard_tokens(layer: Attention) -> Pattern | None:
     """The tokens of which a query of a layer can hear something; None for what says no pattern."""
     if layer.memory is not None and not layer.memory.cached:
         return layer.memory.hears
     return layer.mechanism.hears if isinstance(layer.mechanism, Keyed) else None
 
 
-def _first(pattern: Pattern, heads: int) -> tuple[First, int]:
+def _first_read(pattern: Pattern, heads: int) -> tuple[First, int]:
     """The earliest position that any head reads from each position, and its period; 0 where that is not known.
 
     What the earliest position heard counts only if no later one heard more: so 0 too where it moves back along a row.

@@ -42,6 +42,7 @@ def test_the_threshold_is_kept_beside_the_weights_and_generate_leaves_by_it(
     kept = json.loads((Path(out) / "exits.json").read_text())
     tested = said["tested"]
     assert said["threshold"] == kept["threshold"] in (0.0, 0.25, 0.5, 0.75) and kept["samples"] == 20
+    assert kept["tokens"] == 3, "the promise is for outputs of so many tokens"
     assert [one["threshold"] for one in tested] == [1.0, 0.75, 0.5, 0.25, 0.0][: len(tested)]
     assert all(one["p"] <= 0.2 for one in tested[:-1])
     model = load(out)

@@ -42,14 +42,14 @@ def test_a_measurement_counts_each_predicted_token_of_each_document(
     model = build(name, **keywords)
     begins = torch.tensor([sum(map(len, DOCUMENTS[:n])) for n in range(len(DOCUMENTS))])
     part = Part(torch.tensor(sum(DOCUMENTS, [])), begins)
-    found = evaluate(model, part, 12)
+    measured = evaluate(model, part, 12)
     taken: list[float] = []
     with evaluating(model):
         for document in DOCUMENTS:
             if len(document) > 1:
                 taken += model.logits(torch.tensor([document[:-1]])).aux[aux][0].tolist()
-    assert found.count == len(taken) == 16 and len(set(taken)) > 1
-    assert found.others[measure] == pytest.approx(sum(taken) / len(taken))
+    assert measured.count == len(taken) == 16 and len(set(taken)) > 1
+    assert measured.others[measure] == pytest.approx(sum(taken) / len(taken))
 
 
 def test_a_text_has_a_number_of_layers_for_each_token_that_was_written(float64: None) -> None:

@@ -35,9 +35,9 @@ def build(name: str, **keywords: Any) -> Any:
 
 @torch.no_grad()
 def learned(model: Any, tokens: Tensor) -> dict[str, dict[str, list[float]]]:
-    with evaluating(model), head_values_by_layer(model) as found:
+    with evaluating(model), head_values_by_layer(model) as values:
         model.judge(tokens)
-    return {name: by_layer.layers for name, by_layer in found.items()}
+    return {name: by_layer.layers for name, by_layer in values.items()}
 
 
 def attention(model: Any) -> dict[str, Attention]:
@@ -63,20 +63,20 @@ def test_what_each_head_has_learned(
             for layer in attention(model).values():
                 layer.mechanism.mask.span.clamp_(0, 1)
                 layer.mechanism.mask.look()
-    found = learned(model, TOKENS)[value]
-    assert list(found) == list(attention(model)) and has_head_values(model)
-    for layer, heads in found.items():
+    values = learned(model, TOKENS)[value]
+    assert list(values) == list(attention(model)) and has_head_values(model)
+    for layer, heads in values.items():
         assert heads == pytest.approx(formula(attention(model)[layer].mechanism).tolist(), rel=1e-9)
 
 
 def test_only_layers_whose_heads_learn_something_are_told(float64: None) -> None:
     model = build("memorizing_transformer", segment=4, memory=8, k=2)
     (gated,) = (name for name, part in attention(model).items() if isinstance(part.mechanism, Retrieval))
-    with head_values_by_layer(model) as found:
+    with head_values_by_layer(model) as values:
         pass
     gate = attention(model)[gated].mechanism.gate.tolist()
-    assert found["memory share"].layers == {gated: pytest.approx([1 / (1 + math.exp(-g)) for g in gate])}
-    assert found["memory share"].numbers == [1 + list(attention(model)).index(gated)] != [1]
+    assert values["memory share"].layers == {gated: pytest.approx([1 / (1 + math.exp(-g)) for g in gate])}
+    assert values["memory share"].numbers == [1 + list(attention(model)).index(gated)] != [1]
     assert not has_head_values(build("gpt"))
 
 
@@ -100,12 +100,12 @@ def test_rows_of_a_batch_count_by_their_tokens(window: str, float64: None) -> No
         model.logits(TOKENS)
     alone = []
     for row, length in ((TOKENS[:1], 7), (TOKENS[1:, :3], 3)):
-        with evaluating(model), head_values_by_layer(model) as found:
+        with evaluating(model), head_values_by_layer(model) as values:
             model.logits(row)
-        alone.append((found, length))
+        alone.append((values, length))
     for value in ("centre", "sigma"):
         for layer, heads in together[value].layers.items():
-            each = [torch.tensor(found[value].layers[layer]) * length for found, length in alone]
+            each = [torch.tensor(values[value].layers[layer]) * length for values, length in alone]
             assert heads == pytest.approx((sum(each) / 10).tolist())
 
 
@@ -115,9 +115,9 @@ SHOWING = [one for one in discovered("biases") if type(one.make()).head_values i
 @pytest.mark.parametrize("example", SHOWING, ids=lambda one: one.name)
 def test_every_bias_that_declares_values_gives_one_for_each_head(example: Any) -> None:
     layer = Attention(QKV(16, 2), Softmax(Causal(), example.make())).eval()
-    with torch.no_grad(), head_values_by_layer(layer) as found:
+    with torch.no_grad(), head_values_by_layer(layer) as values:
         layer(torch.randn(2, 5, 16), None, Context(torch.arange(5).expand(2, 5), run=True))
-    assert found
-    for by_layer in found.values():
+    assert values
+    for by_layer in values.values():
         ((place, heads),) = by_layer.layers.items()
         assert place == "" and 1 <= len(heads) <= 2 and all(map(math.isfinite, heads))

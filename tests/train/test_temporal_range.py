@@ -60,12 +60,12 @@ def by_trial(model: Any, begin: int, end: int) -> list[int]:
 )
 def test_it_is_the_furthest_token_that_changes_an_output(name: str, keywords: dict[str, Any], float64: None) -> None:
     model = build(name, **keywords)
-    found = temporal_range(model)
-    assert found is not None and found.exact
+    span = temporal_range(model)
+    assert span is not None and span.exact
     period = keywords.get("segment", 3)
-    begin = -(-found.most // period) * period + period
+    begin = -(-span.most // period) * period + period
     trial = by_trial(model, begin, begin + 2 * period)
-    assert (found.least, found.most) == (min(trial), max(trial))
+    assert (span.least, span.most) == (min(trial), max(trial))
 
 
 @pytest.mark.parametrize(("memory", "compressed", "rate"), [(4, 4, 2), (8, 6, 4), (12, 0, 2)])
@@ -86,8 +86,8 @@ def test_a_bound_is_told_as_one(float64: None) -> None:
     """Three slots of two tokens are kept of segments of four: their oldest token lies within the bound."""
     keywords = {**XL, "compressed": 3, "rate": 2, "compression": "mean"}
     model = build("compressive_transformer", **keywords)
-    found = temporal_range(model)
-    assert found is not None and not found.exact and max(by_trial(model, 36, 40)) <= found.most
+    span = temporal_range(model)
+    assert span is not None and not span.exact and max(by_trial(model, 36, 40)) <= span.most
 
 
 @pytest.mark.parametrize("name", ["gpt", "lstm", "average_attention", "linear_transformer", "bert", "transformer"])

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from kinformer.train.head_values import ByLayer
 
 
-def tables(found: "Mapping[str, ByLayer]") -> Iterator[str]:
+def tables(by_name: "Mapping[str, ByLayer]") -> Iterator[str]:
     """For each number a line that names it, then one line for each attention layer, with a column for each head."""
-    for name, by_layer in found.items():
+    for name, by_layer in by_name.items():
         heads = max(map(len, by_layer.layers.values()))
         yield _title(name, by_layer)
         yield f"{'layer':<7}" + "".join(f"{f'head {head}':>10}" for head in range(1, heads + 1))
@@ -20,7 +20,7 @@ def tables(found: "Mapping[str, ByLayer]") -> Iterator[str]:
             yield f"{number:<7}" + "".join(f"{value:>10.4g}" for value in values)
 
 
-def draw(found: "Mapping[str, ByLayer]", path: Path, title: str) -> None:
+def draw(by_name: "Mapping[str, ByLayer]", path: Path, title: str) -> None:
     """Write a picture: for each number a panel with a bar for every head of every layer.
 
     Errors: ValueError for an ending that Matplotlib does not know; OSError, in one line, where it cannot be written.
@@ -30,8 +30,8 @@ def draw(found: "Mapping[str, ByLayer]", path: Path, title: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, row = pyplot.subplots(1, len(found), figsize=(5 * len(found), 3.6), layout="constrained", squeeze=False)
-    for axes, (name, by_layer) in zip(row[0], found.items(), strict=True):
+    figure, row = pyplot.subplots(1, len(by_name), figsize=(5 * len(by_name), 3.6), layout="constrained", squeeze=False)
+    for axes, (name, by_layer) in zip(row[0], by_name.items(), strict=True):
         heads = max(map(len, by_layer.layers.values()))
         layers = list(zip(by_layer.numbers, by_layer.layers.values(), strict=True))
         for head in range(heads):
