@@ -145,7 +145,7 @@ def search(
 
     from kinformer.cli.support.loaded import loaded
     from kinformer.decoding.evaluating import evaluating
-    from kinformer.decoding.spelling import spelling
+    from kinformer.decoding.spelling import spelling, warn_of_loss
     from kinformer.memories.datastore import Datastore
     from kinformer.models.support.taps import Tap
     from kinformer.search.exact import Exact
@@ -164,6 +164,8 @@ def search(
     tokens = spelled.encode(prompt.encode(errors="surrogateescape"))[-there.manifest.parts[0].length :]
     if not tokens:
         raise UserError("--prompt is empty; give a text")
+    with noted():
+        warn_of_loss(read, [prompt.encode(errors="surrogateescape")])
     with from_user(ValueError, LookupError), evaluating(read):
         states = Tap(read, there.tap)(torch.tensor([tokens], device=device_of(read))).states
         found = there.search(states[0, -1:], k)

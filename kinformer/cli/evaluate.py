@@ -17,8 +17,6 @@ from kinformer.cli.options import LENGTH, MOST, Data, Datastore, Device, Json, K
 from kinformer.cli.support import early
 
 if TYPE_CHECKING:
-    from kinformer.data.support.part import Part
-    from kinformer.data.text import Text
     from kinformer.train.evaluate import Measured
     from kinformer.train.head_values import ByLayer
 
@@ -146,7 +144,8 @@ def _judged(
 
     began = monotonic()
     with head_values_by_layer(model) as heads:
-        score, width = scored(model, data, split, limit, reading)
+        score = scored(model, data, split, limit, reading)
+    width = score.bytes_per_token
     if not math.isfinite(score.value):
         raise ValueError(f"{score.metric.name} is {score.value} on {data.name}: the weights are spoiled, or too large")
     told = score.metric.unit == "bits" and score.value * width < sys.float_info.max_exp
@@ -178,7 +177,7 @@ def _of_all_layers(model: Any, data: Any, split: str, limit: int | None, reading
     from kinformer.exits.nobody import Nobody
 
     with ruled(model.exits, Nobody()):
-        return scored(model, data, split, limit, reading)[0].value
+        return scored(model, data, split, limit, reading).value
 
 
 def _print(folder: Path, data: Any, split: str, its: dict[str, Any]) -> None:
@@ -200,57 +199,30 @@ def _share(data: Any, split: str) -> str:
     return f", which is {len(part.tokens):,} of its {every:,} {part.unit}"
 
 
-def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "tuple[Measured, float]":
-    """The metric of a model on a split of data, and how many bytes a token is where bits are told for each byte.
-
-    ValueError where the model does not read such data.
-    """
+def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measured":
+    """The metric of a model on a split of data. ValueError where the model does not read such data."""
     from kinformer.cli.support.progress import progress
     from kinformer.data.batches import Batches
     from kinformer.data.kind import stream
     from kinformer.data.text import Text
     from kinformer.train.evaluate import evaluate, evaluate_batches
 
-    part, most = getattr(data, split), limit or sys.maxsize
-    if not len(part):
+    lot, most = getattr(data, split), limit or sys.maxsize
+    if not len(lot):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
-    there = replace(data, valid=part)
+    there = replace(data, valid=lot)
     if isinstance(data, Text):
         stream(model, there, 1, 1, 0, most)  # refuses a text that the model does not read
-        found = _measured(data, split, limit, reading["lanes"] is None)
+        part = data.part(split)
+        found = part.spread(limit) if reading["lanes"] is None else part.first(limit)
         with progress("measuring", len(found.tokens) - 1, "tokens") as hear:
-            return evaluate(model, found, hear=hear, **reading), found.bytes_per_token
+            return evaluate(model, found, hear=hear, **reading)
     if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):
         wrong = "leave out --stride, --full and --lanes"
         raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")
     batches = cast(Batches, stream(model, there, 1, reading["length"], 0, most)).measured
     with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
-        return evaluate_batches(model, _told(batches, hear)), 1.0
-
-
-def _measured(text: "Text", split: str, limit: int | None, spread: bool) -> "Part":
-    """What is measured of a split, from all over it or its first bytes, with how many of these each token is.
-
-    Of what is learned from this is not kept.
-    """
-    import numpy
-    import torch
-
-    from kinformer.data.support.part import Part
-
-    def cut(part: Part) -> Part:
-        return part.spread(limit) if spread else part.first(limit)
-
-    part = text.part(split)
-    if text.tokenizer is None or part.widths is not None:
-        return cut(part)
-    part = cut(Part(part.tokens, part.begins))  # a token is a byte at least
-    firsts = [*part.firsts.tolist(), len(part.tokens)]
-    documents = [text.tokenizer.decode(part.tokens[one:end].tolist()) for one, end in pairwise(firsts)]
-    found = text.tokenizer.widths([document.decode(errors="replace") for document in documents])
-    tokens, widths = (torch.from_numpy(numpy.concatenate([pair[n] for pair in found])) for n in (0, 1))
-    sizes = torch.tensor([0, *(len(ids) for ids, _ in found)])
-    return cut(Part(tokens, None if part.begins is None else sizes.cumsum(0)[:-1], widths))
+        return evaluate_batches(model, _told(batches, hear))
 
 
 def _told(batches: Iterable[Any], hear: Callable[[int], None]) -> Iterator[Any]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ def fill(
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.writing import INSTEAD
     from kinformer.decoding.filling import blanks, chances, filled
-    from kinformer.decoding.spelling import spelling
+    from kinformer.decoding.spelling import spelling, warn_of_loss
 
     model = loaded(folder, member, device)
     if model.reads != "masked":
@@ -42,6 +43,7 @@ def fill(
     if not bool((tokens == model.mask).any()):
         raise UserError(r"there is no blank in the text; mark what to fill in with _ (an underscore itself is \_)")
     with from_user(ValueError, LookupError), noted():
+        warn_of_loss(model, re.split(rb"\\?_", os.fsencode(text)))
         found = chances(model, tokens)
         whole = spelled.decode(filled(model, tokens).tolist()).decode(errors="replace")
     likely, which = found.topk(min(best, found.shape[1]))

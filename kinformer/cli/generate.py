@@ -88,6 +88,7 @@ def generate(
     from kinformer.cli.support.loaded import beside, loaded
     from kinformer.cli.support.writing import How
     from kinformer.decoding.saved import load_reading
+    from kinformer.decoding.spelling import warn_of_loss
 
     model = loaded(folder, member, device, datastore=datastore)
     _refuse_layers(model, layers, beam)
@@ -118,6 +119,8 @@ def generate(
         stop=None if stop is None else os.fsencode(stop),
     )
     starts = started or [b""] * len(read or [b""])
+    with noted():
+        warn_of_loss(model, [*starts, *(read or [])])
     _refuse_no_room(model, starts, tokens, beam, read, reading)
     more: dict[str, Any] = {"sources": read, "reading": reading}
     with from_user(ValueError, LookupError), noted():
@@ -217,8 +220,11 @@ def _lines(text: str | None, file: Path | None, name: str) -> list[bytes] | None
         return [os.fsencode(text)]
     if file is None:
         return None
+    from kinformer.data.support.unpacked import decoded
+
     try:
-        lines = file.read_bytes().removesuffix(b"\n").split(b"\n")
+        with from_user(ValueError):
+            lines = b"".join(decoded([file.read_bytes()], str(file))).removesuffix(b"\n").split(b"\n")
     except FileNotFoundError as error:
         raise UserError(absent(file, f"--{name}s names a file of one {name} a line")) from error
     except OSError as error:

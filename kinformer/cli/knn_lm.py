@@ -229,8 +229,9 @@ def _scores(
     for split in _splits(data):
         found[split] = {}
         for name, one in ways.items():
-            score, width = scored(one, data, split, limit, reading)
-            found[split][name] = {score.metric.name: score.value, "perplexity": 2 ** (score.value * width)}
+            score = scored(one, data, split, limit, reading)
+            bits = score.value * score.bytes_per_token
+            found[split][name] = {score.metric.name: score.value, "perplexity": 2**bits}
     return found
 
 

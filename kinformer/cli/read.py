@@ -42,20 +42,20 @@ def read(
     from kinformer.core.mechanism import NoState
     from kinformer.core.state import leaves
     from kinformer.data.files import found
+    from kinformer.data.support import unpacked
     from kinformer.decoding.reading import read as read_once
     from kinformer.decoding.saved import save_reading
     from kinformer.decoding.spelling import spelling
     from kinformer.train.progress import clock
 
-    with from_user(OSError):
-        size = found(str(file), "give a file to read").stat().st_size
+    with from_user(OSError, ValueError):
+        size = 0 if found(str(file), "give a file to read").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file with a text")
     _refuse_place(save, overwrite)
     model = loaded(folder, member, device)
     encode, began = spelling(model).encode, monotonic()
-    with from_user(OSError):
-        length = _length(file, size, encode)
+    length = _length(file, size, encode)
     refuse_no_room(model, 1, length)
     try:
         with from_user(ValueError, NoState), noted(), progress("reading", length, "tokens") as tell:
@@ -85,8 +85,9 @@ def _refuse_place(save: Path, overwrite: bool) -> None:
 
 def _length(file: Path, size: int, encode: Callable[[bytes], list[int]]) -> int:
     """How many tokens a file has, judged by its first bytes."""
-    with file.open("rb") as opened:
-        block = opened.read(BLOCK)
+    from kinformer.data.support.unpacked import text
+
+    block = next(text(file), b"")[:BLOCK]
     return math.ceil(size * len(encode(block)) / max(len(block), 1))
 
 
@@ -94,8 +95,9 @@ def _chunks(model: Any, file: Path) -> "Iterator[Tensor]":
     """The tokens of a file, which is never in memory at once."""
     import torch
 
+    from kinformer.data.support.unpacked import text
     from kinformer.decoding.spelling import pieces
 
-    with file.open("rb") as opened:
-        for tokens in pieces(model, iter(lambda: opened.read(BLOCK), b"")):
-            yield from torch.tensor([tokens], dtype=torch.long).split(CHUNK, 1)
+    blocks = (chunk[first : first + BLOCK] for chunk in text(file) for first in range(0, len(chunk), BLOCK))
+    for tokens in pieces(model, blocks, str(file)):
+        yield from torch.tensor([tokens], dtype=torch.long).split(CHUNK, 1)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.batch import Windows
@@ -31,10 +31,15 @@ ACCURACY = Metric("accuracy", "", better="more")  # what a task is judged by, wh
 
 
 class Judged(NamedTuple):
-    """Totals and counts by name, the model's metric first: additive over batches. The state after the batch."""
+    """Totals and counts by name, the model's metric first: additive over batches. The state after the batch.
+
+    scored: of a text, which tokens of the batch the metric is a mean over, by whose bytes bits per byte are told; None
+        where a model of what comes next scores every token but the first of a row.
+    """
 
     totals: Mapping[str, tuple[Tensor, Tensor]]
     state: State | None = None
+    scored: Bool[Tensor, "B T"] | None = None
 
 
 class Model(nn.Module, ABC):

@@ -61,7 +61,11 @@ class Data(ABC):
 
     @property
     def bytes_per_token(self) -> float:
-        """How many bytes a token stands for, by which bits per token are bits per byte."""
+        """How many bytes a token of train stands for on average.
+
+        By it the loss of a step is logged in bits per byte: its own tokens may be wider or narrower than the mean.
+        Measurements divide by the bytes of exactly the tokens that they score.
+        """
         return 1.0
 
     @abstractmethod

@@ -17,7 +17,7 @@ from kinformer.data.batches import Batches
 from kinformer.data.kind import Data, Stream
 from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import Two, three_lots, two_columns
-from kinformer.data.support.tokenizer import Tokenizer, tokenizer_of
+from kinformer.data.support.tokenizer import Tokenizer, encode_rows, tokenizer_of
 
 FORM, SERVES, NAMES = "labelled=FILE.tsv", ("labelled",), ("label", "text")
 SPLITS = ("train", "valid", "test")
@@ -133,15 +133,14 @@ def split(name: str, found: list[Two], others: list[Two] | None, tokenizer: str)
         raise ValueError(f"{name} has one label alone to learn from; give texts of at least two labels")
     for row in (*lots["valid"], *lots["test"]):
         if row.texts[0] not in labels:
-            raise ValueError(f"{row.place} has a label that nothing to learn from has: {row.texts[0].decode()}")
+            raise ValueError(
+                f"{row.place} has a label that nothing to learn from has: {row.texts[0].decode(errors='replace')}"
+            )
     made = tokenizer_of(tokenizer, (row.texts[1] for row in lots["train"]))
     number = {one: n for n, one in enumerate(labels)}
-    kept = {
-        split: tuple(
-            (row.texts[1] if made is None else made.encode(row.texts[1]), number[row.texts[0]]) for row in some
-        )
-        for split, some in lots.items()
-    }
+    rows = [row for some in lots.values() for row in some]
+    tokens = iter(encode_rows(made, ((row.place, row.texts[1]) for row in rows), name))
+    kept = {split: tuple((next(tokens), number[row.texts[0]]) for row in some) for split, some in lots.items()}
     said = ", ".join(f"{len(lots[split]):,} texts in {split}" for split in SPLITS if lots[split])
     told = f"{name}: {said}, of {len(labels):,} labels; {how}{' text' if how.endswith('each') else ''}"
     if 0 < (watched := len(lots["valid"])) < FEW:

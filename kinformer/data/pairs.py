@@ -16,10 +16,10 @@ from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.data.kind import Data
 from kinformer.data.support.buckets import Buckets
-from kinformer.data.support.columns import Two, three_lots, two_columns
+from kinformer.data.support.columns import three_lots, two_columns
 from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts, some_of
-from kinformer.data.support.tokenizer import Tokenizer, tokenizer_of
+from kinformer.data.support.tokenizer import Tokenizer, encode_rows, tokenizer_of
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
 MEASURED = 16  # pairs of a batch that is measured
@@ -121,13 +121,11 @@ def read(
     lots, how = three_lots(found, 0, others)
     said = ", ".join(f"{len(lots[split]):,} pairs in {split}" for split in SPLITS if lots[split])
     made = tokenizer_of(tokenizer, (text for row in lots["train"] for text in row.texts))
-    kept = {split: tuple(_encoded(row, made) for row in rows) for split, rows in lots.items()}
+    sides = ((row.place, text) for rows in lots.values() for row in rows for text in row.texts)
+    tokens = iter(encode_rows(made, sides, name))
+    kept = {split: tuple((next(tokens), next(tokens)) for _ in rows) for split, rows in lots.items()}
     told = f"{name}: {said}; {how}{' source' if how.endswith('each') else ''}"
     return Pairs(name, **kept, tokenizer=made, split=told)
-
-
-def _encoded(row: Two, tokenizer: Tokenizer | None) -> Pair:
-    return row.texts if tokenizer is None else (tokenizer.encode(row.texts[0]), tokenizer.encode(row.texts[1]))
 
 
 def rows(pairs: Sequence[Pair]) -> tuple[Int[Tensor, "B S"], Int[Tensor, "B T"]]:

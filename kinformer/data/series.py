@@ -180,8 +180,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     """
     path = found(where, "write series=FILE.csv")
     try:
-        # spreadsheets write a mark before the first name
-        table = [row for row in csv.reader(line.decode().removeprefix("\ufeff") for line in lines(path)) if row]
+        table = [row for row in csv.reader(line.decode() for line in lines(path)) if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"series={where} is no file of columns: {error}") from error
     if len(table) < 6:

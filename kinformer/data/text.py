@@ -35,7 +35,7 @@ class Text(Data):
 
     tokenizer: what made tokens of bytes; None where a token is a byte.
     begins: of each split, where its documents begin, where they are kept apart.
-    widths: of valid and test, how many bytes each token is of, where that is not one.
+    widths: of each split, how many bytes of the text each token gives back, where that is not one.
     split: what was split how, in a line.
     """
 
@@ -52,7 +52,7 @@ class Text(Data):
 
     @property
     def bytes_per_token(self) -> float:
-        return self.part("valid").bytes_per_token
+        return self.part("train").bytes_per_token
 
     def part(self, split: str) -> Part:
         """The tokens of a split with their documents and widths."""
@@ -140,6 +140,8 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
     arrays, name = found.arrays, splits[0].source.name
     if not sum(found.counts.values()):
         raise ValueError(f"{name} holds no byte; give a text")
+    if found.tokenizer is not None:
+        found.tokenizer.report(found.loss, name)
     text = Text(
         name,
         arrays["train"],

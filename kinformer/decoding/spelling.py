@@ -2,10 +2,13 @@
 
 import codecs
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
+from kinformer.data.support.tokenizer import LostBytes
 from kinformer.data.support.tokens import last_break
 
+NOT_READ = "the model does not read them"
 LEAST = 4096  # bytes of a text that are cut into pieces: in fewer there may be no place between two words
 
 
@@ -31,15 +34,33 @@ def spelling(model: Any) -> Any:
     return getattr(model, "tokenizer", None) or Bytes()
 
 
-def pieces(model: Any, blocks: Iterable[bytes]) -> Iterator[list[int]]:
-    """The tokens of a text that comes in blocks: those of the whole, where a tokenizer joins no words."""
-    spelled, rest = spelling(model), b""
-    for block in blocks:
-        rest += block
-        if len(rest) < LEAST and not isinstance(spelled, Bytes):
+def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
+    """Warn, in one line, of what a model's tokenizer loses of the texts that it is asked with."""
+    spelled, loss = spelling(model), LostBytes()
+    if isinstance(spelled, Bytes):
+        return
+    for text in texts:
+        read = text.decode(errors="replace")
+        (found,) = spelled.encoded([read])
+        loss = loss.plus(found.loss._replace(place=f"{read!r:.60}"))
+    loss.warn("what it is asked with", NOT_READ)
+
+
+def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
+    """The tokens of a text that comes in blocks: those of the whole, where a tokenizer joins no words.
+
+    Warns at its end of what the tokenizer loses of it; ValueError where it drops letters.
+    """
+    spelled, rest, loss = spelling(model), b"", LostBytes()
+    if isinstance(spelled, Bytes):
+        yield from map(spelled.encode, blocks)
+        return
+    for block in chain(blocks, [None]):
+        rest += block or b""
+        if not rest or (block is not None and len(rest) < LEAST):
             continue
-        end = len(rest) if isinstance(spelled, Bytes) else last_break(rest)
-        yield spelled.encode(rest[:end])
-        rest = rest[end:]
-    if rest:
-        yield spelled.encode(rest)
+        end = len(rest) if block is None else last_break(rest)
+        (found,) = spelled.encoded([rest[:end].decode(errors="replace")])
+        loss, rest = loss.plus(found.loss), rest[end:]
+        yield found.tokens.tolist()
+    spelled.report(loss, name)

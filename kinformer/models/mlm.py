@@ -114,7 +114,7 @@ class MLM(Encoder):
             out = self.logits(read, ctx=batch.limited(numbered(read)))
         answers = {} if batch.scored is None else accuracy(out.y, wanted)
         bits = total(surprise(out.y, wanted) / math.log(2), wanted >= 0)
-        return Judged({**answers, type(self).metric.name: bits})
+        return Judged({**answers, type(self).metric.name: bits}, scored=wanted >= 0)
 
     def sample(self, rows: int, length: int, seed: int) -> Int[Tensor, "B T"]:
         """Rows of `length` random tokens."""

@@ -4,14 +4,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from time import monotonic
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from kinformer.core.model import ACCURACY, Judged, Metric, Model
+from kinformer.core.model import ACCURACY, Judged, Metric, Model, called
 from kinformer.data.batches import on
 from kinformer.data.support.part import STRETCH, Part
 from kinformer.data.text import Text
@@ -24,16 +25,28 @@ BATCH = 16
 LANE = STRETCH  # bytes of a lane
 SHARE = 0.1  # of the training's time that measuring may take
 LEAST, MOST = 4096, 65_536  # bytes of a measurement
+BYTES = "bytes of what was scored"  # among sums by name
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The value of a model's metric, and how many bytes, tokens or rows it is the mean over; what else was judged."""
+    """The value of a model's metric, and how many bytes, tokens or rows it is the mean over; what else was judged.
+
+    bytes_per_token: of a text how many bytes the tokens stand for that were scored, on average.
+    """
 
     value: float
     count: int
     metric: Metric
     others: Mapping[str, float] = field(default_factory=dict)
+    bytes_per_token: float = 1.0
+
+
+class ScoredRows(NamedTuple):
+    """What was judged together, and of how many bytes its scored tokens are; None where each is of one."""
+
+    judged: Judged
+    bytes: int | None = None
 
 
 def evaluate(
@@ -60,7 +73,7 @@ def evaluate(
     windows side by side: its score compares with its like alone.
 
     text: tokens, or a `Part`: each of its documents is read by itself, all its tokens but the first are scored, and
-        bits are told for each byte, however many bytes a token is.
+        bits are told for each byte, however many bytes a token is: those of the scored tokens over their bytes.
     stride: read windows, each so many tokens after the one before: every byte but those of the first window has at
         least `length - stride` before it.
     lanes: read so many lanes side by side; 1 reads the text in one piece.
@@ -97,7 +110,11 @@ def evaluate(
         raise ValueError(
             f"of the {len(part.tokens)} {part.unit} to evaluate on none was chosen to be hidden; give more text"
         )
-    return replace(score, value=score.value / part.bytes_per_token) if score.metric.unit == "bits" else score
+    if score.metric.unit != "bits":
+        return score
+    if not score.bytes_per_token:
+        raise ValueError(f"none of the {score.count:,} scored tokens stands for a byte; give another tokenizer")
+    return replace(score, value=score.value / score.bytes_per_token)
 
 
 def _refuse_reading(model: Model, part: Part, length: int, stride: int | None, lanes: int | None) -> None:
@@ -152,7 +169,7 @@ def _speed(model: Model, text: Text, length: int) -> float:
 def evaluate_batches(model: Model, batches: Iterable[Any], group: Alone = ALONE) -> Measured:
     """The metric of a model over batches, in eval mode. ValueError where nothing in them counts."""
     mine = (part for part in map(group.part, batches) if part is not None)
-    score = _scored(model, (model.judge(on(device_of(model), batch)) for batch in mine), group=group)
+    score = _scored(model, (ScoredRows(model.judge(on(device_of(model), batch))) for batch in mine), group=group)
     if not score.count:
         raise ValueError("in the batches to evaluate on nothing counts: every target is padding; give others")
     return score
@@ -164,27 +181,55 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def _scored(
-    model: Model, found: Iterable[Judged], hear: Callable[[int], None] = lambda count: None, group: Alone = ALONE
+    model: Model, found: Iterable[ScoredRows], hear: Callable[[int], None] = lambda count: None, group: Alone = ALONE
 ) -> Measured:
     """The sums of what is found, which is not looked for before the model is in eval mode."""
     training, sums = model.training, dict[str, tuple[float, int]]()
     model.eval()
     try:
         with torch.inference_mode():
-            for judged in found:
+            for judged, size in found:
                 for name, (part, some) in judged.totals.items():
                     value, count = sums.get(name, (0.0, 0))
                     sums[name] = value + float(part), count + int(some)
                 hear(next(iter(sums.values()))[1])
+                size = _count(judged) if size is None else size
+                sums[BYTES] = 0.0, sums.get(BYTES, (0.0, 0))[1] + size
     finally:
         model.train(training)
     sums = group.sum(sums)
+    _, size = sums.pop(BYTES, (0.0, 0))
     means = {name: value / max(count, 1) for name, (value, count) in sums.items()}
     first = next(iter(sums), model.metric.name)
     # the data decides what comes first, and may be other data than the training's
     known = (model.metric, getattr(type(model), "metric", model.metric), ACCURACY)
     metric = next((one for one in known if one.name == first), model.metric)
-    return Measured(means.pop(first, 0.0), sums[first][1] if sums else 0, metric, means)
+    count = sums[first][1] if sums else 0
+    return Measured(means.pop(first, 0.0), count, metric, means, size / max(count, 1))
+
+
+def _count(judged: Judged) -> int:
+    """How much the metric is a mean over."""
+    return int(next(iter(judged.totals.values()), (0, 0))[1])
+
+
+def _judged(model: Model, part: Part, places: Sequence[tuple[int, int]], state: Any = None) -> ScoredRows:
+    """What the model makes of some places of a text, read from their first token on or from a state."""
+    rows = rows_of(model, part, places)
+    judged = model.judge(rows, state)
+    if part.widths is None:
+        return ScoredRows(judged)
+    scored = judged.scored
+    if scored is None and model.predicts_next:
+        scored = F.pad(rows[:, 1:] >= 0, (1, 0))
+    if scored is None or int(scored.sum()) != _count(judged):
+        told = "none" if scored is None else f"{int(scored.sum()):,}"
+        raise ValueError(
+            f"{called(model)}.judge counts {_count(judged):,} tokens and says of {told} which they are; return them as "
+            "Judged(..., scored=...), by whose bytes bits per byte are told"
+        )
+    widths = pad_sequence([part.widths[first:end].long() for first, end in places], batch_first=True)
+    return ScoredRows(judged, int(widths[scored.cpu()].sum()))
 
 
 def rows_of(model: Model, part: Part, places: Sequence[tuple[int, int]]) -> Int[Tensor, "B _"]:
@@ -199,7 +244,7 @@ def _documents(part: Part) -> Iterator[tuple[int, int]]:
     return ((first, end) for first, end in pairwise([*firsts, len(part.tokens)]) if end - first > 1)
 
 
-def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: Alone) -> Iterator[Judged]:
+def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: Alone) -> Iterator[ScoredRows]:
     last = len(part.tokens) - 1
     lane = -(-last // (lanes or min(BATCH, -(-last // LANE))))
     # neighbours share the token at which one ends and the other begins; the last of a document may be shorter
@@ -212,12 +257,14 @@ def _in_lanes(model: Model, part: Part, length: int, lanes: int | None, group: A
         state = model.start(len(some), longest)
         for at in range(0, longest, length):
             chunk = [(min(first + at, end), min(first + at + length + 1, end)) for first, end in some]
-            judged = model.judge(rows_of(model, part, chunk), state)
-            state = judged.state
-            yield judged
+            piece = _judged(model, part, chunk, state)
+            state = piece.judged.state
+            yield piece
 
 
-def _windows(model: Model, part: Part, length: int, stride: int | None, full: bool, group: Alone) -> Iterator[Judged]:
+def _windows(
+    model: Model, part: Part, length: int, stride: int | None, full: bool, group: Alone
+) -> Iterator[ScoredRows]:
     stride = min(stride or max(length // 2, 1), length)
     groups: dict[int, list[tuple[int, int]]] = {}  # windows by how many of their predictions are known already
     for begin, end in _documents(part):
@@ -232,15 +279,15 @@ def _windows(model: Model, part: Part, length: int, stride: int | None, full: bo
     for known, windows in groups.items():
         windows.sort(key=lambda window: window[0] - window[1])
         for some in _lots(windows, BATCH, group):
-            rows = rows_of(model, part, some)
             if not known:
-                yield model.judge(rows)
+                yield _judged(model, part, some)
                 continue
-            state = model.judge(rows[:, : known + 1], model.start(len(rows), rows.shape[1] - 1)).state
-            yield model.judge(rows[:, known:], state)
+            before = rows_of(model, part, [(first, first + known + 1) for first, _ in some])
+            state = model.judge(before, model.start(len(some), some[0][1] - some[0][0] - 1)).state
+            yield _judged(model, part, [(first + known, end) for first, end in some], state)
 
 
-def _side_by_side(model: Model, part: Part, length: int, group: Alone) -> Iterator[Judged]:
+def _side_by_side(model: Model, part: Part, length: int, group: Alone) -> Iterator[ScoredRows]:
     windows = [
         (first, min(first + length, end))
         for begin, end in pairwise([*part.firsts.tolist(), len(part.tokens)])
@@ -249,7 +296,7 @@ def _side_by_side(model: Model, part: Part, length: int, group: Alone) -> Iterat
     windows.sort(key=lambda window: window[0] - window[1])
     for some in _lots(windows, BATCH, group):
         # what is hidden is drawn by a row alone, so padding changes nothing
-        yield model.judge(rows_of(model, part, some))
+        yield _judged(model, part, some)
 
 
 def _lots(pieces: Sequence[tuple[int, int]], count: int, group: Alone) -> Iterator[Sequence[tuple[int, int]]]:

@@ -5,15 +5,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import numpy
 import pytest
 import torch
 
 from kinformer.data.spec import read_spec
 from kinformer.data.support.splits import NAMES
-from kinformer.data.support.tokenizer import Tokenizer, trained
+from kinformer.data.support.tokenizer import trained
 from kinformer.data.text import Text, read
-from kinformer.members.bert import bert
 from kinformer.members.etc import etc
 from kinformer.members.gpt import gpt
 from kinformer.train.checkpoint import CheckpointError, load, save
@@ -70,9 +68,17 @@ def test_bits_are_of_each_byte(where: str) -> None:
     assert score.count == len(part.tokens) - 1
     few = part.first(60)
     assert evaluate(model, part, 16, 60).count == len(few.tokens) - 1
-    filler = bert(d=8, depth=1, heads=2, vocab=300, length=64)
-    torch.nn.init.zeros_(filler.embedding.weight)
-    assert evaluate(filler, part, 16).value == pytest.approx(math.log2(300) / part.bytes_per_token, rel=1e-5)
+
+
+def test_the_loss_of_a_step_is_told_by_the_mean_width_of_a_token_of_train(where: str) -> None:
+    """A model that knows nothing costs log2 V a token in training too."""
+    text = read(where, tokenizer="bpe:300")
+    model = gpt(d=8, depth=1, heads=2, vocab=300, length=64)
+    torch.nn.init.zeros_(model.embedding.weight)
+    size, first = len(read(where).train), text.part("train").widths
+    assert first is not None
+    wanted = math.log2(300) * (len(text.train) - 1) / (size - int(first[0]))
+    assert fit(model, text, steps=1, batch=2, length=16, lr=1e-6).points[-1].train == pytest.approx(wanted, rel=1e-4)
 
 
 def test_a_checkpoint_keeps_its_tokenizer(where: str, tmp_path: Path) -> None:
@@ -140,18 +146,6 @@ def test_a_model_that_finds_parts_by_bytes_refuses_tokens(where: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_any_tokenizer_json_is_read(where: str, tmp_path: Path) -> None:
-    """One of words, which loses what it does not know: its bytes are counted all the same."""
-    from tokenizers import Tokenizer as Made
-    from tokenizers import models, pre_tokenizers
-
-    made = Made(models.WordLevel({"the": 0, "cat": 1, "[UNK]": 2}, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.save(str(tmp_path / "tokenizer.json"))
-    text = read(where, tokenizer=str(tmp_path / "tokenizer.json"))
-    assert text.vocab == 3 and text.train.dtype == torch.uint8 and text.part("valid").bytes == len(read(where).valid)
-
-
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": "1.0"}', b"\xff\xfe"])
 def test_what_is_no_tokenizer_is_one_line(where: str, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(data)
@@ -163,11 +157,14 @@ def test_what_is_no_tokenizer_is_one_line(where: str, tmp_path: Path, data: byte
 def test_bytes_that_are_no_text_are_refused_where_a_tokenizer_reads_them(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"caf\xe9 " * 200)
     assert len(read(str(tmp_path / "a")).train)
-    with pytest.raises(ValueError, match="a has the byte 0xe9, which is no UTF-8, and a tokenizer reads UTF-8 alone"):
-        read(str(tmp_path / "a"), tokenizer="bpe:300")
+    (tmp_path / "rows").write_bytes(b"".join(b"one\tcaf\xe9 %d\ntwo\tcaf\xe9 %d\n" % (n, n) for n in range(40)))
+    said = "has the byte 0xe9, which is no UTF-8, and a tokenizer reads UTF-8 alone"
+    for spec in (f"text={tmp_path}/a", f"pairs={tmp_path}/rows", f"labelled={tmp_path}/rows"):
+        with pytest.raises(ValueError, match=said) as caught:
+            read_spec(f"{spec},tokenizer=bpe:300")
+        assert "\n" not in str(caught.value)
 
 
 def test_widths_of_letters_that_are_several_tokens() -> None:
-    tokenizer: Tokenizer = trained(["abc"], 257)
-    ((ids, widths),) = tokenizer.widths(["a東b"])
-    assert len(ids) == 5 and widths.sum() == 5 and numpy.cumsum(widths)[0] == 1
+    (found,) = trained(["abc"], 257).encoded(["a東b"])
+    assert found.widths.tolist() == [1] * 5 and found.loss.read == 5 and not found.loss.lost

@@ -81,7 +81,7 @@ def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
     reading = {"length": settings.length, "stride": None, "lanes": None}
     limit = settings.valid_bytes or MOST
     with from_user(ValueError, LookupError):
-        score, _ = scored(_best(trial), data, split, limit, reading)
+        score = scored(_best(trial), data, split, limit, reading)
     return {score.metric.name: score.value, **score.others}
 
 

@@ -195,7 +195,7 @@ def settled(
     text = isinstance(job.data, Text)
     return {
         "data": job.data.name,
-        **({"train_bytes": round(len(job.text.train) * job.text.bytes_per_token)} if text else {}),
+        **({"train_bytes": job.text.part("train").bytes} if text else {}),
         **asdict(job.settings),
         **({"lr": None, "lrs": list(lrs)} if len(lrs) > 1 else {}),
         **({"valid_bytes": job.valid_bytes} if text else {}),

@@ -22,12 +22,12 @@ KS = (1, 4, 16, 64, 256, 1024, 4096)
 SPAN = 0.1  # bits that a picture is high, at least
 THETAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 
-Measure = Callable[[Any], tuple[Measured, float]]  # a model's bits of a byte, and how many bytes a token is
+Measure = Callable[[Any], Measured]
 
 
 def sweep_cache(model: LM, size: int, measure: Measure) -> Swept:
     """Every theta and share of a cache of this size."""
-    found = [swept(*measure(CacheSweep(model, size=size, theta=theta))) for theta in THETAS]
+    found = [swept(measure(CacheSweep(model, size=size, theta=theta))) for theta in THETAS]
     return Swept(found[0].own, {name: bits for one in found for name, bits in one.choices.items()})
 
 
@@ -35,7 +35,7 @@ def sweep_nearest(model: LM | Wrapped, store: Store, tap: str, k: int, tokens: t
     """Every share, temperature and number of neighbours up to `k`, in one reading."""
     one = NearestSweep(model, store, tap, k=k)
     ks = [*(n for n in KS if n < k), k]
-    return swept(*measure(one.sweep(ks, one.spread(tokens))))
+    return swept(measure(one.sweep(ks, one.spread(tokens))))
 
 
 def draw(found: Swept, path: Path, title: str) -> None:

@@ -26,6 +26,7 @@ INSTEAD = {  # what a model is for that neither writes nor fills in
     "trajectories": "let it act by `kinformer play DIR --env ID`",
     "environments": "let it act by `kinformer play DIR --env ID`",
 }
+BEFORE = 4  # tokens: a letter of UTF-8 has at most so many bytes
 FILL = 'fill them in by `kinformer fill DIR --text "the wh_le"`'
 
 
@@ -177,10 +178,13 @@ def _looking(stop: Stop | None, look: Callable[[int], None]) -> Stop:
 
 
 def written_in(spelled: Any, stop: bytes) -> Stop:
-    """Which rows of new tokens have a text among their last ones; a token is at least a byte of it."""
+    """Which rows of new tokens have a text among their last ones; a token is at least a byte of it.
+
+    A few tokens before these are decoded too: a text may lose the space or half of the letter that it begins with.
+    """
 
     def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:
-        last = new[:, -len(stop) :]
+        last = new[:, -len(stop) - BEFORE :]
         found = [stop in spelled.decode([token for token in row if token >= 0]) for row in last.tolist()]
         return torch.tensor(found, device=new.device)
 

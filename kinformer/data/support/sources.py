@@ -102,7 +102,7 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
     else:
         path = found(where, FORMS)
         if path.is_fifo():
-            return Source(name, held=contents(path))
+            return Source(name, held=b"".join(unpacked.decoded([contents(path)], name)))
         files = list(_folder(path)) if path.is_dir() else [(path.name, path)]
     return Source(name, tuple(sorted(files, key=lambda file: digest(_bytes(file[0])))), field=field, between=between)
 
@@ -128,8 +128,8 @@ def _document(place: str, text: bytes) -> Document:
 
 
 def _text(path: Path) -> Iterator[bytes]:
-    """A file's bytes, unpacked; ValueError for what is no text."""
-    for number, chunk in enumerate(unpacked.chunks(path)):
+    """A file's text, unpacked; ValueError for what is no text."""
+    for number, chunk in enumerate(unpacked.text(path)):
         if not number and _binary(chunk[:LOOKED_AT]):
             table = f"write text=hf:{path}" if path.suffix in TABLES else ""
             advice = table or "give another file, or take it out of the folder"
@@ -146,10 +146,10 @@ def _binary(data: bytes) -> bool:
 def _pieces(chunks: Iterator[bytes], between: str) -> Iterator[bytes]:
     """The documents of a file: its lines, what stands between blank lines, or between a text; empty ones left out."""
     if between not in ("lines", "blank"):
-        yield from (piece for piece in _cut(chunks, _bytes(between)) if piece.strip())
+        yield from (piece for piece in unpacked.pieces(chunks, _bytes(between)) if piece.strip())
         return
     held: list[bytes] = []
-    for line in _cut(chunks, b"\n"):
+    for line in unpacked.pieces(chunks, b"\n"):
         if line.strip():
             held.append(line + b"\n")
         if held and (between == "lines" or not line.strip()):
@@ -157,11 +157,3 @@ def _pieces(chunks: Iterator[bytes], between: str) -> Iterator[bytes]:
             held = []
     if held:
         yield b"".join(held)
-
-
-def _cut(chunks: Iterator[bytes], at: bytes) -> Iterator[bytes]:
-    rest = b""
-    for chunk in chunks:
-        *whole, rest = (rest + chunk).split(at)
-        yield from whole
-    yield rest

@@ -1,21 +1,57 @@
 """Tokenizers: what turns text into tokens, where a token is no byte. Kept as the JSON that `tokenizers` writes."""
 
 import hashlib
+import warnings
 from collections.abc import Callable, Iterable, Sequence
+from difflib import SequenceMatcher
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy
+from jaxtyping import Bool, Int
 
+from kinformer.data.support.unpacked import text as opened
 from kinformer.from_json import from_json
 
 LEAST = 257  # a byte-level vocabulary has all bytes, and one merge
-UNKNOWN = b"\xef\xbf\xbd"
+GROUP, BEFORE = 64, 8  # tokens whose text is compared at a time, and tokens before them that are decoded too
+
+
+class LostBytes(NamedTuple):
+    """How many of the bytes that a tokenizer reads decoding does not give back, and the first lost character."""
+
+    read: int = 0
+    lost: int = 0
+    letter: str = ""
+    place: str = ""
+
+    def plus(self, other: "LostBytes") -> "LostBytes":
+        """The loss of two texts together."""
+        first = self if self.lost else other
+        return LostBytes(self.read + other.read, self.lost + other.lost, first.letter, first.place)
+
+    def warn(self, name: str, so: str = "they are neither learned nor measured; tokenizer=bpe:4096 loses none") -> None:
+        """Warn, in one line, where a tokenizer loses bytes of the text with this name, and say what follows."""
+        if self.lost:
+            share, where = self.lost / self.read, f" in {self.place}" if self.place and self.place not in name else ""
+            lost = f"{self.lost:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{where}"
+            warnings.warn(f"the tokenizer loses {lost}: {so}", stacklevel=3)
+
+
+class Encoded(NamedTuple):
+    """The tokens of a text, how many of its bytes each of them gives back, and what none of them does."""
+
+    tokens: Int[numpy.ndarray, " N"]
+    widths: Int[numpy.ndarray, " N"]
+    loss: LostBytes
 
 
 class Tokenizer:
     """A tokenizer of `tokenizers`, made when it is first used: a model can be loaded where the package is missing.
+
+    A text is read whole, alone and the same each time: truncation, padding and the dropout of merges are switched off.
 
     text: its JSON. place: its name in errors. Errors: ValueError for what is no tokenizer, ImportError where the
     package is missing.
@@ -29,55 +65,170 @@ class Tokenizer:
         """The tokenizer itself."""
         tokenizers = _package()
         try:
-            return tokenizers.Tokenizer.from_str(self.text)
+            made = tokenizers.Tokenizer.from_str(self.text)
         except Exception as error:  # the package raises plain Exceptions
             raise ValueError(f"{self.place} is no tokenizer.json that tokenizers reads: {error}") from error
+        made.no_truncation()
+        made.no_padding()
+        if "dropout" in self.switched_off:
+            made.model.dropout = None
+        return made
 
-    @property
+    @cached_property
+    def switched_off(self) -> tuple[str, ...]:
+        """The settings in the JSON that would change how much of a text is read, or how; none of them is obeyed."""
+        found = {name: self._settings.get(name) for name in ("truncation", "padding")}
+        found["dropout"] = self._settings["model"].get("dropout")
+        return tuple(name for name, value in found.items() if value)
+
+    @cached_property
     def size(self) -> int:
         """How many tokens a model must know: one more than the largest id."""
         return 1 + max(self.made.get_vocab(with_added_tokens=True).values(), default=-1)
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         """A hash of all that it is."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @cached_property
+    def token_bytes(self) -> tuple[bytes, ...] | None:
+        """The bytes of each token, by its id, where it is byte-level; None where a token is no run of bytes."""
+        if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
+            return None
+        found = [b""] * self.size
+        for token, number in self.made.get_vocab(with_added_tokens=False).items():
+            found[number] = bytes(_BYTE[letter] for letter in token) if _BYTE.keys() >= set(token) else b""
+        for number, token in self.made.get_added_tokens_decoder().items():
+            found[number] = token.content.encode()
+        return tuple(found)
+
+    @cached_property
+    def widest(self) -> int | None:
+        """How many bytes the longest token has, where it is byte-level."""
+        return None if self.token_bytes is None else max(map(len, self.token_bytes))
+
+    @cached_property
+    def drops(self) -> bool:
+        """Has it no token at all for letters that it does not know? Then nothing says where they stood."""
+        model = self._settings["model"]
+        known = model.get("unk_token") is not None or model.get("byte_fallback")
+        return model.get("type") == "BPE" and not known and self.token_bytes is None
+
+    def report(self, loss: LostBytes, name: str) -> None:
+        """Warn of what it loses of the text with this name; ValueError, in one line, where it drops letters."""
+        if loss.lost and self.drops:
+            raise ValueError(
+                f"the tokenizer has no token for {loss.letter!r} of {name} and no unk_token, so it would drop it; give "
+                "it an unk_token, or use a byte-level one: tokenizer=bpe:4096"
+            )
+        loss.warn(name)
 
     def encode(self, text: bytes) -> list[int]:
         """The tokens of a text; bytes that are no UTF-8 are read as U+FFFD."""
         return self.made.encode(text.decode(errors="replace"), add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> bytes:
-        """The text of tokens; those above its vocabulary are left out."""
-        return self.made.decode([token for token in tokens if 0 <= token < self.size]).encode()
+        """The text of tokens, special ones among them; those above its vocabulary are left out."""
+        return self._said([token for token in tokens if 0 <= token < self.size]).encode()
 
-    def widths(self, texts: Sequence[str]) -> list[tuple[numpy.ndarray, numpy.ndarray]]:
-        """For each text its tokens, and how many of its bytes each of them stands for; the last takes what is left."""
-        encodings = self.made.encode_batch(texts, add_special_tokens=False)
-        return [_with_widths(text, found) for text, found in zip(texts, encodings, strict=True)]
-
-    def tokens(self, texts: Sequence[str]) -> list[numpy.ndarray]:
-        """For each text its tokens."""
+    def encoded(self, texts: Sequence[str]) -> list[Encoded]:
+        """For each text its tokens, with how many of its bytes each of them gives back."""
+        if self.token_bytes is None:
+            found = self.made.encode_batch(texts, add_special_tokens=False)
+            return [self._aligned(*one) for one in zip(texts, found, strict=True)]
         encode = getattr(self.made, "encode_batch_fast", self.made.encode_batch)
-        return [numpy.array(found.ids, dtype=numpy.int64) for found in encode(texts, add_special_tokens=False)]
+        found = encode(texts, add_special_tokens=False)
+        return [self._by_bytes(text, one.ids) for text, one in zip(texts, found, strict=True)]
+
+    def _by_bytes(self, text: str, ids: Sequence[int]) -> Encoded:
+        """Tokens whose widths are the lengths of their bytes, where these are the text's."""
+        pieces, data = [self.token_bytes[number] for number in ids], text.encode()  # type: ignore[index]
+        if b"".join(pieces) != data:  # something changes letters before they are tokens
+            return self._aligned(text, self.made.encode(text, add_special_tokens=False))
+        widths = numpy.fromiter(map(len, pieces), numpy.int64, len(pieces))
+        return Encoded(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
+
+    def _aligned(self, text: str, encoding: Any) -> Encoded:
+        """Tokens whose widths are of the letters up to where they end; the last one has those that are left.
+
+        Letters that decoding does not give back count for none.
+        """
+        ids, sizes = numpy.array(encoding.ids, dtype=numpy.int64), _sizes(text)
+        ends = numpy.array([end for _, end in encoding.offsets], dtype=numpy.int64)
+        if len(ends):
+            ends = numpy.maximum.accumulate(ends)
+            ends[-1] = len(text)
+        kept = self._given_back(text, encoding.ids, [start for start, _ in encoding.offsets], ends)
+        before = numpy.append(0, (sizes * kept).cumsum())
+        lost = int(sizes.sum() - before[-1])
+        letter = text[int(kept.argmin())] if lost else ""
+        return Encoded(ids, numpy.diff(before[ends], prepend=0), LostBytes(int(sizes.sum()), lost, letter))
+
+    def _given_back(
+        self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]
+    ) -> Bool[numpy.ndarray, " letters"]:
+        """Which letters of a text its tokens give back, in order, given where each token starts and ends."""
+        if self._spelt(ids) in (text, f" {text}"):  # some put a space before a text
+            return numpy.ones(len(text), bool)
+        kept = numpy.zeros(len(text), bool)
+        whole = numpy.flatnonzero(numpy.diff(ends, append=len(text) + 1)) + 1  # tokens up to where no letter is cut
+        cuts = whole[numpy.searchsorted(whole, numpy.arange(GROUP, len(ids) + GROUP, GROUP)).clip(max=len(whole) - 1)]
+        for first, last in pairwise(numpy.unique([0, *cuts]).tolist()):
+            begin = max(first - BEFORE, 0)
+            left, own = (int(starts[begin]), int(ends[first - 1])) if first else (0, 0)
+            before, said = (self._spelt([n for n in ids[begin:at] if n != self._unknown]) for at in (first, last))
+            letters = text[left : ends[last - 1]]
+            for block in SequenceMatcher(None, letters, said, autojunk=False).get_matching_blocks():
+                passed = max(own - left - block.a, len(before) - block.b, 0)  # what the group before has counted
+                kept[left + block.a + passed : left + block.a + block.size] = True
+        return kept
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        """The token that stands for whatever the tokenizer does not know."""
+        model = self._settings["model"]
+        name = model.get("unk_token")
+        return model.get("unk_id") if name is None else self.made.token_to_id(name)
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        return cast(dict[str, Any], from_json(self.text))
+
+    def _said(self, tokens: Sequence[int]) -> str:
+        return self.made.decode(tokens, skip_special_tokens=False)
+
+    def _spelt(self, tokens: Sequence[int]) -> str:
+        """The letters of tokens: those of their text, or, of pieces of words without a decoder, their own.
+
+        Such pieces are decoded with a space between any two, which is none that was read.
+        """
+        if self._settings.get("decoder") is None and self._settings["model"].get("type") in ("BPE", "Unigram"):
+            return "".join(self.made.id_to_token(number) or "" for number in tokens)
+        return self._said(tokens)
 
     def speaker(self) -> Callable[[int], str]:
         """What a new token adds to the text, told token by token."""
         from tokenizers.decoders import DecodeStream
 
-        stream, size = DecodeStream(skip_special_tokens=False), self.size
-        return lambda token: (stream.step(self.made, token) or "") if 0 <= token < size else ""
+        stream = DecodeStream(skip_special_tokens=False)
+        return lambda token: (stream.step(self.made, token) or "") if 0 <= token < self.size else ""
 
 
-def _with_widths(text: str, encoding: Any) -> tuple[numpy.ndarray, numpy.ndarray]:
+def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
+    """How many bytes of UTF-8 each letter has."""
     data = numpy.frombuffer(text.encode(), dtype=numpy.uint8)
-    place = numpy.append(numpy.flatnonzero((data & 0xC0) != 0x80), len(data))  # of each letter its first byte
-    ids = numpy.array(encoding.ids, dtype=numpy.int64)
-    ends = place[numpy.array([end for _, end in encoding.offsets], dtype=numpy.int64)]
-    if len(ends):
-        ends = numpy.maximum.accumulate(ends)
-        ends[-1] = len(data)
-    return ids, numpy.diff(ends, prepend=0)
+    return numpy.diff(numpy.flatnonzero((data & 0xC0) != 0x80), append=len(data))
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letter by which a byte-level vocabulary writes each byte: itself where it prints, else one from 256 up."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE = _byte_letters()
 
 
 def _package() -> Any:
@@ -113,13 +264,18 @@ def wanted(text: str) -> Tokenizer | int | None:
 def read(path: Path) -> Tokenizer:
     """The tokenizer of a file; ValueError, in one line, for what is none."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = b"".join(opened(path)).decode()
         known = isinstance(from_json(text), dict)
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is no tokenizer.json: it is no JSON, or cannot be read") from error
     found = Tokenizer(text, str(path))
     if not known or not found.size:
         raise ValueError(f"{path} is no tokenizer.json: it has no vocabulary")
+    if found.switched_off:
+        warnings.warn(
+            f"{path} sets {' and '.join(found.switched_off)}; switched off, since a text is read whole and alone",
+            stacklevel=2,
+        )
     return found
 
 
@@ -147,3 +303,34 @@ def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
     """What "bytes", "bpe:4096" or the path of a tokenizer.json makes tokens by, learned from these texts."""
     found = wanted(spelled)
     return trained((text.decode(errors="ignore") for text in texts), found) if isinstance(found, int) else found
+
+
+def letters(data: bytes, place: str) -> str:
+    """A text in UTF-8 as a tokenizer reads it; ValueError, with its place, for bytes that are none."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{place} has the byte 0x{data[error.start]:02x}, which is no UTF-8, and a tokenizer reads UTF-8 alone; "
+            "convert the text, or use tokenizer=bytes"
+        ) from error
+
+
+def encode_rows(
+    tokenizer: Tokenizer | None, rows: Iterable[tuple[str, bytes]], name: str
+) -> list[bytes] | list[list[int]]:
+    """The tokens of many short texts, each with its place; the bytes themselves without a tokenizer.
+
+    Warns, with the name of the data, of what the tokenizer loses; ValueError for a text that becomes no token.
+    """
+    places, texts = zip(*rows, strict=True)
+    if tokenizer is None:
+        return list(texts)
+    found = tokenizer.encoded([letters(text, place) for place, text in zip(places, texts, strict=True)])
+    whole = LostBytes()
+    for place, one in zip(places, found, strict=True):
+        if not len(one.tokens):
+            raise ValueError(f"{place} has a text of which the tokenizer makes no token; give another tokenizer")
+        whole = whole.plus(one.loss._replace(place=place))
+    tokenizer.report(whole, name)
+    return [one.tokens.tolist() for one in found]

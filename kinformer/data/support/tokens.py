@@ -11,9 +11,9 @@ from torch import Tensor
 
 from kinformer.data.support.cache import Entry, To, kept
 from kinformer.data.support.splits import NAMES, Piece, Split
-from kinformer.data.support.tokenizer import Tokenizer, trained
+from kinformer.data.support.tokenizer import LostBytes, Tokenizer, letters, trained
 
-EDITION = 1  # of how tokens are made of a source
+EDITION = 2  # of how tokens are made of a source
 HELD = 1 << 26  # bytes of plain files that are read into memory
 ENCODED = 1 << 20  # bytes that are made tokens at a time
 SAMPLE = 1 << 26  # bytes that a vocabulary is learned from
@@ -21,11 +21,15 @@ _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, w
 
 
 class Found(NamedTuple):
-    """Arrays of tokens, of where documents begin and of widths; how many bytes each split has; the tokenizer."""
+    """Arrays of tokens, of where documents begin and of widths; how many bytes each split has; the tokenizer.
+
+    loss: what the tokenizer does not give back of all of it.
+    """
 
     arrays: dict[str, Tensor]
     counts: dict[str, int]
     tokenizer: Tokenizer | None
+    loss: LostBytes = LostBytes()
 
 
 class Held(To):
@@ -63,7 +67,8 @@ def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int 
 
     entry = kept(f"tokens-{key}", make)
     text = entry.said.get("tokenizer")
-    return Found(entry.arrays, entry.said["counts"], None if text is None else Tokenizer(text))
+    made, loss = None if text is None else Tokenizer(text), LostBytes(*entry.said.get("loss", ()))
+    return Found(entry.arrays, entry.said["counts"], made, loss)
 
 
 def _pieces(splits: Sequence[Split]) -> Iterator[Piece]:
@@ -90,6 +95,8 @@ def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: To) -> None:
         writer.add(piece)
     writer.close()
     to.said["counts"] = {name: writer.bytes[name] for name in NAMES}
+    if isinstance(writer, _Words):
+        to.said["loss"] = writer.loss
 
 
 class _Bytes:
@@ -130,63 +137,54 @@ class _Bytes:
 
 
 class _Words(_Bytes):
-    """Tokens of a tokenizer, of pieces that end between words; of valid and test how many bytes each is of."""
+    """Tokens of a tokenizer, of pieces that end between words, and how many bytes of the text each gives back."""
 
     def __init__(self, to: To, tokenizer: Tokenizer) -> None:
         super().__init__(to)
         self.tokenizer, size = tokenizer, tokenizer.size
         self.dtype = numpy.uint8 if size <= 1 << 8 else numpy.uint16 if size <= 1 << 16 else numpy.int32
+        narrow = tokenizer.widest is not None and tokenizer.widest <= numpy.iinfo(numpy.int8).max
+        self.width: type = numpy.int8 if narrow else numpy.int32
         self.rest, self.split, self.first, self.place = b"", "train", False, ""
-        self.texts: list[tuple[str, bool, str]] = []
-        self.waiting = 0
-        for split in NAMES[1:]:
-            to.append(f"{split}.widths", numpy.empty(0, numpy.int32))
+        self.texts: list[tuple[str, bool, str, str]] = []
+        self.waiting, self.loss = 0, LostBytes()
+        for split in NAMES:
+            to.append(f"{split}.widths", numpy.empty(0, self.width))
 
     def add(self, piece: Piece) -> None:
         self.bytes[piece.split] += len(piece.chunk)
         if piece.first:
-            self._hand_on(len(self.rest))
-            self.split, self.first, self.place = piece.split, True, piece.place
-        self.rest += piece.chunk
-        while len(self.rest) > ENCODED:
-            self._hand_on(last_break(self.rest[:ENCODED]))
+            self._hand_on(self.rest)
+            self.rest, self.split, self.first, self.place = b"", piece.split, True, piece.place
+        data, begin = self.rest + piece.chunk, 0
+        while len(data) - begin > ENCODED:
+            end = begin + last_break(data[begin : begin + ENCODED])
+            self._hand_on(data[begin:end])
+            begin = end
+        self.rest = data[begin:]
 
     def close(self) -> None:
-        self._hand_on(len(self.rest))
+        self._hand_on(self.rest)
         self._encode()
         super().close()
 
-    def _hand_on(self, end: int) -> None:
-        """So much of what is read of the document as a text that is made tokens."""
-        data, self.rest = self.rest[:end], self.rest[end:]
+    def _hand_on(self, data: bytes) -> None:
+        """The next part of a document, as a text that is made tokens."""
         if data:
-            try:
-                self.texts.append((self.split, self.first, data.decode()))
-            except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{self.place} has the byte 0x{data[error.start]:02x}, which is no UTF-8, and a tokenizer reads "
-                    "UTF-8 alone; convert the text, or use tokenizer=bytes"
-                ) from error
+            self.texts.append((self.split, self.first, self.place, letters(data, self.place)))
             self.first = False
             self.waiting += len(data)
             if self.waiting >= ENCODED:
                 self._encode()
 
     def _encode(self) -> None:
-        kinds = [split == "train" for split, _, _ in self.texts]
-        plain = iter(self.tokenizer.tokens([text for one, (_, _, text) in zip(kinds, self.texts, strict=True) if one]))
-        wide = iter(
-            self.tokenizer.widths([text for one, (_, _, text) in zip(kinds, self.texts, strict=True) if not one])
-        )
-        for split, first, _ in self.texts:
+        every = self.tokenizer.encoded([text for *_, text in self.texts])
+        for (split, first, place, _), (tokens, widths, loss) in zip(self.texts, every, strict=True):
             if first:
                 self.begin(split)
-            if split == "train":
-                self.put(split, next(plain))
-            else:
-                tokens, widths = next(wide)
-                self.put(split, tokens)
-                self.to.append(f"{split}.widths", widths.astype(numpy.int32))
+            self.put(split, tokens)
+            self.to.append(f"{split}.widths", widths.astype(self.width))
+            self.loss = self.loss.plus(loss._replace(place=place))
         self.texts, self.waiting = [], 0
 
 

@@ -1,9 +1,13 @@
-"""Files as they are meant: compressed ones, known by their first bytes and not by their names, are read unpacked."""
+"""Files as they are meant: compressed ones, known by their first bytes and not by their names, are read unpacked.
 
+Whatever reads text opens it with `text`, `lines` or `decoded`, so byte-order marks are treated alike everywhere.
+"""
+
+import codecs
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -12,6 +16,14 @@ import zstandard
 
 CHUNK = 1 << 20
 GZ, XZ, ZST = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+MARKS = {  # in the order in which they are tried: the mark of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+LONGEST_MARK = max(map(len, MARKS))
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, gzip.BadGzipFile)
 
 
@@ -32,15 +44,68 @@ def chunks(path: Path) -> Iterator[bytes]:
             yield chunk
 
 
+def text(path: Path) -> Iterator[bytes]:
+    """A file's text in UTF-8 without a byte-order mark, unpacked, a megabyte at a time.
+
+    Errors: as those of `chunks` and of `decoded`.
+    """
+    return decoded(chunks(path), str(path))
+
+
+def decoded(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
+    """The same text in UTF-8 without a byte-order mark; UTF-16 and UTF-32 are known by their mark.
+
+    Bytes without a mark are passed on as they are. Errors: ValueError, with the place, where the mark's encoding does
+    not hold.
+    """
+    source = iter(chunks)
+    first = b""
+    while len(first) < LONGEST_MARK and (chunk := next(source, b"")):
+        first += chunk
+    mark = _mark(first)
+    if mark is None or MARKS[mark] == "utf-8":
+        if first := first[len(mark or b"") :]:
+            yield first
+        yield from source
+        return
+    decoder = codecs.getincrementaldecoder(MARKS[mark])()
+    try:
+        yield decoder.decode(first).encode()
+        for chunk in source:
+            yield decoder.decode(chunk).encode()
+        decoder.decode(b"", final=True)
+    except UnicodeError as error:
+        name = MARKS[mark].upper()
+        raise ValueError(f"{place} is {name} by its byte-order mark, and damaged; write it as UTF-8") from error
+
+
+def _mark(first: bytes) -> bytes | None:
+    """The byte-order mark that a text begins with; None where there is none."""
+    return next((mark for mark in MARKS if first.startswith(mark)), None)
+
+
 def lines(path: Path) -> Iterator[bytes]:
-    """A file's lines, unpacked, without their ends."""
-    rest = b""
-    for chunk in chunks(path):
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            yield line.removesuffix(b"\r")
-    if rest:
-        yield rest.removesuffix(b"\r")
+    """The lines of a text file, unpacked, in UTF-8, without their ends."""
+    last = b""
+    for number, line in enumerate(pieces(text(path), b"\n")):
+        if number:
+            yield last.removesuffix(b"\r")
+        last = line
+    if last:
+        yield last.removesuffix(b"\r")
+
+
+def pieces(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
+    """The pieces of a stream of bytes between separators, the last one too, in linear time however long a piece is."""
+    held, searched = bytearray(), 0
+    for chunk in chunks:
+        held += chunk
+        if held.find(at, searched) >= 0:
+            *whole, last = bytes(held).split(at)
+            yield from whole
+            held = bytearray(last)
+        searched = max(len(held) - len(at) + 1, 0)
+    yield bytes(held)
 
 
 def stored(path: Path) -> Iterator[bytes]:
@@ -51,8 +116,10 @@ def stored(path: Path) -> Iterator[bytes]:
 
 
 def size(path: Path) -> int:
-    """How many bytes a file has, unpacked."""
-    return sum(map(len, chunks(path))) if packed(path) else path.stat().st_size
+    """How many bytes of UTF-8 the text of a file has, unpacked."""
+    with _said(path), path.open("rb") as file:
+        marked = _mark(file.read(LONGEST_MARK)) is not None
+    return sum(map(len, text(path))) if marked or packed(path) else path.stat().st_size
 
 
 def _reader(file: BufferedReader) -> Callable[[int], bytes]:

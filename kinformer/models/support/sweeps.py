@@ -51,8 +51,9 @@ class Swept(NamedTuple):
         return min(self.choices, key=self.choices.__getitem__)
 
 
-def swept(measured: Any, width: float = 1.0) -> Swept:
-    """What was `Measured` of a sweep; `width` is how many bytes a token is."""
+def swept(measured: Any) -> Swept:
+    """What was `Measured` of a sweep, in bits of a byte."""
+    width = measured.bytes_per_token
     choices = {Choice.of(name): value / width for name, value in measured.others.items() if name.count(" ") == 2}
     return Swept(measured.value, choices)
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from jaxtyping import Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.layer import Out
@@ -37,7 +38,7 @@ class Texts(Writer):
         else:
             out = self.logits(read, state, batch.limited(numbered(read, state), -1, state))
         answers = {} if batch.scored is None else accuracy(out.y, wanted)
-        return Judged({**answers, **self.measured(out, wanted)}, out.state)
+        return Judged({**answers, **self.measured(out, wanted)}, out.state, F.pad(wanted >= 0, (1, 0)))
 
     def measured(self, out: Out, wanted: Int[Tensor, "B T"]) -> Mapping[str, tuple[Tensor, Tensor]]:
         """The measures of a reading, over all targets; where its body halts, also the steps that a token takes."""
