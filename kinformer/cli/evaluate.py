@@ -214,7 +214,7 @@ def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[s
     if isinstance(data, Text):
         stream(model, there, 1, 1, 0, most)  # refuses a text that the model does not read
         part = data.part(split)
-        found = part.spread(limit) if reading["lanes"] is None else part.first(limit)
+        found = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)
         with progress("measuring", len(found.tokens) - 1, "tokens") as hear:
             return evaluate(model, found, hear=hear, **reading)
     if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):

@@ -19,6 +19,7 @@ from kinformer.data.kind import Data
 from kinformer.data.support import unpacked
 from kinformer.data.support.arrays import arrays
 from kinformer.data.support.compressors import compressed
+from kinformer.data.support.sample import sampled_rows
 
 FORM, SERVES = "images=FOLDER", ("images",)
 PIXELS, NUMBERS = b"\x00\x00\x08\x03", b"\x00\x00\x08\x01"  # how idx files of images and of labels begin
@@ -48,13 +49,13 @@ class Images(Data):
     def levels(self, model: Model, split: str, length: int, limit: int) -> dict[str, float]:
         if model.metric.name != "bits per dimension":
             return {}
-        return compressed(getattr(self, split)[0][: self._count(limit, split)].numpy().tobytes())
+        return compressed(getattr(self, split)[0][self._sample(limit, split)].numpy().tobytes())
 
     def measured(self, split: str, length: int, limit: int) -> str:
-        return f"{self._count(limit, split):,} images of {split}"
+        return f"{len(self._sample(limit, split)):,} images of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches drawn by seed and step, and of valid its first images, of at most `limit` bytes.
+        """Batches drawn by seed and step, and of valid images from all over, of at most `limit` bytes.
 
         ValueError for a model of pictures of another shape.
         """
@@ -69,12 +70,14 @@ class Images(Data):
             drawn = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))
             return pixels[drawn], labels[drawn]
 
-        lots = (tensor[: self._count(limit)].split(MEASURED) for tensor in self.valid)
+        some = self._sample(limit)
+        lots = (tensor[some].split(MEASURED) for tensor in self.valid)
         return Batches(at, zip(*lots, strict=True))
 
-    def _count(self, limit: int, split: str = "valid") -> int:
+    def _sample(self, limit: int, split: str = "valid") -> list[int]:
+        """Which images of a split are measured."""
         pixels = getattr(self, split)[0]
-        return max(1, min(len(pixels), limit // pixels[0].numel()))
+        return sampled_rows(range(len(pixels)), [pixels[0].numel()] * len(pixels), limit)
 
 
 def read(where: str) -> Images:

@@ -17,6 +17,7 @@ from kinformer.data.batches import Batches
 from kinformer.data.kind import Data, Stream
 from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import Two, three_lots, two_columns
+from kinformer.data.support.sample import sampled_rows
 from kinformer.data.support.tokenizer import Tokenizer, encode_rows, tokenizer_of
 
 FORM, SERVES, NAMES = "labelled=FILE.tsv", ("labelled",), ("label", "text")
@@ -61,17 +62,17 @@ class Labelled(Data):
         )
 
     def measured(self, split: str, length: int, limit: int) -> str:
-        some = watched(getattr(self, split), limit)
+        some = watched(getattr(self.within(length), split), limit)
         guess = f"always {COMMONEST} scores {self._guessing(some):.3f}"
         return f"{len(some):,} texts of {split}{self._by_task(some)} ({guess})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What an answer that is always the same scores."""
-        some = watched(getattr(self, split), limit)
+        some = watched(getattr(self.within(length), split), limit)
         return {f"always {COMMONEST}": self._guessing(some)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Batches of rows of like lengths drawn by seed and step, and of valid its first, up to `limit` bytes."""
+        """Batches of rows of like lengths, drawn by seed and step; of valid rows from all over, up to `limit` bytes."""
         kept = self.within(length)
         drawn, some = Buckets([len(text) for text, _ in kept.train], batch, seed), watched(kept.valid, limit)
         lots = [rows(some[first : first + MEASURED]) for first in range(0, len(some), MEASURED)]
@@ -92,15 +93,9 @@ class Labelled(Data):
         return ""
 
 
-def watched(rows: tuple[Row, ...], limit: int) -> tuple[Row, ...]:
-    """The first rows, up to so many tokens; one at the least."""
-    count, size = 0, 0
-    for text, _ in rows:
-        size += len(text)
-        if size > limit and count:
-            break
-        count += 1
-    return rows[:count]
+def watched(rows: Sequence[Row], limit: int) -> list[Row]:
+    """Rows from all over, up to so many tokens; one at the least."""
+    return sampled_rows(rows, [len(text) for text, _ in rows], limit)
 
 
 def read(

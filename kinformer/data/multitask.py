@@ -76,8 +76,8 @@ class Multitask(labelled.Labelled):
         return {"classes": self.classes}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Batches of rows drawn by seed and step, also by the model where it is asked; and of valid its first rows, up
-        to `limit` bytes."""
+        """Batches of rows drawn by seed and step, also by the model where it is asked; and of valid some from all over,
+        up to `limit` bytes."""
         if (known := getattr(model, "classes", self.classes)) != self.classes:
             name = f"this {called(model)} knows tasks of {known} classes, and {self.name} has {self.classes}"
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")

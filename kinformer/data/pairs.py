@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-import numpy
 from jaxtyping import Int
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import three_lots, two_columns
 from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts, some_of
+from kinformer.data.support.sample import sampled_rows
 from kinformer.data.support.tokenizer import Tokenizer, encode_rows, tokenizer_of
 
 FORM, SERVES, NAMES = "pairs=FILE.tsv", ("pairs",), ("source", "target")
@@ -74,7 +74,7 @@ class Pairs(Data):
         return self.batches(batch, length, seed, limit)
 
     def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches of pairs of like lengths, drawn by seed and step; of valid its first ones, up to `limit` bytes."""
+        """Batches of pairs of like lengths, drawn by seed and step, and pairs from all over valid, up to `limit` bytes."""
         kept = self.within(length)
         drawn = Buckets([len(source) + len(target) for source, target in kept.train], batch, seed)
 
@@ -91,10 +91,9 @@ class Pairs(Data):
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
 
     def watched(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
-        """The first pairs of a split that have at most `limit` bytes, and at least one, in batches."""
-        there = getattr(self, split)
-        ends = numpy.cumsum([len(source) + len(target) for source, target in there])
-        some = there[: max(1, int((ends <= limit).sum()))]
+        """Pairs from all over a split that have at most `limit` bytes, and at least one, in batches."""
+        pairs = getattr(self, split)
+        some = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)
         return (some[first : first + MEASURED] for first in range(0, len(some), MEASURED))
 
 

@@ -92,7 +92,7 @@ class Text(Data):
         name = model.metric.name
         if name not in ("bits per byte", "bits per masked byte"):
             return {}
-        tokens = self.part(split).spread(limit).tokens.tolist()
+        tokens = self.part(split).spread(limit, length).tokens.tolist()
         data = bytes(tokens) if self.tokenizer is None else self.tokenizer.decode(tokens)
         if name == "bits per byte":
             return compressed(data)
@@ -100,14 +100,12 @@ class Text(Data):
 
     def measured(self, split: str, length: int, limit: int) -> str:
         part = self.part(split)
-        count, stretches = min(limit, part.bytes), part.stretches(limit)
-        if self.begins:
-            documents = len(part.spread(limit).firsts)
-            of = f"{documents:,} documents from all over" if documents > 1 else "one document of"
-            return f"{count:,} bytes of {of} {split}"
-        if stretches > 1:
-            return f"{count:,} bytes in {stretches} stretches from all over {split}"
-        return f"the first {count:,} bytes of {split}"
+        some = part.spread(limit, length)
+        count, stretches = min(limit, part.bytes), len(some.firsts)
+        if stretches == 1 or some is part:
+            return f"the first {count:,} bytes of {split}"
+        of = " of documents" if self.begins else ""
+        return f"{count:,} bytes in {stretches:,} stretches{of} from all over {split}"
 
 
 def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> Text:

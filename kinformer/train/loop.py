@@ -21,7 +21,7 @@ from kinformer.data.text import Text
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import CheckpointError, recorded
-from kinformer.train.evaluate import MOST, Measured, device_of, evaluate, evaluate_batches, measuring
+from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.files import crc32
 from kinformer.train.history import METRICS, History, Metrics, Point
 from kinformer.train.interrupt import Stopped, interrupts
@@ -185,8 +185,8 @@ class Training:
         """The model's metric on valid."""
         if not isinstance(self.data, Text):
             return evaluate_batches(self.model, cast(Batches, self.stream).measured, self.group)
-        part, limit = self.data.part("valid"), self.settings.valid_bytes
-        self.show.measuring(min(part.bytes, limit or MOST))
+        part, limit = self.data.part("valid"), self.settings.sample_bytes
+        self.show.measuring(min(part.bytes, limit))
         return evaluate(self.model, part, self.settings.length, limit, group=self.group)
 
     # What is kept ----------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Training:
 
 def stream(model: Model, data: Data | Batches, settings: Settings) -> Stream:
     """What the model learns from, step by step; ValueError where the data is not what it reads."""
-    return stream_of(model, data, settings.batch, settings.length, settings.seed, settings.valid_bytes or MOST)
+    return stream_of(model, data, settings.batch, settings.length, settings.seed, settings.sample_bytes)
 
 
 def train(

@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 from kinformer.train.recipe import Recipe
 
 Precision = Literal["float32", "bf16"]
+SAMPLE = 65_536  # bytes of a split that are measured, if it has more: its bits per byte are off by about 1% by chance
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,10 @@ class Settings:
     checkpointing: blocks keep their input alone, and compute the rest again for the backward: less memory, and about a
         third more time. Chen et al., 2016, arXiv:1604.06174.
     compile: let torch.compile make a program of the model first, which takes a minute or more.
-    measures, valid_bytes: how often valid is measured at most, and how many bytes of a text (`Part.spread`): as many as
-        a tenth of the training's time allows unless given.
+    valid_bytes: how many bytes of valid each measurement reads, from all over it (`Part.spread`), the same ones each
+        time and for every model; 65,536, or all if there are fewer, unless given.
+    measures: how often valid is measured at most. Where valid_bytes is not given, it is measured less often if that
+        takes more than about a tenth of the training's time, and at least once.
     plan: a whole recipe instead of the member's.
 
     Errors: ValueError for numbers without a meaning.
@@ -66,6 +69,11 @@ class Settings:
             )
         if self.seed < 0 or (self.valid_bytes is not None and self.valid_bytes < 2):
             raise ValueError("seed must not be negative, and valid_bytes must be at least 2")
+
+    @property
+    def sample_bytes(self) -> int:
+        """How many bytes of a split are measured at most."""
+        return self.valid_bytes or SAMPLE
 
     def recipe(self, model: Any) -> Recipe:
         """This plan, the recipe that the model's member brings, or the usual one; with this learning rate, if any."""

@@ -34,22 +34,36 @@ def test_more_bytes_have_the_documents_of_fewer_and_enough_are_all() -> None:
     assert torch.equal(whole.tokens, NUMBERS) and whole.begins is not None and torch.equal(whole.begins, BEGINS)
 
 
-def test_of_one_text_it_is_stretches_that_lie_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kinformer.data.support.part.STRETCH", 20)
-    whole = torch.arange(1000).to(torch.int32)
-    for width in (None, 2):
-        part = Part(whole, None, None if width is None else torch.full_like(whole, width))
-        found = part.spread(110)
-        assert len(found.firsts) == part.stretches(110) == 5 and found.bytes == 110
-        assert found.tokens[found.firsts].tolist() == [0, 200, 400, 600, 800]
-        assert torch.diff(found.tokens).sort().values[:-4].unique().tolist() == [1]  # each in one piece
-        every = part.spread(2000)
-        assert every is part and part.stretches(2000) == 1
+@pytest.mark.parametrize("width", [None, 2])
+@pytest.mark.parametrize("documents", [False, True])
+@pytest.mark.parametrize(
+    ("limit", "length"), [(8_192, 0), (20_000, 0), (65_536, 0), (65_536, 500), (5_000, 0), (5_000, 700)]
+)
+def test_long_texts_are_cut_into_stretches_that_lie_evenly(
+    limit: int, length: int, documents: bool, width: int | None
+) -> None:
+    whole = torch.arange(300_000).to(torch.int32)
+    begins = torch.arange(0, 300_000, 60_000) if documents else None
+    part = Part(whole, begins, None if width is None else torch.full_like(whole, width))
+    found, wide = part.spread(limit, length), width or 1
+    assert limit - wide < found.bytes <= limit
+    starts = found.tokens[found.firsts].tolist()
+    assert starts == sorted(starts) and found.tokens.tolist() == sorted(found.tokens.tolist())
+    least = max(1024, 4 * length * wide, limit // 16 * documents)
+    least = min(least, max(limit // 8, 512))
+    sizes = (found.sizes * wide).tolist()
+    assert len(starts) >= 8 and max(sizes) <= least and sum(size < least / 2 for size in sizes) <= 1
+    gaps = torch.diff(torch.tensor([0, *starts, 300_000]))
+    assert int(gaps.max()) < 4 * 300_000 / len(starts)  # no long stretch is passed over
+    if documents:  # none over the end of another
+        ends = found.tokens[torch.cat([found.firsts[1:], torch.tensor([len(found.tokens)])]) - 1]
+        assert torch.equal(found.tokens[found.firsts] // 60_000, ends // 60_000)
+    assert part.spread(10**9, length) is part
 
 
 def test_few_bytes_of_one_text_are_the_first() -> None:
     part = Part(NUMBERS)
-    assert torch.equal(part.spread(50).tokens, NUMBERS[:50]) and part.stretches(50) == 1
+    assert torch.equal(part.spread(50).tokens, NUMBERS[:50]) and len(part.spread(50).firsts) == 1
     assert Part(NUMBERS, BEGINS).spread(None).tokens is NUMBERS
 
 
@@ -58,5 +72,7 @@ def test_it_says_of_how_many_documents_it_is(limit: int) -> None:
     text = Text("toy", NUMBERS, NUMBERS, NUMBERS, begins={"train": BEGINS, "valid": BEGINS, "test": BEGINS})
     found = text.part("valid").spread(limit)
     count = len(set(found.tokens.tolist()))
-    of = "one document of" if count == 1 else f"{count} documents from all over"
-    assert text.measured("valid", 16, limit) == f"{found.bytes:,} bytes of {of} valid"
+    wanted = f"{found.bytes:,} bytes in {count} stretches of documents from all over valid"
+    if count in (1, 200):
+        wanted = f"the first {found.bytes:,} bytes of valid"
+    assert text.measured("valid", 16, limit) == wanted

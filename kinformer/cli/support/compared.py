@@ -17,7 +17,6 @@ from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, 
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
 from kinformer.train.budget import Budget
-from kinformer.train.evaluate import MOST
 from kinformer.train.history import History
 
 
@@ -113,7 +112,7 @@ def compared(it: Comparison, taken: Mapping[str, Taken], every: Sequence[Trial])
 def _levels(it: Comparison) -> dict[str, float]:
     """What their measure is read beside: all of them have one and the same."""
     model, settings = next(iter(it.members.values())).build(it.job.settings.seed), it.job.settings
-    return dict(it.job.data.levels(model, it.split, settings.length, settings.valid_bytes or MOST))
+    return dict(it.job.data.levels(model, it.split, settings.length, settings.sample_bytes))
 
 
 def _best(

@@ -14,7 +14,6 @@ from kinformer.cli.support.lengths import against_length
 from kinformer.cli.support.results import Row
 from kinformer.cli.support.trials import Taken, Trial, length_of
 from kinformer.train.checkpoint import load
-from kinformer.train.evaluate import MOST
 from kinformer.train.history import History
 from kinformer.train.run import BEST
 
@@ -79,7 +78,7 @@ def _measures(trial: Trial, history: History, split: str) -> dict[str, float]:
         return {history.metric.name: history.best.valid, **history.best.others}
     settings, data = trial.job.settings, trial.job.data
     reading = {"length": settings.length, "stride": None, "lanes": None}
-    limit = settings.valid_bytes or MOST
+    limit = settings.sample_bytes
     with from_user(ValueError, LookupError):
         score = scored(_best(trial), data, split, limit, reading)
     return {score.metric.name: score.value, **score.others}

@@ -20,7 +20,6 @@ from kinformer.cli.support.interval import SURE, Interval, unresolved
 from kinformer.cli.support.training import Job
 from kinformer.cli.support.trials import Spent
 from kinformer.data.text import Text
-from kinformer.train.evaluate import MOST
 from kinformer.train.files import write as write_file
 
 MEMORY = (
@@ -199,7 +198,7 @@ def settled(
         **asdict(job.settings),
         **({"lr": None, "lrs": list(lrs)} if len(lrs) > 1 else {}),
         **({"valid_bytes": job.valid_bytes} if text else {}),
-        "measured": job.data.measured(split, job.settings.length, job.settings.valid_bytes or MOST),
+        "measured": job.data.measured(split, job.settings.length, job.settings.sample_bytes),
         "counted": job.data.counted,
         "split": split,
         "seeds": seeds,

@@ -22,7 +22,7 @@ from kinformer.keywords import name_of, signature
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import built_by, load, occupied
-from kinformer.train.evaluate import MOST, measuring
+from kinformer.train.evaluate import measuring
 from kinformer.train.events import Events
 from kinformer.train.fits import out_of_memory
 from kinformer.train.history import History
@@ -58,12 +58,12 @@ class Job:
     @property
     def measured(self) -> str:
         """What of valid is measured, in words."""
-        return self.data.measured("valid", self.settings.length, self.settings.valid_bytes or MOST)
+        return self.data.measured("valid", self.settings.length, self.settings.sample_bytes)
 
     @property
     def valid_bytes(self) -> int:
         """How many bytes of valid are measured, the same for every member."""
-        return min(self.settings.valid_bytes or MOST, self.text.part("valid").bytes)
+        return min(self.settings.sample_bytes, self.text.part("valid").bytes)
 
     def fixed(self, models: Sequence[Model], budgets: Sequence[Budget] = ()) -> "Job":
         """The same with its measurements fixed before the first step, the same for all of these models.

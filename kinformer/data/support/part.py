@@ -1,14 +1,19 @@
 """Part: the tokens of a split, where its documents begin, and how many bytes each token stands for."""
 
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-GOLDEN = (5**0.5 - 1) / 2
-STRETCH = 4096  # bytes; what stands before its begin is worth less than a thousandth of it to a model that reads on
+from kinformer.data.support.sample import spread_order
+
+STRETCH = (
+    4096  # bytes of a lane; what stands before its begin is worth less than a thousandth of it to a model that reads on
+)
+SAMPLED, WINDOWS = 1024, 4  # bytes, and windows, of a stretch of a sample, at least
+FEWEST, SHORTEST = 8, 512  # stretches that even a small sample has, unless they have fewer bytes than these
+DOCUMENTS = 16  # stretches that a sample of long documents has at least
 
 
 class Part(NamedTuple):
@@ -57,38 +62,38 @@ class Part(NamedTuple):
         begins = None if self.begins is None else self.begins[: max(int(torch.searchsorted(self.begins, count)), 1)]
         return Part(self.tokens[:count], begins, None if self.widths is None else self.widths[:count])
 
-    def stretches(self, limit: int | None) -> int:
-        """Of how many stretches so many bytes of one text are: as many of STRETCH as they hold, or 1."""
-        return 1 if limit is None or limit >= self.bytes else max(limit // STRETCH, 1)
+    def spread(self, limit: int | None, length: int = 0) -> "Part":
+        """So many bytes from all over it, in order and each piece read by itself: the same for whoever asks.
 
-    def spread(self, limit: int | None) -> "Part":
-        """So many bytes from all over it: of documents some, each from its begin and in order; of one text stretches.
-
-        Which documents depends on how many there are alone, and more bytes have the documents of fewer and others: the
-        fractional parts of the multiples of the golden ratio, by which they are taken, lie evenly. The last is cut.
-        Stretches of one text begin evenly and are read each by itself; fewer than two of STRETCH are its first bytes.
+        A text is cut into stretches of 1,024 bytes, or of four windows of `length` tokens where that is more; a longer
+        document than this, and than a sixteenth of the limit, likewise. Evenly among these the sample takes as many as
+        the limit holds, the last one cut. A limit of less than 8,192 bytes takes shorter stretches.
         """
         if limit is None or limit >= self.bytes:
             return self
-        if len(self.firsts) > 1:
-            return self._joined(self._documents(limit))
-        count = self.stretches(limit)
-        if count == 1:
-            return self.first(limit)
-        at = [len(self.tokens) * n // count for n in range(count + 1)]
-        shares = pairwise(limit * n // count for n in range(count + 1))
-        return self._joined([self._cut(*ends).first(b - a) for ends, (a, b) in zip(pairwise(at), shares, strict=True)])
+        return self._joined(self._stretches(limit, length))
 
-    def _documents(self, limit: int) -> "list[Part]":
-        firsts = self.firsts
+    def _stretches(self, limit: int, length: int) -> "list[Part]":
+        firsts, sizes = self.firsts, self.sizes
+        counts = -(-sizes // self._stretch(limit, length))
+        ends = counts.cumsum(0)
         taken: dict[int, Part] = {}
-        for one in (torch.arange(len(firsts)).double() * GOLDEN % 1).argsort().tolist():
-            whole = self._cut(int(firsts[one]), int(self.end(torch.tensor([one]))))
-            taken[one] = whole.first(limit)
-            limit -= taken[one].bytes
-            if limit <= 0 or len(taken[one].tokens) < len(whole.tokens):
+        for number in spread_order(int(ends[-1])).tolist():
+            document = int(torch.searchsorted(ends, number, right=True))
+            count, size, first = int(counts[document]), int(sizes[document]), int(firsts[document])
+            at = number - int(ends[document]) + count
+            whole = self._cut(first + size * at // count, first + size * (at + 1) // count)
+            taken[number] = whole.first(limit)
+            limit -= taken[number].bytes
+            if limit <= 0 or len(taken[number].tokens) < len(whole.tokens):
                 break
         return [part for _, part in sorted(taken.items()) if len(part.tokens)]
+
+    def _stretch(self, limit: int, length: int) -> int:
+        """How many tokens a stretch of a sample has at most."""
+        width = self.bytes / len(self.tokens)
+        size = max(SAMPLED, WINDOWS * length * width, limit // DOCUMENTS if len(self.firsts) > 1 else 0)
+        return max(round(min(size, max(limit // FEWEST, SHORTEST)) / width), 2)
 
     def _cut(self, begin: int, end: int) -> "Part":
         """Its tokens between two places, as one text."""
