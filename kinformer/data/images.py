@@ -98,6 +98,10 @@ def read(where: str) -> Images:
 
 
 def _lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
+    if labels.dtype.kind not in "iu" and not numpy.array_equal(labels, numpy.round(labels)):
+        raise ValueError(
+            f"{place} has labels that are no whole numbers, such as {labels[labels % 1 != 0][0]}; number them"
+        )
     if pixels.dtype != numpy.uint8 or pixels.ndim not in (3, 4) or len(pixels) != labels.size or len(pixels) < 2:
         raise ValueError(
             f"{place} has images {pixels.dtype}{list(pixels.shape)} and {labels.size} labels; uint8 [N H W] or "

@@ -21,13 +21,13 @@ from kinformer.data.batches import Batches
 from kinformer.data.files import TEST, VALID, digest, found
 from kinformer.data.kind import Data
 from kinformer.data.support.episodes import Episode, episodes
+from kinformer.data.support.scales import scales
 from kinformer.models.support.measured import Scales
 from kinformer.models.trajectory import Trajectory
 
 FORM, SERVES = "offline=PATH", ("trajectories",)
 MEASURED, MOST = 64, 512  # rows of a batch that is measured, and of all of them in training
 SPLITS = ("train", "valid", "test")
-ALIKE = 1e-6  # of the largest number of an observation: what differs by less is rounding
 CONTEXT = 20  # steps of a row of a model that does not say how many
 Reward = Literal["step", "end"]
 
@@ -115,12 +115,11 @@ class Offline(Data):
     @property
     def scales(self) -> Scales:
         """By what numbers are divided: by 1 where all are alike, but for the rounding of float32."""
-        held = self.train
-        deviation, largest = held.states.double().std(0, correction=0).float(), held.returns.abs().max()
-        deviation = deviation.where(deviation > ALIKE * held.states.abs().amax(0), 0.0)
+        held, largest = self.train, self.train.returns.abs().max()
         numbers = held.actions.abs().amax(0) if not self.discrete else torch.zeros(0)
         mean, span = held.states.double().mean(0).float(), torch.stack(held.whole.aminmax())
-        return Scales(mean, _some(deviation), _some(largest), _some(numbers), span, torch.tensor(self.delayed))
+        deviation = scales(held.states)[0].float()
+        return Scales(mean, deviation, _some(largest), _some(numbers), span, torch.tensor(self.delayed))
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Rows that end at steps drawn by seed and step; of valid always the same, each step in one of them.
@@ -192,7 +191,8 @@ def read(where: str, *, reward: str = "step") -> Offline:
     sizes = ", ".join(f"{end - first:,} {split}" for (first, end), split in zip(pairwise(ends), SPLITS, strict=True))
     whole = [one.returned for one in every]
     told = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
-    steps = max(len(one.rewards) for one in every)
+    steps, flat = max(len(one.rewards) for one in every), int(scales(train.states)[1].sum())
+    told += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
     return Offline(name, train, valid, test, every[0].states.shape[1], actions, discrete, steps, reward == "end", told)
 
 

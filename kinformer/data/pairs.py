@@ -74,7 +74,7 @@ class Pairs(Data):
         return self.batches(batch, length, seed, limit)
 
     def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches of pairs of like lengths, drawn by seed and step, and pairs from all over valid, up to `limit` bytes."""
+        """Batches of pairs of like lengths, drawn by seed and step; of valid a sample of at most `limit` bytes."""
         kept = self.within(length)
         drawn = Buckets([len(source) + len(target) for source, target in kept.train], batch, seed)
 

@@ -22,6 +22,7 @@ from kinformer.data.files import found
 from kinformer.data.kind import Data
 from kinformer.data.support.baselines import least_squares, seasonal
 from kinformer.data.support.dates import Clock, calendar, clock
+from kinformer.data.support.scales import named, scales
 from kinformer.data.support.unpacked import lines
 from kinformer.keywords import nearest
 
@@ -170,8 +171,9 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 
     Dates are written as 2016-07-01 00:00:00; columns of other words are left out. Split by time: the first 60% are
     learned from, the next 20% watched, the last kept for the end. Numbers are taken by their mean and deviation in
-    train, so nothing of what comes later is known. `rows` reads the first ones alone: of ETT's hours `rows=14400` are
-    the 12, 4 and 4 months of the literature. `columns` keeps some: columns=OT is one column from itself,
+    train, so nothing of what comes later is known. A column that is constant in train, but for rounding, is not divided
+    by its deviation; the line about the split names it. `rows` reads the first ones alone: of ETT's hours `rows=14400`
+    are the 12, 4 and 4 months of the literature. `columns` keeps some: columns=OT is one column from itself,
     columns=HUFL+OT two. `target`, likewise, names those that are forecast, from all that are kept; all of them unless
     given.
 
@@ -204,8 +206,9 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
         [[_finite(row[n], number, names[n], where) for n in kept] for number, row in enumerate(body, 2)]
     )
     first, second = (round(len(values) * end) for end in ENDS)
-    mean, deviation = values[:first].mean(0), values[:first].std(0)
-    deviation = numpy.where(deviation > 0, deviation, 1.0)
+    mean = values[:first].mean(0)
+    scale, constant = scales(torch.from_numpy(values[:first]))
+    deviation = scale.numpy()
     whole = torch.from_numpy(((values - mean) / deviation).astype(numpy.float32))
     its = clock(names, body, kept)
     told = torch.zeros(len(body), 0) if its is None else calendar(its.dates)
@@ -214,8 +217,10 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     )
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
     split = f"series={where}: rows of {len(kept)} numbers{'' if its is None else ' and their dates'}, {counts}, by time"
-    called, scale = tuple(names[n] for n in kept), torch.from_numpy(numpy.stack([mean, deviation]))
-    return Series(f"series={where}", train, valid, test, called, scale, targets, its, split)
+    called = tuple(names[n] for n in kept)
+    both = torch.from_numpy(numpy.stack([mean, deviation]))
+    told_split = split + named(constant, called)
+    return Series(f"series={where}", train, valid, test, called, both, targets, its, told_split)
 
 
 def rows_of(model: Forecaster) -> int:

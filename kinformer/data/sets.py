@@ -23,6 +23,7 @@ from kinformer.data.files import TEST, VALID, digest, found
 from kinformer.data.kind import Data
 from kinformer.data.support.arrays import arrays
 from kinformer.data.support.drawn_sets import PROBLEMS, Drawn, Problem
+from kinformer.data.support.scales import refuse_flattened
 from kinformer.data.task import split_of
 from kinformer.keywords import nearest, parse_keywords
 
@@ -225,6 +226,8 @@ def _arrays(path: Path) -> tuple[ndarray, ndarray, ndarray]:
             f"{path} has sets of {sizes.min()} to {sizes.max()} of {elements.shape[1]} elements; give 1 up"
         )
     marks = numpy.where(numpy.arange(elements.shape[1]) < sizes[:, None], 0, -1)
+    refuse_flattened(str(path), "elements", elements[marks >= 0])
+    refuse_flattened(str(path), "answers", answers)
     with numpy.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
         elements, answers = elements.astype(numpy.float32), answers.astype(numpy.float32)
     if not (numpy.isfinite(elements[marks >= 0]).all() and numpy.isfinite(answers).all()):

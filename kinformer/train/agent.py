@@ -13,6 +13,7 @@ from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import State
 from kinformer.core.state import fork, reset
 from kinformer.data.carried import Carried
+from kinformer.data.support.scales import tells_apart
 from kinformer.environments.support.worlds import ADVICE, Came, Done, WorldError, Worlds
 from kinformer.losses.clipped_policy import advantages
 from kinformer.models.agent import Agent
@@ -121,7 +122,7 @@ class Rollouts(Carried):
         learned = {
             "actions": torch.stack([step.done for step in steps], 1),
             "log_p": torch.stack([step.log_p for step in steps], 1),
-            "advantages": (better - better.mean()) / (better.std(correction=0) + 1e-8),
+            "advantages": normalised(better),
             "returns": better + values,
             "rewards": rewards,
             "ended": ended,
@@ -217,6 +218,13 @@ def played(model: Agent, spec: str, seeds: range) -> Experience:
     one, nothing = now.told, torch.zeros(len(seeds), 1, device=device)
     none = Told(*(part[:, :0] for part in one))
     return Experience(one, none, None, one.acted, nothing, nothing, nothing, of(earned), of(ended | True), of(success))
+
+
+def normalised(better: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """Advantages by their mean and deviation; what differs by rounding alone is not divided by it."""
+    spread = better.std(correction=0)
+    spread = spread.where(tells_apart(spread[None], better.reshape(-1, 1))[0], 1.0)
+    return (better - better.mean()) / (spread + 1e-8)
 
 
 def _begun(model: Agent, worlds: Worlds, length: int) -> Now:

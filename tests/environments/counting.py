@@ -36,3 +36,14 @@ class Counting(gymnasium.Env):
 
     def _seen(self) -> Any:
         return numpy.array([self.digit, self.step_of, 1], numpy.float32)
+
+
+class Distant(Counting):
+    """Shows the same numbers, a million million further from 0, in float64."""
+
+    def __init__(self, far: float = 1e12, endless: bool = True, render_mode: str | None = None):
+        super().__init__(endless=endless, render_mode=render_mode)
+        self.far, self.observation_space = far, Box(-numpy.inf, numpy.inf, (3,), numpy.float64)
+
+    def _seen(self) -> Any:
+        return super()._seen().astype(float) + self.far

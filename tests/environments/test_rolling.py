@@ -1,6 +1,7 @@
 """Rolling out: whose episodes are whose, what an actor is told, and where it ends."""
 
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,19 @@ def test_no_episodes_and_no_rows_are_one_line() -> None:
         next(rolled(None, Way(COUNTING, 0)))
     with pytest.raises(ValueError, match="^rows=0: give a whole number of at least 1$"):
         Worlds(COUNTING, 0, lambda row, episode: 0)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e12])
+def test_observations_that_float32_does_not_tell_apart_are_said_once(far: float) -> None:
+    worlds = Worlds(f"{COUNTING.replace('Counting', 'Distant')},far={far}", 2, lambda row, number: row)
+    worlds.begin(numpy.ones(2, bool))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(250):
+            worlds.step(numpy.zeros(2, int))
+    worlds.close()
+    lines = [str(one.message) for one in told if "float32" in str(one.message)]
+    assert len(lines) == (far > 0) and all("column 1 of observations lies between" in line for line in lines)
 
 
 def test_steps_are_told_as_they_are_taken() -> None:

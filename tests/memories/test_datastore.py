@@ -297,6 +297,25 @@ def test_what_makes_no_datastore_leaves_nothing(tmp_path: Path, more: dict[str, 
     assert not (tmp_path / "ds").exists()
 
 
+@pytest.mark.parametrize(("factor", "offset"), [(1e-8, 0.0), (1.0, 1000.0), (1.0, 30.0), (1.0, 0.0)])
+def test_keys_that_half_precision_does_not_tell_apart_are_refused(tmp_path: Path, factor: float, offset: float) -> None:
+    """Of keys near 0, and of those that lie far from 0 and close together; float32 keeps both."""
+    near = model()
+    for name, one in near.named_parameters():
+        if "norm" in name:
+            one.data *= factor
+            one.data += offset * name.endswith("bias")
+    kept = built(tmp_path / "wide", model=near, dtype="float32").keys.at(torch.arange(40)).double()
+    half = kept.half().double()
+    lost = float(((half - kept).square().sum() / (kept - kept.mean(0)).square().sum()).sqrt())
+    if lost < 0.01:
+        assert factor == 1 and offset < 100 and len(built(tmp_path / "ds", model=near))
+        return
+    with pytest.raises(ValueError, match=r"float16 rounds keys by .*% of their deviation, .*--dtype float32") as caught:
+        built(tmp_path / "ds", model=near)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("factor", "told"), [(1e6, "begin again with --dtype float32"), (torch.nan, "the model says NaN")]
 )

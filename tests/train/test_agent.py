@@ -19,7 +19,7 @@ from kinformer.environments.support.worlds import Came, WorldError, Worlds
 from kinformer.members.agent import agent
 from kinformer.models.agent import Agent
 from kinformer.models.support.remembering import told_one
-from kinformer.train.agent import Rollouts
+from kinformer.train.agent import Rollouts, normalised
 from kinformer.train.budget import Steps
 from kinformer.train.learner import NotLearned
 from kinformer.train.loop import TrainingStopped, train
@@ -99,6 +99,15 @@ def test_an_episode_is_acted_as_if_it_were_alone(stack: str) -> None:
             torch.testing.assert_close(said[0], held.log_p[row, first:end], atol=1e-10, rtol=0)
             seen, first = seen + (first > 0), end
     assert seen >= 4
+
+
+def test_advantages_that_differ_by_rounding_alone_stay_small() -> None:
+    better = torch.full((4, 50), 1000.0)
+    better[::2] = torch.nextafter(better[::2], torch.tensor(2000.0))
+    assert 0 < normalised(better).abs().max() < 1e-3
+    other = torch.randn(4, 50) * 5 + 3
+    wanted = (other - other.mean()) / other.std(correction=0)
+    torch.testing.assert_close(normalised(other), wanted, atol=1e-6, rtol=1e-6)
 
 
 def test_each_step_of_a_rollout_is_in_one_piece() -> None:

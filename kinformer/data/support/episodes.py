@@ -9,6 +9,7 @@ import numpy
 from numpy import ndarray
 
 from kinformer.data.support.arrays import arrays
+from kinformer.data.support.scales import refuse_flattened
 from kinformer.train.files import write
 
 WANTED = ("obs", "actions", "rewards", "episode_starts")
@@ -75,6 +76,7 @@ def _of_npz(path: Path) -> Iterator[Episode]:
         raise ValueError(f"{path} has steps of different numbers: {sizes}; one of each for a step are wanted")
     if starts.dtype != numpy.bool_ or starts.ndim != 1 or not starts[0]:
         raise ValueError(f"{path}: episode_starts must be True at the first step of each episode, the first of all too")
+    _refuse_changed(str(path), states, actions, rewards)
     cuts = numpy.flatnonzero(starts)[1:]
     pieces = zip(*(numpy.split(one, cuts) for one in (states, actions, rewards)), strict=True)
     for number, (s, a, r) in enumerate(pieces):
@@ -93,12 +95,28 @@ def _of_minari(path: Path) -> Iterator[Episode]:
     except (OSError, ValueError, RuntimeError) as error:
         raise ValueError(f"{path} is no file of Minari's, or cut off: {' '.join(str(error).split())}") from error
     for name, held in found:
-        where = f"{name} of {path}"
         if len(held) < len(OF_MINARI):
-            raise ValueError(f"{where} has no plain arrays {', '.join(OF_MINARI)}; flatten them first")
-        rewards = held["rewards"]
+            raise ValueError(f"{name} of {path} has no plain arrays {', '.join(OF_MINARI)}; flatten them first")
+    every = [[held[name] for _, held in found] for name in OF_MINARI]
+    if all(len({part.shape[1:] for part in parts}) == 1 for parts in every):  # others are refused below
+        _refuse_changed(str(path), *map(numpy.concatenate, every))
+    for name, held in found:
+        where, rewards = f"{name} of {path}", held["rewards"]
         # an observation more than actions: the one after the last
         yield _episode(where, held["observations"][: len(rewards)], held["actions"], rewards)
+
+
+def _refuse_changed(place: str, states: ndarray, actions: ndarray, rewards: ndarray) -> None:
+    """ValueError, in one line, for numbers that float32 does not tell apart, and for kinds that are stored as such."""
+    kinds = actions.dtype.kind == "f" and actions.ndim == 1 and len(actions) > 0
+    if kinds and bool(((actions >= 0) & (actions % 1 == 0)).all()):
+        raise ValueError(
+            f"{place} has actions {actions.dtype}[{len(actions):,}] that are all whole numbers; store kinds of actions "
+            "as int64, and actions of one number as [N, 1]"
+        )
+    for what, one in (("observations", states), ("actions", actions), ("rewards", rewards)):
+        if one.ndim and len(one):
+            refuse_flattened(place, what, one)
 
 
 def _plain(group: Any) -> dict[str, ndarray]:

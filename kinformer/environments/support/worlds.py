@@ -1,5 +1,6 @@
 """Worlds: environments of one kind that go on side by side, each episode begun by a seed of its own."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -7,9 +8,11 @@ import numpy
 from jaxtyping import Bool, Float
 
 from kinformer.core.checks import at_least
+from kinformer.data.support.scales import refuse_flattened
 from kinformer.environments.support.making import make, refuse_without_gymnasium
 
 SeedOf = Callable[[int, int], int]  # of a row and the number of its episode
+LOOKED = 100  # steps after which it is told what of an observation float32 does not tell apart
 ADVICE = "mend the environment, or take another; the same command with --resume goes on"
 
 
@@ -55,6 +58,7 @@ class Worlds:
         self.episodes = numpy.full(rows, -1)
         self.history: list[list[Any]] = [[] for _ in range(rows)]
         self.steps = 0
+        self.shown: list[numpy.ndarray] = []
         self.limits = limits(self.vector.single_action_space)
 
     def begin(self, rows: Bool[numpy.ndarray, " B"]) -> numpy.ndarray:
@@ -72,8 +76,21 @@ class Worlds:
         observed, rewards, over, cut, info = self._tried(self.vector.step, self._done(actions))
         self._refuse_other(observed, "an observation")
         self._refuse_other(rewards, "a reward")
+        self._look(observed)
         ended = over | cut
         return Came(observed, rewards.astype(numpy.float64), ended, cut & ~over, _success(info, ended))
+
+    def _look(self, observed: numpy.ndarray) -> None:
+        """Warn, once, of observations in wider numbers than the float32 in which they are learned from."""
+        if self.steps > LOOKED or numpy.can_cast(observed.dtype, numpy.float32):
+            return
+        self.shown.append(observed.copy())
+        if self.steps == LOOKED:
+            try:
+                refuse_flattened(self.spec, "observations", numpy.concatenate(self.shown))
+            except ValueError as lost:
+                warnings.warn(str(lost), stacklevel=5)
+            self.shown = []
 
     @property
     def done(self) -> Done:

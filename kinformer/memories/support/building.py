@@ -27,6 +27,8 @@ from kinformer.train.files import sync, write
 Dtype = Literal["float16", "float32"]
 SHARD = 1 << 26  # bytes of keys: what a kill may lose, and what is held in memory
 LEAST = 1  # keys of a shard
+LOST = 0.01  # of the deviation of keys, that rounding may change
+TINY = 1e-12  # of squares that are subtracted: what is left of equal ones
 
 
 @dataclass(frozen=True)
@@ -163,8 +165,10 @@ def _keys(plan: Plan, shard: int, hear: Callable[[int], None]) -> Float[Tensor, 
     """The keys of a shard."""
     dtype, done = getattr(torch, plan.manifest.dtype), sum(plan.part.shards[:shard])
     keys = torch.empty(plan.part.shards[shard], plan.manifest.width, dtype=dtype, device="cpu")
+    rounding = Rounding(plan.manifest.width)
     for first, states in read(plan.tap, plan.text, plan.shards[shard], plan.part.length):
         keys[first : first + len(states)] = states.to("cpu", dtype)
+        rounding.add(states.to("cpu"), keys[first : first + len(states)])
         done += len(states)
         hear(done)
     if not bool(keys.isfinite().all()):
@@ -174,7 +178,39 @@ def _keys(plan: Plan, shard: int, hear: Callable[[int], None]) -> Float[Tensor, 
             else "the model says NaN or infinity of this text"
         )
         raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
+    if (lost := rounding.share) > LOST:
+        raise ValueError(
+            f"{plan.manifest.dtype} rounds keys by {lost:.1%} of their deviation, so it does not tell them apart: begin "
+            "again with --dtype float32 in another folder"
+        )
     return keys
+
+
+class Rounding:
+    """What a narrower dtype changes of keys, as a share of how far they lie from their mean."""
+
+    def __init__(self, width: int) -> None:
+        self.count, self.changed = 0, 0.0
+        self.sums, self.squares = (torch.zeros(width, dtype=torch.float64, device="cpu") for _ in range(2))
+        self.origin: Tensor | None = None  # near which sums of squares lose no digits
+
+    def add(self, states: Float[Tensor, "n D"], kept: Float[Tensor, "n D"]) -> None:
+        """More keys, as they were and as they are kept."""
+        if states.dtype == kept.dtype or not len(states):
+            return
+        wide = states.double()
+        self.origin = wide[0] if self.origin is None else self.origin
+        self.count += len(states)
+        self.changed += float((kept.double() - wide).square().sum())
+        away = wide - self.origin
+        self.sums += away.sum(0)
+        self.squares += away.square().sum(0)
+
+    @property
+    def share(self) -> float:
+        """The root of the mean square of the change, over that of the distance from the mean; 0 where all are alike."""
+        apart = float((self.squares - self.sums.square() / max(self.count, 1)).clamp_min(0).sum())
+        return (self.changed / apart) ** 0.5 if apart > TINY * float(self.squares.sum()) else 0.0
 
 
 def _put(path: Path, tensors: dict[str, Tensor]) -> None:

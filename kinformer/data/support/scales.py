@@ -1,0 +1,51 @@
+"""Scales of columns: deviations that are safe to divide by, and a cast to float32 that keeps rows apart."""
+
+import numpy
+import torch
+from jaxtyping import Bool, Float
+from numpy import ndarray
+from torch import Tensor
+
+ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-12}  # of the largest number: what differs by less is rounding
+LOST = 0.01  # of a column's deviation that a cast to float32 may change
+
+
+def tells_apart(deviation: Float[Tensor, " C"], columns: Float[Tensor, "N C"]) -> Bool[Tensor, " C"]:
+    """Which columns differ by more than the rounding of their numbers; one that does not is constant."""
+    rounding = ROUNDING.get(columns.dtype, 8 * torch.finfo(columns.dtype).eps)
+    return deviation > rounding * columns.abs().amax(0)
+
+
+def scales(columns: Float[Tensor, "N C"]) -> tuple[Float[Tensor, " C"], Bool[Tensor, " C"]]:
+    """What each column is divided by, in float64: its standard deviation, or 1 where it is constant; and which are."""
+    deviation = columns.double().std(0, correction=0)
+    constant = ~tells_apart(deviation, columns)
+    return deviation.masked_fill(constant, 1.0), constant
+
+
+def refuse_flattened(place: str, what: str, values: ndarray) -> None:
+    """ValueError, in one line, where float32 does not tell the numbers of a column apart that differ in wider ones.
+
+    A constant column may be rounded. Numbers that are not finite are left to whoever asks for finite ones.
+    """
+    columns = values.reshape(len(values), -1)
+    if not columns.size or columns.dtype.kind not in "fiu" or numpy.can_cast(columns.dtype, numpy.float32):
+        return
+    wide = columns.astype(numpy.float64)
+    with numpy.errstate(over="ignore", invalid="ignore"):
+        rounded = numpy.sqrt(numpy.square(wide.astype(numpy.float32) - wide).mean(0))
+    deviation, constant = (part.numpy() for part in scales(torch.from_numpy(wide)))
+    flat = numpy.flatnonzero((rounded > LOST * deviation) & ~constant & numpy.isfinite(rounded))
+    if len(flat):
+        one = wide[:, flat[0]]
+        column = f"column {flat[0]} of {what}" if columns.shape[1] > 1 else what
+        raise ValueError(
+            f"{place}: {column} lies between {one.min():.12g} and {one.max():.12g}, which float32 does not tell apart; "
+            f"subtract {one.mean():.6g}"
+        )
+
+
+def named(constant: Bool[Tensor, " C"], names: tuple[str, ...]) -> str:
+    """The constant columns by their names, as the end of a line; "" where there is none."""
+    which = [name for name, flat in zip(names, constant.tolist(), strict=True) if flat]
+    return f"; constant in train: {', '.join(which[:8])}{', ...' * (len(which) > 8)}" if which else ""
