@@ -21,7 +21,7 @@ from kinformer.data.batches import Batches
 from kinformer.data.files import found
 from kinformer.data.kind import Data
 from kinformer.data.support.baselines import least_squares, seasonal
-from kinformer.data.support.dates import Clock, calendar, clock
+from kinformer.data.support.dates import Clock, Column, calendar, dates_of
 from kinformer.data.support.scales import named, scales
 from kinformer.data.support.unpacked import lines
 from kinformer.keywords import nearest
@@ -169,7 +169,9 @@ class Series(Data):
 def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Series:
     """The columns of numbers of a file, packed or not, and the calendar of its column of dates.
 
-    Dates are written as 2016-07-01 00:00:00; columns of other words are left out. Split by time: the first 60% are
+    Dates are written as 2016-07-01 00:00:00, as 2016/07/01, 01.07.2016 or 07/31/2016, as 20160701, or in seconds or
+    milliseconds since 1970; rows must come in their order, and gaps are warned of. Columns of other words and row
+    numbers are left out, and the line about the split names them. Split by time: the first 60% are
     learned from, the next 20% watched, the last kept for the end. Numbers are taken by their mean and deviation in
     train, so nothing of what comes later is known. A column that is constant in train, but for rounding, is not divided
     by its deviation; the line about the split names it. `rows` reads the first ones alone: of ETT's hours `rows=14400`
@@ -177,50 +179,56 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     columns=HUFL+OT two. `target`, likewise, names those that are forecast, from all that are kept; all of them unless
     given.
 
-    Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off, and
-    where a number is missing or not finite, and for columns that are not there.
+    Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off,
+    where a number is missing or not finite, for columns that are not there, and for dates that cannot be read, may be
+    of two days, or do not rise from row to row.
     """
     path = found(where, "write series=FILE.csv")
     try:
-        table = [row for row in csv.reader(line.decode() for line in lines(path)) if row]
+        reader = csv.reader(line.decode() for line in lines(path))
+        table = [(reader.line_num, row) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"series={where} is no file of columns: {error}") from error
     if len(table) < 6:
         raise ValueError(f"series={where} has {len(table)} lines; a line of names and five of numbers are the least")
-    names, *body = table
-    for number, row in enumerate(body, 2):
+    (_, names), *numbered = table
+    for number, row in numbered:
         if len(row) != len(names):
             came = "1 column" if len(row) == 1 else f"{len(row)} columns"
             raise ValueError(
                 f"line {number:,} of series={where} has {came}, and its first line names {len(names)}; write a line of "
                 "names such as date,load,oil, and below it a row for each time with as many columns"
             )
-    body = body[: _rows(rows, len(body))]
+    numbered = numbered[: _rows(rows, len(numbered))]
+    at, body = [number for number, _ in numbered], [row for _, row in numbered]
     # a column of numbers may begin with gaps, which are told of
     first_told = (next((row[n] for row in body if row[n].strip()), "") for n in range(len(names)))
     kept = [n for n, told in enumerate(first_told) if _number(told) is not None]
+    asked = {word for given in (columns, target) if given for word in given.split("+")}
+    others = [n for n in range(len(names)) if n not in kept or names[n] not in asked]
+    told = dates_of(f"series={where}", [Column(n, names[n], [row[n] for row in body], n in kept) for n in others], at)
+    kept = [n for n in kept if n not in told.others]
     if not kept:
         raise ValueError(f"series={where} has no column of numbers; its first row is {','.join(body[0])[:80]}")
     kept, targets = _asked(names, kept, columns, target)
-    values = numpy.array(
-        [[_finite(row[n], number, names[n], where) for n in kept] for number, row in enumerate(body, 2)]
-    )
+    values = numpy.array([[_finite(row[n], number, names[n], where) for n in kept] for number, row in numbered])
     first, second = (round(len(values) * end) for end in ENDS)
     mean = values[:first].mean(0)
     scale, constant = scales(torch.from_numpy(values[:first]))
     deviation = scale.numpy()
     whole = torch.from_numpy(((values - mean) / deviation).astype(numpy.float32))
-    its = clock(names, body, kept)
-    told = torch.zeros(len(body), 0) if its is None else calendar(its.dates)
+    its = told.clock
+    dates = torch.zeros(len(body), 0) if its is None else calendar(its.dates)
     train, valid, test = (
-        Stretch(whole[:last], told[:last], begin) for begin, last in ((0, first), (first, second), (second, len(whole)))
+        Stretch(whole[:last], dates[:last], begin)
+        for begin, last in ((0, first), (first, second), (second, len(whole)))
     )
+    called = tuple(names[n] for n in kept)
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
     split = f"series={where}: rows of {len(kept)} numbers{'' if its is None else ' and their dates'}, {counts}, by time"
-    called = tuple(names[n] for n in kept)
+    split += f"; left out: {', '.join(told.left_out)}" * bool(told.left_out) + named(constant, called)
     both = torch.from_numpy(numpy.stack([mean, deviation]))
-    told_split = split + named(constant, called)
-    return Series(f"series={where}", train, valid, test, called, both, targets, its, told_split)
+    return Series(f"series={where}", train, valid, test, called, both, targets, its, split)
 
 
 def rows_of(model: Forecaster) -> int:

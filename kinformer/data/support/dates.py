@@ -1,51 +1,117 @@
-"""Dates of a series: where its column of them is, and the calendar of each row."""
+"""Dates of a series: which column holds them, however they are written, and the calendar of each row."""
 
-from collections.abc import Container, Sequence
+import re
+import warnings
+from calendar import monthrange
+from collections import Counter
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-DAY = timedelta(days=1)
+DAY, EPOCH = timedelta(days=1), datetime(1970, 1, 1)
+NAMES = {"date", "dates", "datetime", "day", "ds", "epoch", "time", "timestamp", "ts", "unix"}  # of columns of dates
+ROW_NUMBERS = {"", "id", "index", "row", "unnamed"}  # names of columns that count rows, as pandas writes them
+REGULAR = 0.9  # of the steps of a column of unix times without such a name are the same
+WRITTEN = re.compile(
+    r"\s*(?P<first>\d{1,4})(?P<sign>[-/.])(?P<second>\d{1,2})(?:(?P=sign)(?P<third>\d{1,4}))?"
+    r"(?:[T ]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<more>\d{2})(?:\.(?P<fraction>\d{1,6})\d*)?)?"
+    r"(?:\s*(?P<half>[AaPp])\.?[Mm]\.?)?)?\s*"
+)
+MONTHS = "jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+LIKE_A_DATE = re.compile(rf"\d[-/.]\d{{1,2}}[-/.]\d|\d:\d\d|\b({MONTHS})[a-z]*\b.*\d|\d.*\b({MONTHS})", re.I)
+UNIX = {1: (1e8, 5e9), 1e3: (1e11, 5e12), 1e6: (1e14, 5e15), 1e9: (1e17, 5e18)}  # by ticks a second: 1973 to 2128
 
 
 class Clock(NamedTuple):
-    """The column of dates: its name, when its rows were, and the time from one to the next, that of the first two."""
+    """The column of dates: its name, and when its rows were, each later than the one before.
+
+    months: how many months lie between two rows, where these are of the same day of a month, or its last; else 0.
+    """
 
     name: str
     dates: tuple[datetime, ...]
+    months: int = 0
 
     @property
     def step(self) -> timedelta:
-        return self.dates[1] - self.dates[0]
+        """The time from one row to the next that is commonest."""
+        return Counter(later - before for before, later in pairwise(self.dates)).most_common(1)[0][0]
 
     @property
     def day(self) -> int:
         """How many rows a day has; 1 where they are a day or more apart."""
-        return max(1, round(DAY / self.step)) if self.step else 1
+        return max(1, round(DAY / self.step))
 
     def after(self, count: int) -> tuple[datetime, ...]:
         """When the rows behind the last one are."""
-        return tuple(self.dates[-1] + n * self.step for n in range(1, count + 1))
+        if self.months:
+            last = all(_ends_a_month(date) for date in self.dates)
+            return tuple(_months_later(self.dates[-1], n * self.months, last) for n in range(1, count + 1))
+        step = self.step
+        return tuple(self.dates[-1] + n * step for n in range(1, count + 1))
 
 
-def clock(names: Sequence[str], body: Sequence[Sequence[str]], numbers: Container[int]) -> Clock | None:
-    """The first column that holds nothing but dates, as 2016-07-01 00:00:00, later ones below; None without one.
+class Column(NamedTuple):
+    """A column of a file: its place in it, its name, its words, and whether these are numbers."""
 
-    Columns of numbers are none.
+    place: int
+    name: str
+    words: Sequence[str]
+    number: bool
+
+    @property
+    def says_date(self) -> bool:
+        """Is it called as dates are?"""
+        return bool(NAMES & set(re.split(r"[^a-z]+", self.name.lower())))
+
+
+class Told(NamedTuple):
+    """The dates of a file, the places of its columns that are no numbers to forecast, and what was left out and why."""
+
+    clock: Clock | None
+    others: Collection[int]
+    left_out: tuple[str, ...]
+
+
+def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Told:
+    """The first column of dates, each later than the one above; what else is no number to forecast.
+
+    Dates are ISO 8601, with or without a zone, 2020/01/31, 31.01.2020, 01/31/2020 or 31/01/2020, whichever the column
+    can be, 20200131, 2020-01, and seconds, or thousandths and so on, since 1970. Numbers are dates where the column is
+    called as one, or rises in equal steps. Row numbers, as pandas writes them, are left out.
+
+    lines: the line of each row, for errors. Errors: ValueError, in one line that names the column and the line, for
+    dates that cannot be read or may be of two days, and where no column of dates rises from row to row. Warns of gaps.
     """
-    for n, name in enumerate(names):
-        if n in numbers:
-            continue
+    found: list[tuple[Column, list[datetime]]] = []
+    unread: list[str] = []
+    for column in columns:
         try:
-            dates = tuple(datetime.fromisoformat(row[n]) for row in body)
-            if dates[0] < dates[1]:
-                return Clock(name, dates)
-        except (ValueError, TypeError):  # no date, or times with and without a zone
+            read = _numbers(column) if column.number else _words(column, lines)
+        except ValueError as error:
+            unread.append(str(error))
             continue
-    return None
+        if read is not None:
+            found.append((column, read))
+    rising = [one for one in found if _falls(one[1]) is None]
+    if unread and not rising:
+        raise ValueError(f"{where}: {unread[0]}")
+    if found and not rising:
+        _refuse_order(where, *found[0], lines)
+    clock = None if not rising else _clock(where, *rising[0], lines)
+    its = None if clock is None else rising[0][0].place
+    numbered = [one for one in columns if one.number and _counts_rows(one)]
+    dated = [column.place for column, _ in found]
+    left = [f"{one.name} (row numbers)" for one in numbered]
+    left += [f"{one.name} (dates)" for one, _ in found if one.place != its]
+    left += [one.name for one in columns if not one.number and one.place not in dated]
+    return Told(clock, {*dated, *(one.place for one in numbered)}, tuple(left))
 
 
 def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
@@ -55,3 +121,167 @@ def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
         for at in dates
     ]
     return torch.tensor(parts, dtype=torch.float32).view(-1, 5) - 0.5
+
+
+# How dates are written ------------------------------------------------------------------------------------------------
+
+
+def _words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
+    """The dates of a column of words; None where it is none of dates, ValueError where it is and cannot be read."""
+    dates: list[datetime] = []
+    with suppress(ValueError):
+        dates += [datetime.fromisoformat(word.strip()) for word in column.words]
+    if dates:
+        return _zoned(column, dates)
+    parts = [WRITTEN.fullmatch(word) for word in column.words]
+    if None not in parts:
+        return _ordered(column, cast(list[re.Match[str]], parts), lines)
+    odd = parts.index(None)
+    if odd or column.says_date or LIKE_A_DATE.search(column.words[odd]):
+        raise ValueError(_unread(column, odd, lines))
+    return None
+
+
+def _zoned(column: Column, dates: list[datetime]) -> list[datetime]:
+    if len({date.tzinfo is None for date in dates}) > 1:
+        raise ValueError(f"the column {column.name} has times with a zone and without; write all of them alike")
+    return dates
+
+
+def _ordered(column: Column, parts: Sequence[re.Match[str]], lines: Sequence[int]) -> list[datetime]:
+    """Dates whose year stands first, or last, behind a day and a month in the order in which all of them are dates."""
+    if all(len(part["first"]) == 4 for part in parts):
+        orders = [("first", "second", "third")]
+    else:
+        orders = [("third", "second", "first"), ("third", "first", "second")]
+        orders = orders[:1] if all(part["sign"] == "." for part in parts) else orders
+    found = [read for order in orders if (read := _read(parts, order))]
+    if len(found) > 1 and found[0] != found[1]:
+        raise ValueError(
+            f"the column {column.name} has {column.words[0]!r}, which may be {found[0][0]:%B} {found[0][0].day} or "
+            f"{found[1][0]:%B} {found[1][0].day}, and no line tells; write 2020-01-31"
+        )
+    if not found:
+        odd = next((n for n in range(len(parts)) if not any(_read(parts[n : n + 1], order) for order in orders)), 0)
+        raise ValueError(_unread(column, odd, lines))
+    return found[0]
+
+
+def _read(parts: Sequence[re.Match[str]], order: tuple[str, str, str]) -> list[datetime]:
+    """The dates whose year, month and day these are; none where one of them is no date."""
+    try:
+        return [_date(part, *(part[name] for name in order)) for part in parts]
+    except ValueError:
+        return []
+
+
+def _date(part: re.Match[str], year: str | None, month: str, day: str | None) -> datetime:
+    hour, fraction = int(part["hour"] or 0), (part["fraction"] or "").ljust(6, "0")
+    if part["half"]:
+        hour = hour % 12 + 12 * (part["half"].lower() == "p")
+    if year is None or len(year) != 4:
+        raise ValueError("no year")
+    return datetime(
+        int(year), int(month), int(day or 1), hour, int(part["minute"] or 0), int(part["more"] or 0), int(fraction)
+    )
+
+
+def _unread(column: Column, row: int, lines: Sequence[int]) -> str:
+    return (
+        f"the column {column.name} has {column.words[row]!r} in line {lines[row]:,}, which is no date that is read; "
+        "write 2020-01-31 00:00:00, or seconds since 1970"
+    )
+
+
+def _numbers(column: Column) -> list[datetime] | None:
+    """The dates of a column of numbers: 20200131, a year, or a time since 1970; None where they are plain numbers."""
+    try:
+        values = [float(word) for word in column.words]
+    except ValueError:
+        return None
+    low, high, whole = min(values), max(values), all(value % 1 == 0 for value in values)
+    if whole and "year" in column.name.lower() and 1000 <= low and high < 3000:
+        return [datetime(int(value), 1, 1) for value in values]
+    if whole and 1e7 <= low and high < 1e8:
+        read = _days(values)
+        return read if read and (column.says_date or _falls(read) is None) else None
+    ticks = next((ticks for ticks, (least, most) in UNIX.items() if least <= low and high <= most), None)
+    if ticks is None:
+        return None
+    read = [EPOCH + timedelta(microseconds=round(value * (1e6 / ticks))) for value in values]
+    return read if column.says_date or (_falls(read) is None and _share(read) >= REGULAR) else None
+
+
+def _days(values: Sequence[float]) -> list[datetime]:
+    try:
+        return [datetime(int(value) // 10_000, int(value) // 100 % 100, int(value) % 100) for value in values]
+    except ValueError:
+        return []
+
+
+def _counts_rows(column: Column) -> bool:
+    """Is it called as row numbers are, and does each row have one more than the one above?"""
+    if not set(re.split(r"[^a-z]+", column.name.lower())) <= ROW_NUMBERS:
+        return False
+    try:
+        values = [float(word) for word in column.words]
+    except ValueError:
+        return False
+    return all(later - before == 1 for before, later in pairwise(values))
+
+
+# In which order they come ---------------------------------------------------------------------------------------------
+
+
+def _falls(dates: Sequence[datetime]) -> int | None:
+    """The first row that is not later than the one above; None where all rise."""
+    return next((n for n, (before, later) in enumerate(pairwise(dates), 1) if later <= before), None)
+
+
+def _share(dates: Sequence[datetime]) -> float:
+    """Of the steps between rows, how many are the commonest."""
+    steps = Counter(later - before for before, later in pairwise(dates))
+    return steps.most_common(1)[0][1] / steps.total()
+
+
+def _refuse_order(where: str, column: Column, dates: Sequence[datetime], lines: Sequence[int]) -> None:
+    row = cast(int, _falls(dates))
+    comes = "again" if dates[row] == dates[row - 1] else f"behind {column.words[row - 1].strip()}"
+    raise ValueError(
+        f"{where}: in the column {column.name} {column.words[row].strip()} comes {comes} in line {lines[row]:,}; write "
+        "a row for each time, the earliest first, its date and time in one column"
+    )
+
+
+def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[int]) -> Clock:
+    """The clock of dates that rise; a warning where a row comes later than most, or sooner."""
+    monthly = _of_a_month(dates)
+    numbers: list[Any] = [date.year * 12 + date.month if monthly else date for date in dates]
+    steps = [later - before for before, later in pairwise(numbers)]
+    usual, count = Counter(steps).most_common(1)[0]
+    if count < len(steps):
+        row = next(n for n, step in enumerate(steps, 1) if step != usual)
+        its, most = (f"{step} months" if monthly else str(step) for step in (steps[row - 1], usual))
+        word, odd = column.words[row].strip(), f"{len(steps) - count:,} of {len(steps):,}"
+        warnings.warn(
+            f"{where}: {word} in line {lines[row]:,} comes {its} after the one above, and most come {most} apart "
+            f"({odd} do not); rows are taken for equally far apart",
+            stacklevel=4,
+        )
+    return Clock(column.name, tuple(dates), usual if monthly else 0)
+
+
+def _of_a_month(dates: Sequence[datetime]) -> bool:
+    """Are all dates of the same day of a month, or all of its last, at the same time?"""
+    days = {date.day for date in dates}
+    return len({date.timetz() for date in dates}) == 1 and (len(days) == 1 or all(map(_ends_a_month, dates)))
+
+
+def _ends_a_month(date: datetime) -> bool:
+    return date.day == monthrange(date.year, date.month)[1]
+
+
+def _months_later(date: datetime, months: int, last: bool) -> datetime:
+    year, month = divmod(date.year * 12 + date.month - 1 + months, 12)
+    most = monthrange(year, month + 1)[1]
+    return date.replace(year=year, month=month + 1, day=most if last else min(date.day, most))

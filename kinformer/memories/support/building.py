@@ -180,7 +180,7 @@ def _keys(plan: Plan, shard: int, hear: Callable[[int], None]) -> Float[Tensor, 
         raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
     if (lost := rounding.share) > LOST:
         raise ValueError(
-            f"{plan.manifest.dtype} rounds keys by {lost:.1%} of their deviation, so it does not tell them apart: begin "
+            f"{plan.manifest.dtype} rounds keys by {lost:.1%} of their deviation, and does not tell them apart: begin "
             "again with --dtype float32 in another folder"
         )
     return keys
