@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -9,6 +10,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.cache import widened
+from kinformer.core.checks import a_number, from_to, whole
 from kinformer.core.layer import State
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
@@ -16,6 +18,9 @@ from kinformer.decoding.draw import Hear, Seed, Stop, draw, sampler
 from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.text import Text
 from kinformer.models.support.sliding import Slid, Sliding, beyond
+
+SEEDS = -(2**63), 2**64 - 1  # what PyTorch takes
+PENALTY = 40  # at most: of a text of ten million tokens (5 + n) / 6 to a higher power is beyond a float
 
 
 def generate(
@@ -67,6 +72,9 @@ def generate(
     """
     way = _Way(temperature, top_k, top_p, beam, length_penalty)
     _check(steps, way, state, recompute)
+    _refuse_seeds(seed)
+    if stop is not None and not callable(stop):
+        from_to("stop", stop, -(2**63), 2**63 - 1)
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
     prompt, padded = _prompt(model, tokens, source, state, seed)
@@ -88,6 +96,11 @@ class _Way(NamedTuple):
     def check(self) -> None:
         """ValueError for numbers without a meaning."""
         temperature, top_k, top_p, beam, length_penalty = self
+        a_number("temperature", temperature), whole("beam", beam), a_number("length_penalty", length_penalty)
+        if top_k is not None:
+            whole("top_k", top_k)
+        if top_p is not None:
+            a_number("top_p", top_p)
         if not 0 <= temperature < math.inf:
             raise ValueError(
                 f"temperature={temperature} is no number from 0 up; 0 takes the likeliest, 1 draws as it is"
@@ -100,8 +113,8 @@ class _Way(NamedTuple):
             raise ValueError(f"beam={beam} keeps no row; give 1 to draw, or more to search")
         if beam > 1 and (temperature not in (0, 1) or top_k is not None or top_p is not None):
             raise ValueError(f"beam={beam} draws nothing, so temperature, top_k and top_p are refused; drop them or it")
-        if not 0 <= length_penalty < math.inf:
-            raise ValueError(f"length_penalty={length_penalty} is no number from 0 up; 0 favours short rows")
+        if not 0 <= length_penalty <= PENALTY:
+            raise ValueError(f"length_penalty={length_penalty} is no number from 0 to {PENALTY}; 0 favours short rows")
 
     def go_on(
         self, reader: Any, text: Text, steps: int, ends: Stop | None, seed: Seed, hear: Hear | None
@@ -109,7 +122,7 @@ class _Way(NamedTuple):
         """Rows with up to `steps` tokens more."""
         if self.beam > 1:
             return search(reader, text, steps, self.beam, ends, self.length_penalty, hear)
-        choose = sampler(self.temperature, self.top_k, self.top_p, seed, text.rows.device)
+        choose = sampler(float(self.temperature), self.top_k, self.top_p, seed, text.rows.device)
         return draw(reader, text, steps, ends, choose, hear)
 
 
@@ -151,8 +164,20 @@ def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:
 # What came in --------------------------------------------------------------------------------------------------------
 
 
+def _refuse_seeds(seed: Seed) -> None:
+    """ValueError for a seed that PyTorch does not take, or what is neither one nor several."""
+    if seed is None or isinstance(seed, int):
+        seeds: Sequence[Any] = [] if seed is None else [seed]
+    elif isinstance(seed, Sequence) and not isinstance(seed, str):
+        seeds = seed
+    else:
+        raise ValueError(f"seed={seed!r}: give a whole number, or one for each row")
+    for one in seeds:
+        from_to("seed", one, *SEEDS)
+
+
 def _check(steps: int, way: _Way, state: State | None, recompute: bool) -> None:
-    if steps < 0:
+    if whole("steps", steps) < 0:
         raise ValueError(f"steps={steps} is negative; give the number of tokens to generate")
     way.check()
     if recompute and state is not None:

@@ -84,7 +84,7 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise TypeError(f"{place} must be named: *args, **kwargs and positional-only ones say nothing of a config")
         if parameter.default is parameter.empty:
-            raise TypeError(f"{place} has no default; every keyword of a member needs one")
+            raise TypeError(f"{place} has no default; every keyword needs one")
         if not _known(parameter.annotation):
             wanted = "int, float, bool, str, Literal, tuple[T, ...], X | None, or a union of these"
             came = "no annotation" if parameter.annotation is parameter.empty else describe(parameter.annotation)
@@ -101,7 +101,8 @@ def name_of(function: Callable[..., Any]) -> str:
 
 def called(function: Callable[..., Any]) -> str:
     """What a function with keywords is: "the member 'gpt'", "the task 'Copy'"."""
-    return f"the {getattr(function, 'kind', 'member')} {name_of(function)!r}"
+    usual = "class" if isinstance(function, type) else "member"
+    return f"the {getattr(function, 'kind', usual)} {name_of(function)!r}"
 
 
 def check_keywords(function: Callable[..., Any], keywords: Mapping[str, Any]) -> None:

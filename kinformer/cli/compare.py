@@ -10,6 +10,8 @@ from kinformer.cli.errors import UserError
 from kinformer.cli.support import early
 from kinformer.cli.support.wanted import spelled
 
+SEEDS = 1000  # trainings of each member, at most
+
 
 def compare(
     members: Annotated[
@@ -30,7 +32,7 @@ def compare(
         Literal["parameters"] | None, typer.Option(help="Bring all to the first one's size, by d or depth.")
     ] = None,
     seed: options.Seed = options.SEED,
-    seeds: Annotated[int, typer.Option(help="Train each from so many seeds, and tell intervals.", min=1)] = 1,
+    seeds: Annotated[int, typer.Option(help="Train each from so many seeds, and say intervals.", min=1, max=SEEDS)] = 1,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
     resume: options.Resume = False,

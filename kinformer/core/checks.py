@@ -25,6 +25,11 @@ def whole(name: str, value: int) -> int:
     return _good(name, value, _is(int, value), "a whole number")
 
 
+def a_number(name: str, value: float) -> float:
+    """A finite number."""
+    return _good(name, value, _is(int | float, value) and abs(value) < math.inf, "a finite number")
+
+
 def at_least(name: str, value: int, least: int) -> int:
     """A whole number from `least` up."""
     return _good(name, value, _is(int, value) and value >= least, f"a whole number of at least {least}")

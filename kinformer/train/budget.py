@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 
+from kinformer.core.checks import a_number, whole
+
 TURN, STEPS, MOST = 10.0, 20, 24  # seconds of a turn; steps of one at least, and so many turns at most
 
 
@@ -36,7 +38,7 @@ class Steps(Budget):
     count: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
+        if whole("steps", self.count) < 1:
             raise ValueError(f"a training needs at least one step, and {self.count} came")
 
     def spent(self, step: int, seconds: float) -> float:
@@ -58,7 +60,7 @@ class Minutes(Budget):
     count: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.count < float("inf"):
+        if a_number("minutes", self.count) <= 0:
             raise ValueError(f"a training needs more than no minutes, and {self.count:g} came")
 
     def spent(self, step: int, seconds: float) -> float:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
+from kinformer.core.checks import at_least, whole
 from kinformer.core.model import ACCURACY, Judged, Metric, Model, called
 from kinformer.data.batches import on
 from kinformer.data.support.part import STRETCH, Part
@@ -84,6 +85,12 @@ def evaluate(
 
     Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
     """
+    for name, number in {"length": length, "limit": limit, "stride": stride, "lanes": lanes}.items():
+        if number is not None:
+            whole(name, number)
+    at_least("length", length, 1)
+    if limit is not None:
+        at_least("limit", limit, 1)
     part = Part.of(text).spread(limit, length) if lanes is None else Part.of(text).first(limit)
     last = int(part.sizes.max()) - 1
     if last < 1:

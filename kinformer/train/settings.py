@@ -4,9 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from kinformer.core.checks import a_number, at_least, from_to, whole
 from kinformer.train.recipe import Recipe
 
 Precision = Literal["float32", "bf16"]
+LAST_SEED = 2**63 - 1  # of what NumPy and PyTorch both take
 SAMPLE = 65_536  # bytes of a split that are measured, if it has more: its bits per byte are off by about 1% by chance
 
 
@@ -52,6 +54,10 @@ class Settings:
     plan: Recipe | None = None
 
     def __post_init__(self) -> None:
+        for name in ("batch", "length", "accumulate", "measures", "seed"):
+            whole(name, getattr(self, name))
+        for name in ("clip", "decay", *(["lr"] if self.lr is not None else [])):
+            a_number(name, getattr(self, name))
         for name in ("batch", "length", "accumulate", "measures"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, and {getattr(self, name)} came")
@@ -67,8 +73,9 @@ class Settings:
             raise ValueError(
                 f"accumulate={self.accumulate} is more than the {self.batch} rows of a batch; give at most as many"
             )
-        if self.seed < 0 or (self.valid_bytes is not None and self.valid_bytes < 2):
-            raise ValueError("seed must not be negative, and valid_bytes must be at least 2")
+        from_to("seed", self.seed, 0, LAST_SEED)
+        if self.valid_bytes is not None:
+            at_least("valid_bytes", self.valid_bytes, 2)
 
     @property
     def sample_bytes(self) -> int:

@@ -16,6 +16,7 @@ from kinformer.core.batch import Steps
 from kinformer.data.offline import Offline, read
 from kinformer.data.spec import read_spec
 from kinformer.data.support.episodes import Episode, episodes, written
+from kinformer.environments.support.rolling import Way, rolled
 from kinformer.members.behaviour_cloning import behaviour_cloning
 from kinformer.members.decision_transformer import TINY, decision_transformer
 from kinformer.train.checkpoint import load
@@ -131,6 +132,23 @@ def test_what_differs_by_rounding_alone_is_not_divided_by_its_deviation(tmp_path
     assert isinstance(data, Offline)
     assert data.scales.deviation[:2].tolist() == [1, 1]
     torch.testing.assert_close(data.scales.deviation[2], data.train.states[:, 2].std(correction=0))
+
+
+def test_a_kind_of_action_that_no_episode_shows_can_be_trained_for_and_played(tmp_path: Path) -> None:
+    """A t-maze takes three kinds of actions, and whoever wrote these episodes never took the last."""
+    found = [one._replace(states=numpy.tile(one.states[:, :1], 4)) for one in made()]
+    spec = spec_of(tmp_path, found)
+    data = read_spec(spec)
+    assert isinstance(data, Offline) and data.actions == 2
+    few, more = (decision_transformer(**{**TINY, "states": 4, "actions": n}) for n in (2, 3))
+    fit(more, spec, steps=1, batch=4)
+    way = Way("t_maze,corridor=2", 2)
+    assert {one.number for one in rolled(more, way)} == {0, 1}
+    fit(few, spec, steps=1, batch=4)
+    with pytest.raises(ValueError, match="takes 3 kinds of actions, and this .* says 2 .*; train it with actions=3"):
+        list(rolled(few, way))
+    with pytest.raises(ValueError, match="has actions=2, and this decision_transformer 1; train one with actions=2"):
+        fit(decision_transformer(**{**TINY, "states": 4, "actions": 1}), spec, steps=1)
 
 
 def test_episodes_that_cannot_be_written_leave_those_that_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,35 @@ def test_a_user_s_own_file_holds_environments(tmp_path: Path) -> None:
         make(f"{file}:Long")
 
 
+def test_an_environment_need_not_say_what_its_keywords_take(tmp_path: Path) -> None:
+    """As the one of Gymnasium's own tutorial."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from kinformer.environments.t_maze import TMaze\n"
+        "class GridWorld(TMaze):\n"
+        "    def __init__(self, render_mode=None, size=5):\n"
+        "        super().__init__(size, render_mode)\n"
+        "class Asking(TMaze):\n"
+        "    def __init__(self, size):\n"
+        "        super().__init__(size)\n"
+    )
+    assert make(f"{file}:GridWorld").corridor == 5 and make(f"{file}:GridWorld,size=7").corridor == 7
+    assert make(f"{file}:GridWorld", render_mode="ansi").render_mode == "ansi"
+    assert make(f"{file}:Asking,size=3").corridor == 3
+    for words, said in (
+        (
+            "GridWorld,sise=3",
+            "the environment GridWorld cannot be made: it has no keyword 'sise'; the nearest is 'size'",
+        ),
+        ("GridWorld,size=3,size=4", "'size=4' is no keyword of GridWorld, or given twice"),
+        ("GridWorld,size=0", "corridor=0: give a whole number of at least 1"),
+        ("Asking", "the environment Asking cannot be made: .*missing 1 required positional argument: 'size'"),
+    ):
+        with pytest.raises(ValueError, match=said) as caught:
+            make(f"{file}:{words}")
+        assert "\n" not in str(caught.value) and "member" not in str(caught.value)
+
+
 def test_without_gymnasium_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(ImportError, match=r"pip install 'kinformer\[rl\]'"):

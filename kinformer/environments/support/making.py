@@ -1,8 +1,9 @@
 """From "t_maze,corridor=10" or "CartPole-v1", as it stands on a command line, to an environment."""
 
 import ast
+import inspect
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ EXTRA = "gymnasium is not installed, which environments are made with; pip insta
 
 def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) -> "gymnasium.Env":
     """The environment of a spec: one of ours by its name, a user's FILE.py:Class, or any ID that Gymnasium knows.
+
+    The keywords of a class without annotations, as Gymnasium's own are, are read by what they look like.
 
     Behind it stand its keywords: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". With a seed it has been
     reset by it, so that all episodes that follow are the same for the same seed.
@@ -54,11 +57,38 @@ def _ours() -> dict[str, ModuleType]:
     return modules("environments")
 
 
-def _made(kind: type, words: Iterable[str]) -> "gymnasium.Env":
+def _made(kind: type, words: Sequence[str]) -> "gymnasium.Env":
     try:
-        return kind(**parse_keywords(kind, words))
+        return kind(**(parse_keywords(kind, words) if _annotated(kind) else _by_value(kind, words)))
     except TypeError as error:
-        raise ValueError(str(error)) from error
+        raise ValueError(f"the environment {kind.__name__} cannot be made: {_line(error)}") from error
+
+
+def _annotated(kind: type) -> bool:
+    """Do all keywords of a class say what they take?"""
+    return all(one.annotation is not one.empty for one in inspect.signature(kind).parameters.values())
+
+
+def _by_value(kind: type, words: Sequence[str]) -> dict[str, Any]:
+    """The keywords of a class that does not say what they take, each by what it looks like."""
+    parameters = inspect.signature(kind).parameters
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    keywords = _named(kind.__name__, words)
+    for name in keywords:
+        if name not in parameters and not takes_any:
+            raise TypeError(f"it has no keyword {name!r}{nearest(name, parameters)}")
+    return keywords
+
+
+def _named(name: str, words: Iterable[str]) -> dict[str, Any]:
+    """Words like size=5 as keywords; ValueError for another form, and for one that is given twice."""
+    keywords: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key or key in keywords:
+            raise ValueError(f"{word!r} is no keyword of {name}, or given twice; write name=value")
+        keywords[key] = _value(value)
+    return keywords
 
 
 def _kind(module: ModuleType) -> type:
@@ -89,12 +119,7 @@ def _known(name: str, words: Iterable[str], ours: Iterable[str]) -> "gymnasium.E
     """One that Gymnasium makes."""
     import gymnasium
 
-    keywords: dict[str, Any] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key or key in keywords:
-            raise ValueError(f"{word!r} is no keyword of {name}, or given twice; write name=value")
-        keywords[key] = _value(value)
+    keywords = _named(name, words)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that there is a later version, which was not asked for

@@ -85,7 +85,8 @@ def refuse_other(player: Player, spec: str, vector: Any) -> None:
     takes = int(space.n) if isinstance(space, Discrete) else int(numpy.prod(space.shape))
     if kinds != player.discrete or takes != player.actions:
         mine, its = ("kinds of actions" if one else "numbers" for one in (player.discrete, kinds))
-        raise ValueError(f"{spec} takes {takes} {its}, and this {called(player)} says {player.actions} {mine}")
+        advice = f"; train it with actions={takes}" if kinds and player.discrete and takes > player.actions else ""
+        raise ValueError(f"{spec} takes {takes} {its}, and this {called(player)} says {player.actions} {mine}{advice}")
 
 
 class _Steps:
