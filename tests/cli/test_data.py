@@ -67,7 +67,7 @@ def test_words_follow_the_tokenizer_and_another_file_is_watched(
     assert run(words) == 0
     said = capsys.readouterr()
     assert said.err.count(f"valid is text={folder}/watched.jsonl") == 1
-    assert "on 22 bytes of one document of valid" in said.out
+    assert "on the first 22 bytes of valid" in said.out
     assert load(out).member.keywords["vocab"] == 270 and (out / "tokenizer.json").is_file()
     assert run(["generate", str(out), "--prompt", "row 7", "--tokens", "3", "--temperature", "0"]) == 0
     assert capsys.readouterr().out.startswith("row 7")

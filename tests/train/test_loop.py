@@ -210,7 +210,7 @@ def test_too_little_text_is_said_before_anything_is_trained() -> None:
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}, {"lr": 0.0}, {"lr": math.nan}, {"seed": -1}])
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must"):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         Settings(**wrong)
 
 
