@@ -183,6 +183,8 @@ class _Words(_Bytes):
             if first:
                 self.begin(split)
             self.put(split, tokens)
+            if widths.max(initial=0) > numpy.iinfo(self.width).max:
+                raise ValueError(f"{place}: a token gives back {widths.max():,} bytes; use another tokenizer")
             self.to.append(f"{split}.widths", widths.astype(self.width))
             self.loss = self.loss.plus(loss._replace(place=place))
         self.texts, self.waiting = [], 0
