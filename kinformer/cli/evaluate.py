@@ -5,7 +5,6 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
