@@ -12,6 +12,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.dropping import drop_nothing
+from kinformer.core.jitter import jitter
 from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Memory
@@ -214,14 +216,8 @@ def built(make: Callable[[], Any], seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         module = make().double().eval()
-        for p in module.parameters():
-            if p.numel() and bool((p == p.flatten()[0]).all()):
-                p.data.add_(0.3 * torch.randn_like(p))
-    for part in module.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.0
-        elif isinstance(getattr(part, "dropout", None), float):
-            part.dropout = 0.0
+        jitter(module)
+    drop_nothing(module)
     return module
 
 
