@@ -86,6 +86,7 @@ def evaluate(
     from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded
     from kinformer.data.spec import read_spec
+    from kinformer.train.peek import warn_of_measuring
 
     model = loaded(folder, member, device, keywords or (), datastore)
     calibrated = None if keywords else leave(folder, model)
@@ -94,8 +95,11 @@ def evaluate(
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
-    reading = {"length": length or model.trained_length or LENGTH, "stride": stride, "lanes": lanes, "full": full}
+    length = length or model.trained_length or LENGTH
+    reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
     parts = [name for name in SPLITS if len(getattr(found, name, ()))] if split == "all" else [split]
+    with from_user(ValueError), noted():
+        warn_of_measuring(model, _row_length(model, found, parts, length))
     scores = {}
     heads: dict[str, ByLayer] = {}
     for part in parts or SPLITS[-1:]:
@@ -133,6 +137,15 @@ def _refuse_picture(model: Any, out: Path | None) -> None:
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise UserError(f"--out {out}: give a file that ends with .png, .svg or .pdf")
     refuse_no_folder(out)
+
+
+def _row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
+    """The number of tokens that the model reads at once."""
+    from kinformer.data.text import Text
+
+    if not isinstance(data, Text):
+        return data.longest(length) or length
+    return min(length, model.window or length, max((len(getattr(data, part)) for part in parts), default=1))
 
 
 def _judged(
@@ -215,7 +228,7 @@ def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[s
         part = data.part(split)
         found = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)
         with progress("measuring", len(found.tokens) - 1, "tokens") as hear:
-            return evaluate(model, found, hear=hear, **reading)
+            return evaluate(model, found, hear=hear, probe=False, **reading)
     if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):
         wrong = "leave out --stride, --full and --lanes"
         raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")

@@ -114,6 +114,12 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
     """What the model learns from, step by step; ValueError where the data is not what it reads, or does not fit it."""
     if isinstance(data, Batches):
         return data
+    refuse_unfit(model, data, length)
+    return data.stream(model, batch, length, seed, limit)
+
+
+def refuse_unfit(model: Model, data: Data, length: int) -> None:
+    """ValueError where the data is not what the model reads, or its rows of up to `length` tokens do not fit it."""
     name = called(model)
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
@@ -125,7 +131,6 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
             f"rows are of {rows} tokens, and this {name} has {most} learned positions; {shorter}give it length={rows}"
         )
     refuse_few(model, data)
-    return data.stream(model, batch, length, seed, limit)
 
 
 def refuse_unread(model: Model, data: Data | type[Data]) -> None:

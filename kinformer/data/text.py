@@ -17,7 +17,6 @@ from kinformer.core.model import Model
 from kinformer.data.kind import Data
 from kinformer.data.lanes import DocumentLanes, Lanes
 from kinformer.data.support.compressors import compressed, unigram
-from kinformer.data.support.packs import packs
 from kinformer.data.support.part import Part
 from kinformer.data.support.prompts import Prompts, some_of
 from kinformer.data.support.sources import source_of
@@ -37,6 +36,8 @@ class Text(Data):
     begins: of each split, where its documents begin, where they are kept apart.
     widths: of each split, how many bytes of the text each token gives back, where that is not one.
     split: what was split how, in a line.
+    packed: several documents may share a row that is learned from; each has rows of its own unless given. A training
+        decides it for its model (`train/decisions.py`).
     """
 
     what: ClassVar[str] = "a text"
@@ -49,6 +50,7 @@ class Text(Data):
     begins: Mapping[str, Int[Tensor, "_"]] = field(default_factory=dict)
     widths: Mapping[str, Int[Tensor, "_"]] = field(default_factory=dict)
     split: str = ""
+    packed: bool = False
 
     @property
     def bytes_per_token(self) -> float:
@@ -59,10 +61,7 @@ class Text(Data):
         return Part(getattr(self, split), self.begins.get(split), self.widths.get(split))
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Lanes | Windows:
-        """Lanes for a model that asks for them, random windows for another.
-
-        Documents share rows where the model then reads each as it reads it alone, and else have rows of their own.
-        """
+        """Lanes for a model that asks for them, random windows for another, in which documents share rows if packed."""
         train, valid = self.part("train"), self.part("valid")
         if len(valid.tokens) < 2:
             its = f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"
@@ -72,7 +71,7 @@ class Text(Data):
             if train.begins is None:
                 return Lanes(train.tokens, batch, length)
             return DocumentLanes(train, batch, length)
-        packed = train.begins is None or packs(model, length)
+        packed = train.begins is None or self.packed
         return Windows(train, batch, length, seed, after=int(model.predicts_next), packed=packed)
 
     def prompts(self, model: Model, split: str, count: int, length: int, tokens: int) -> Prompts:

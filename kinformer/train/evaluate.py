@@ -20,6 +20,7 @@ from kinformer.data.text import Text
 from kinformer.models.support.sliding import beyond
 from kinformer.train.budget import Budget
 from kinformer.train.parallel import ALONE, Alone
+from kinformer.train.peek import warn_of_measuring
 from kinformer.train.settings import Settings
 
 BATCH = 16
@@ -61,6 +62,7 @@ def evaluate(
     full: bool = False,
     hear: Callable[[int], None] = lambda count: None,
     group: Alone = ALONE,
+    probe: bool = True,
 ) -> Measured:
     """The metric of a model for a text, or for `limit` bytes of it, in order, in eval mode.
 
@@ -82,6 +84,8 @@ def evaluate(
         of 1 the last position of each whole window is scored and no other.
     hear: told now and then how many predictions have been scored.
     group: the processes that share the work, each some of the rows.
+    probe: warn of a model that reads ahead on rows of this length (`train/peek.py`), whose score would be too good; a
+        training that measures its own model has done so.
 
     Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
     """
@@ -104,6 +108,8 @@ def evaluate(
     if not carries and beyond(model, min(length, last)):
         length = cast(int, model.window)
         stride = None if stride is None else min(stride, length)
+    if probe:
+        warn_of_measuring(model, min(length, last))
     if carries:
         found = _in_lanes(model, part, length, lanes, group)
     elif model.predicts_next:
@@ -171,7 +177,7 @@ def _speed(model: Model, text: Text, length: int) -> float:
     began = 0.0
     for _ in range(2):
         began = monotonic()
-        found = evaluate(model, text.part("valid"), length, TRIED)
+        found = evaluate(model, text.part("valid"), length, TRIED, probe=False)
     return found.count * found.bytes_per_token / max(monotonic() - began, 1e-9)
 
 

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
@@ -21,13 +21,14 @@ from kinformer.data.text import Text
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import CheckpointError, recorded
+from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.files import crc32
 from kinformer.train.history import METRICS, History, Metrics, Point
 from kinformer.train.interrupt import Stopped, interrupts
 from kinformer.train.learner import Learner, NotLearned
 from kinformer.train.parallel import ALONE, Alone
-from kinformer.train.peek import refuse_ahead
+from kinformer.train.peek import warn_ahead
 from kinformer.train.pieces import cut
 from kinformer.train.progress import Show, Status
 from kinformer.train.recompute import checkpointed
@@ -53,6 +54,8 @@ class TrainingStopped(RuntimeError):
 class Training:
     """A training under way: the model, its optimiser, the states that it carries, and what it did so far.
 
+    decisions: those of the run that it goes on with; None for a training that begins, which makes them.
+
     ValueError where the data is not what the model reads, and where the model reads ahead or cannot go on.
     """
 
@@ -66,15 +69,17 @@ class Training:
         show: Show,
         hear: Hear,
         group: Alone,
+        decisions: Decisions | None = None,
     ) -> None:
         self.model, self.data, self.budget, self.settings = model, data, budget, settings
         self.run, self.show, self.hear, self.group = run, show, hear, group
         self.device = device_of(model)
-        self.stream: Stream = stream(model, data, settings)
+        model.train()
+        self.decisions = decisions or decide(model, data, settings, group)
+        self.stream: Stream = stream(model, data, settings, self.decisions)
         if isinstance(data, Data):
             model.metric = data.metric(model)
         self.nats = math.log(2) * (data.bytes_per_token if isinstance(data, Data) else 1)
-        refuse_ahead(model, settings.length)
         self._first()
         self.learner = Learner(model, self.stream, settings, group)
         if isinstance(data, Text):
@@ -88,7 +93,6 @@ class Training:
         """ValueError where there is no first batch, or it cannot be cut: before any file is touched."""
         if isinstance(self.stream, Carried) and self.group.size > 1:
             raise ValueError("batches that follow from what a model does are made in one process; leave torchrun out")
-        self.model.train()  # what acts remembers in the form of training
         try:
             with _drawn(self.settings.seed, self.device):
                 cut(self.group.share(self.stream.at(0), self.settings.accumulate), self.settings.accumulate)
@@ -187,7 +191,7 @@ class Training:
             return evaluate_batches(self.model, cast(Batches, self.stream).measured, self.group)
         part, limit = self.data.part("valid"), self.settings.sample_bytes
         self.show.measuring(min(part.bytes, limit))
-        return evaluate(self.model, part, self.settings.length, limit, group=self.group)
+        return evaluate(self.model, part, self.settings.length, limit, group=self.group, probe=False)
 
     # What is kept ----------------------------------------------------------------------------------------------------
 
@@ -211,6 +215,7 @@ class Training:
             "measuring": {"measures": self.settings.measures, "valid_bytes": self.settings.valid_bytes},
             "state": places,
             "begun": begun(self.model, self.data, self.settings),
+            "decisions": asdict(self.decisions),
         }
         tensors = optimiser_tensors(self.model, self.learner.optimiser) | random_tensors(self.device) | carried
         if isinstance(self.stream, Carried):
@@ -240,16 +245,19 @@ class Training:
         restore_optimiser(self.model, self.learner.optimiser, tensors)
         restore_random(self.device, tensors)
         self.history, self.smooth = history, state["smooth"]
-        self.metrics = run.metrics(self.model.metric, state["metrics"])
         if isinstance(self.stream, Lanes) and state["state"] is not None:
             like = self.stream.ready(self.model, history.step, None)
             self.learner.state = self.group.own(restore_state(like, tensors, state["state"], self.device))
         if isinstance(self.stream, Carried):
             self.stream.restore(tensors)
+        run.tidy()  # nothing in the folder has changed before, so that a refusal leaves it as it was
+        self.metrics = run.metrics(self.model.metric, state["metrics"])
 
 
-def stream(model: Model, data: Data | Batches, settings: Settings) -> Stream:
+def stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
     """What the model learns from, step by step; ValueError where the data is not what it reads."""
+    if isinstance(data, Text):
+        data = replace(data, packed=decisions.packs_documents)
     return stream_of(model, data, settings.batch, settings.length, settings.seed, settings.sample_bytes)
 
 
@@ -286,9 +294,11 @@ def train(
     if run is None and resume:
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
     going_on = not group.most(not (resume and run is not None and run.step is not None))
+    decisions = None
     if run is not None and going_on:
-        settings = _restored(run, model, data, settings)  # before it is spread over processes
-    training = Training(model, data, budget, settings, run, show or Show(), hear or _nobody, group)
+        settings, decisions = _restored(run, model, data, settings)  # before it is spread over processes
+    training = Training(model, data, budget, settings, run, show or Show(), hear or _nobody, group, decisions)
+    warn_ahead(model, training.decisions.reads_ahead)
     if isinstance(data, Data):
         group.refuse_few(settings.batch, settings.accumulate)
         _noted(model, data, settings.length)
@@ -305,12 +315,12 @@ def train(
     return training.history
 
 
-def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> Settings:
-    """Put the weights of a run into the model; the settings with what was found when it was begun."""
+def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> tuple[Settings, Decisions | None]:
+    """Put the weights of a run into the model; the settings with what it fixed when it was begun, and its decisions."""
     state = run.state()
     refuse_others(run.folder, state["begun"], begun(model, data, settings))
     run.restore(model)
-    return replace(settings, **state["measuring"])
+    return replace(settings, **state["measuring"]), saved(state)
 
 
 def _noted(model: Model, data: Data, length: int) -> None:

@@ -83,7 +83,7 @@ class Run:
         if not first:
             self._put_weights_or_free(model, step)
         self.step = step
-        self._tidy()
+        self.tidy()
 
     def _put_weights(self, model: nn.Module, step: int) -> None:
         save(model, self.folder, step=step)
@@ -132,7 +132,6 @@ class Run:
         for place in (self.folder, self.folder / BEST):
             if place.is_dir():
                 check_kept(place, model)
-        self._tidy()
         weights, _ = read_tensors(self.folder / WEIGHTS)
         fill(model, weights, self.folder / WEIGHTS)
 
@@ -150,7 +149,7 @@ class Run:
 
         return tensors | read_shards(here / SHARDS, dict(model.named_parameters()))
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Take away what belongs to other weights than those that are in place."""
         for other in (self.folder / TRAINER).iterdir():
             if other.name != str(self.step):
@@ -185,7 +184,7 @@ class Follower(Run):
     def metrics(self, metric: Metric, size: int = 0) -> Metrics:
         return Silent()
 
-    def _tidy(self) -> None:
+    def tidy(self) -> None:
         """Take nothing away."""
 
     def best(self, model: nn.Module, step: int) -> None:

@@ -7,13 +7,10 @@ import torch
 from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.example import Example
 from kinformer.core.numbering import numbered
 from kinformer.data.lanes import DocumentLanes
-from kinformer.data.support.packs import packs
 from kinformer.data.support.part import Part
 from kinformer.data.windows import Windows
-from kinformer.discover import modules
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.linear_transformer import linear_transformer
@@ -21,10 +18,10 @@ from kinformer.members.llama import llama
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
-from kinformer.models.mlm import MLM
 from kinformer.patterns.document import Document
 from kinformer.train.evaluate import evaluate
 from kinformer.train.fit import fit
+from kinformer.train.packs import packs
 from tests.train import tiny
 
 SIZES = (5, 1, 12, 6)
@@ -62,24 +59,6 @@ def test_what_cannot_keep_documents_apart_in_a_row_is_found_out() -> None:
     assert not packs(tiny.bigram(), 24)
     for period in (3, 8, 25):  # blocks count from the row's begin: the documents that are tried begin at 24 and at 25
         assert not packs(gpt(**SMALL, position="rotary", pattern=f"Causal() & Fixed({period}, 1)"), 64), period
-
-
-@pytest.mark.prove
-def test_no_model_packs_wrongly_and_most_do() -> None:
-    """Of all members that read text: what packs is that of each alone at another cut too."""
-    found: dict[str, bool] = {}
-    for name, module in modules("members").items():
-        model = Example.of(module.EXAMPLES[0]).make()
-        if isinstance(model, LM | MLM):
-            found[name] = packs(model, 9)
-            if found[name]:
-                tokens, ids = model.sample(1, 9, 5), torch.tensor([[0] * 6 + [1] * 3])
-                with torch.no_grad():
-                    packed = model.eval().logits(tokens, ctx=numbered(tokens).but(only=Document(ids))).y
-                    alone = torch.cat([model.logits(one).y for one in tokens.split((6, 3), 1)], 1)
-                assert torch.allclose(packed, alone, atol=1e-3 * float(alone.abs().max())), name
-    assert {"gpt", "llama", "bert", "bloom"} <= {name for name, does in found.items() if does}, found
-    assert "linear_transformer" in {name for name, does in found.items() if not does}
 
 
 @pytest.mark.parametrize("make", [PACKING["learned"], PACKING["both ways"]])

@@ -24,7 +24,7 @@ from kinformer.positions.learned import Learned
 from kinformer.positions.rotary import Rotary
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.train.after_step import after_step
-from kinformer.train.peek import refuse_ahead
+from kinformer.train.peek import reads_ahead
 
 TOKENS = torch.arange(60).remainder(11).view(3, 20)
 
@@ -102,8 +102,7 @@ def test_clusters_of_one_size_are_the_published_form_and_training_says_that_they
     model = tiny(window=5, clusters=3)
     found = [part for part in model.modules() if isinstance(part, PublishedRouting)]
     assert len(found) == 3 and all((part.clusters, part.window) == (3, 5) for part in found)
-    with pytest.warns(UserWarning, match="reads ahead, as its part declares"):
-        refuse_ahead(model, 20)
+    assert "pushes an earlier one out" in reads_ahead(model, 20)
 
 
 def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(float64: None) -> None:

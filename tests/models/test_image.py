@@ -10,7 +10,7 @@ from kinformer.models.support.categorical import Categorical
 from kinformer.models.support.logistics import Logistics
 from kinformer.models.support.values import Values
 from kinformer.train.fit import fit
-from kinformer.train.peek import leaks, refuse_ahead
+from kinformer.train.peek import leaks, reads_ahead
 
 BLOCKED, ENLARGING = EXAMPLES
 
@@ -79,12 +79,12 @@ def test_it_is_tried_for_what_reads_ahead(n: int) -> None:
     from kinformer.patterns.full import Full
 
     model = made(n)
-    refuse_ahead(model, 24)
+    assert reads_ahead(model, 24) == ""
     (own,) = (part for part in model.body.layers[0].modules() if isinstance(part, Softmax))
     own.pattern = Full()
     assert leaks(model, 24)
     with pytest.raises(ValueError, match="reads ahead"):
-        refuse_ahead(model, 24)
+        reads_ahead(model, 24)
 
 
 def test_each_channel_has_vectors_of_its_own() -> None:

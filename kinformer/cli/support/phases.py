@@ -1,14 +1,13 @@
 """`kinformer train MEMBER --then PHASE`: the phases of a staged training, refused before the first or run in turn."""
 
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
-from kinformer.cli.support.training import Job, learn, readable, refuse_damaged, spare, starting, tell_split
+from kinformer.cli.support.training import Job, learn, refuse_damaged, spare, starting, tell_split, trainable
 from kinformer.cli.support.wanted import Wanted
 from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
@@ -17,7 +16,6 @@ from kinformer.keywords import as_texts, split
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.files import write
 from kinformer.train.history import History
-from kinformer.train.peek import refuse_ahead
 from kinformer.train.run import BEST, Run
 from kinformer.train.stages import carry, doubled, finished, phase_recipe
 
@@ -142,14 +140,13 @@ def _refuse(phases: Sequence[Phase], may: bool) -> None:
         settings = phase.job.settings
         refuse_too_large(phase.one, -(-settings.batch // settings.accumulate), settings.length)
         model = phase.one.build(settings.seed)
-        readable(phase.one.text, model, phase.job)
+        name = f"phase {n + 1}, {phase.one.text}"
+        trainable(name, model, phase.job)
         try:
-            with warnings.catch_warnings(action="ignore"):
-                refuse_ahead(model, settings.length)
             if before is not None:
                 carry(before, model)
         except ValueError as error:
-            raise UserError(f"phase {n + 1}, {phase.one.text}: {error}") from error
+            raise UserError(f"{name}: {error}") from error
         spare(phase.folder, model, may)
         before = model
 

@@ -22,6 +22,7 @@ from kinformer.keywords import name_of, signature
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import built_by, load, occupied
+from kinformer.train.decisions import Decisions, decide
 from kinformer.train.evaluate import measuring
 from kinformer.train.events import Events
 from kinformer.train.fits import out_of_memory
@@ -148,9 +149,22 @@ def fitting(one: Wanted, data: Data) -> Wanted:
 
 
 def readable(name: str, model: Any, job: Job) -> None:
-    """UserError, with the model's name, where it does not read such data, or there is too little of it."""
+    """UserError, with the model's name, where it does not read such data, or there is too little of it.
+
+    This takes no time; the training itself, or `trainable`, finds out whether the model can learn from what it reads.
+    """
     try:
-        stream(model, job.data, job.settings)
+        stream(model, job.data, job.settings, Decisions())
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from error
+
+
+def trainable(name: str, model: Any, job: Job) -> None:
+    """UserError, with the name, for whatever a training that begins would refuse of the model and its data."""
+    readable(name, model, job)
+    try:
+        decisions = decide(model.to(job.device), job.data, job.settings, job.group)
+        stream(model, job.data, job.settings, decisions)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
 

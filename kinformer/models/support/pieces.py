@@ -1,5 +1,7 @@
 """Pieces: where pieces of a text stand in a longer one, told by a table that is made of it once."""
 
+from typing import Any
+
 import numpy
 import torch
 from jaxtyping import Int
@@ -20,6 +22,10 @@ class Pieces:
         numbers = _numbers(self.text)
         self.order = numbers.argsort(kind="stable")
         self.numbers = numbers[self.order]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Pieces":
+        """Itself: it never changes, and takes more room than a model."""
+        return self
 
     def runs(self, piece: Int[Tensor, " n"]) -> Int[Tensor, "R 2"]:
         """Where a piece stands: the first and the end of runs, in order, that share nothing; none of a short piece."""

@@ -1,0 +1,85 @@
+"""Probe: a copy of a model on which a training finds out what the model computes, before the first step."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from kinformer.core.dropping import drop_nothing
+from kinformer.core.jitter import jitter
+from kinformer.core.model import Model, called
+
+M = TypeVar("M", bound=Model)
+SHARE = 0.1  # of a parameter's standard deviation: enough to move a single zero among other entries
+NUDGE = 1e-10  # of a parameter's entry: far more than float64 rounds by, and too little to change a hard choice
+EXACT, COARSE = 1e-9, 1e-5  # of the largest output: changes below this are rounding, in float64 and in lower precision
+
+
+def probe_of(model: M, share: float | None = SHARE) -> M:
+    """A copy of a model in float64, without dropout and with noise on every parameter.
+
+    Noise moves a head or a convolution off a start of zeros, which would hide what the layers beneath it compute. The
+    copy takes twice the memory of the model's weights in float32. That is less than the optimiser's state later takes.
+
+    share: the noise, as a share of each parameter's standard deviation; None copies the weights as they are.
+
+    Errors: ValueError for a model that holds something that cannot be copied.
+    """
+    try:
+        with _Detached():
+            probe = copy.deepcopy(model)
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(
+            f"this {called(model)} cannot be copied to try it out: {error}; give it __deepcopy__"
+        ) from error
+    if next(probe.parameters()).device.type == "mps":  # which has no float64
+        probe = probe.to("cpu")
+    probe = probe.double()
+    drop_nothing(probe)
+    if share is not None:
+        jitter(probe, share)
+    probe.load_state_dict(probe.state_dict())  # for the hooks of parts that keep a number of their weights
+    return probe
+
+
+@contextmanager
+def seeded(model: Model) -> Iterator[None]:
+    """While this lasts, random numbers are the same each time; afterwards they go on as if nothing was drawn."""
+    device = next(model.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        yield
+
+
+class _Detached(TorchFunctionMode):
+    """A deep copy of a tensor with a gradient history, which a module may keep to look at, copies its values."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is Tensor.__deepcopy__ and not args[0].is_leaf:
+            args = (args[0].detach(), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+def change(before: Tensor, after: Tensor) -> float:
+    """The largest difference of two outputs, as a share of the largest finite number in the first."""
+    equal = (before == after) | (before.isnan() & after.isnan())
+    apart = (after - before).abs().masked_fill(equal, 0.0).nan_to_num(nan=torch.inf).amax()
+    return float(apart / before.abs().where(before.isfinite(), 0.0).amax().clamp_min(torch.finfo(before.dtype).tiny))
+
+
+def rounding(probe: Model, outputs: Callable[[], Tensor], before: Tensor) -> float:
+    """The share by which outputs may differ although they are the same numbers in exact arithmetic.
+
+    It is at least 1e-9, and more for a model that computes in float32 inside, or that magnifies rounding: ten times the
+    change in the outputs when every parameter changes by 1e-10 of itself. The probe keeps the changed parameters.
+    """
+    for p in probe.parameters():
+        p.data.mul_(1 + NUDGE * torch.randn_like(p))
+    floor = EXACT if before.dtype == torch.float64 else COARSE
+    return max(floor, 10 * change(before, outputs()))

@@ -1,0 +1,171 @@
+"""Reading ahead is found at the sizes of the training, whatever the weights start as, and in train mode too."""
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import PostNorm
+from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.model import Predictor
+from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.reformer import reformer
+from kinformer.members.routing_transformer import routing_transformer
+from kinformer.models.lm import LM
+from kinformer.patterns.band import Band
+from kinformer.patterns.causal import Causal
+from kinformer.projections.qkv import QKV
+from kinformer.train.evaluate import evaluate
+from kinformer.train.fit import fit
+from kinformer.train.peek import leaks, reads_ahead
+from tests.train import tiny
+
+QUICK = {"steps": 1, "batch": 2}
+SMALL = {"d": 16, "depth": 2, "heads": 2}
+
+
+def zero_head(pattern: Any) -> LM:
+    model = LM(256, 16, PostNorm(Attention(QKV(16, 2), Softmax(pattern)), MLP(16)), tie=False)
+    nn.init.zeros_(model.head.weight)
+    return model
+
+
+class Taps(Layer):
+    """A convolution over the tokens before, at and after each, which starts as the identity."""
+
+    def __init__(self, ahead: int) -> None:
+        super().__init__()
+        self.d, self.ahead = 16, ahead
+        self.conv = nn.Conv1d(16, 16, 3, bias=False)
+        nn.init.dirac_(self.conv.weight)  # the middle tap alone is not 0
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        padded = nn.functional.pad(x.transpose(1, 2), (2 - self.ahead, self.ahead))
+        return Out(self.conv(padded).transpose(1, 2), state)
+
+
+@pytest.mark.parametrize("make", [lambda: zero_head(Band(4)), lambda: LM(256, 16, Taps(1))])
+def test_a_start_of_zeros_hides_no_reading_ahead(make: Callable[[], LM], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="this LM reads ahead"):
+        fit(make(), tiny.text(), length=16, **QUICK)
+
+
+@pytest.mark.parametrize("make", [lambda: zero_head(Causal() & Band(4)), lambda: LM(256, 16, Taps(0))])
+def test_a_start_of_zeros_that_reads_back_alone_is_trained(make: Callable[[], LM]) -> None:
+    assert fit(make(), tiny.text(), length=16, **QUICK).step == 1
+
+
+def redrawn(model: Predictor, length: int) -> bool:
+    """Brute force on the weights as they are: are later tokens, drawn again after each position, heard before it?"""
+    model.eval()
+    row, other = (torch.randint(model.vocab, (1, length), generator=torch.manual_seed(n)) for n in (5, 6))
+    with torch.no_grad():
+        y = model.logits(row).y
+        for t in range(1, length):
+            again = model.logits(torch.cat([row[:, :t], other[:, t:]], 1)).y
+            if not torch.allclose(again[:, :t], y[:, :t], atol=1e-4):
+                return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("make", "clean", "first"),
+    [
+        (lambda: reformer(**SMALL, chunk=16), 24, 64),
+        (lambda: reformer(**SMALL, chunk=32), 64, 128),
+        (lambda: routing_transformer(**SMALL, window=32), 32, 64),
+    ],
+)
+def test_what_reads_ahead_in_long_rows_alone_is_warned_of(make: Callable[[], Any], clean: int, first: int) -> None:
+    torch.manual_seed(0)
+    model = make()
+    assert (redrawn(model, clean), redrawn(model, first)) == (False, True)
+    with warnings.catch_warnings(action="error"):
+        fit(make(), tiny.text(), length=clean, **QUICK)
+        evaluate(model, tiny.text().valid, clean)
+    with pytest.warns(UserWarning, match="reads ahead, as its part declares") as said:
+        fit(make(), tiny.text(), length=first, **QUICK)
+    assert len(said) == 1
+    with pytest.warns(UserWarning, match="reads ahead, as its part declares") as said:
+        evaluate(model, tiny.text().valid, first)
+    assert len(said) == 1
+
+
+class Hearing(tiny.Bigram):
+    """It adds what `heard` makes of the row to what it says."""
+
+    heard: Callable[[Tensor], Tensor] = staticmethod(lambda y: y.mean(1, keepdim=True))
+
+    def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
+        out = super().logits(tokens, state)
+        return out._replace(y=out.y + self.heard(out.y))
+
+
+def test_measuring_warns_of_what_declares_nothing() -> None:
+    with pytest.warns(UserWarning, match="this Hearing reads ahead: what it says of a token changes"):
+        evaluate(Hearing(4), tiny.text().valid, 16)
+
+
+class InTraining(Hearing):
+    """It hears in train mode alone."""
+
+    def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
+        return super().logits(tokens, state) if self.training else tiny.Bigram.logits(self, tokens, state)
+
+
+class Noisy(InTraining):
+    heard = staticmethod(torch.rand_like)
+
+
+class Unseeded(InTraining):
+    heard = staticmethod(lambda y: torch.rand(y.shape, generator=torch.Generator().manual_seed(torch.seed() % 2**31)))
+
+
+class Dropping(InTraining):
+    heard = staticmethod(lambda y: nn.functional.dropout(y, 0.5))
+
+
+def test_train_mode_is_tried_too_and_chance_is_no_reading_ahead() -> None:
+    with pytest.raises(ValueError, match="this InTraining reads ahead"):
+        fit(InTraining(4), tiny.text(), length=16, **QUICK)
+    assert not leaks(InTraining(4), 16, training=False)
+    for model in (Noisy(4), Unseeded(4), Dropping(4)):
+        assert fit(model, tiny.text(), length=16, **QUICK).step == 1
+
+
+def test_the_model_and_the_random_numbers_stay_as_they_are() -> None:
+    model = zero_head(Causal())
+    model.kept = model.logits(torch.zeros(1, 3, dtype=torch.long)).y  # with a history, which no deep copy takes
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    random = torch.get_rng_state()
+    assert reads_ahead(model, 40) == "" and torch.equal(torch.get_rng_state(), random)
+    after = model.state_dict()
+    assert all(
+        torch.equal(tensor, after[name]) and after[name].dtype == torch.float32 for name, tensor in before.items()
+    )
+
+
+def test_a_model_that_cannot_be_copied_is_refused_in_a_line() -> None:
+    model = tiny.bigram()
+    model.file = open(__file__)  # noqa: SIM115
+    with model.file, pytest.raises(ValueError, match="cannot be copied to try it out: .*; give it __deepcopy__"):
+        fit(model, tiny.text(), length=16, **QUICK)
+
+
+def test_a_low_precision_inside_is_no_reading_ahead() -> None:
+    """Its outputs change by rounding of float32 where the tokens after them change: by a scan from both sides."""
+
+    class Rounded(tiny.Bigram):
+        def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
+            out = super().logits(tokens, state)
+            sums = out.y.float().cumsum(1)
+            after = out.y.float().sum(1, keepdim=True) - sums
+            return out._replace(y=((sums + after) - after).to(out.y.dtype))
+
+    assert not leaks(Rounded(4), 40)
