@@ -91,9 +91,9 @@ def train(
     or --minutes go on with what has ended, at the rates of a schedule of the new length. --from DIR starts a new run
     from the weights of another, whose windows and learned positions may be of other lengths.
 
-    With --then it trains in phases: each begins with the best weights of the one before, with `window` and --length
-    twice as long and half the learning rate, unless its words say otherwise: steps, minutes, batch, length, lr and
-    keywords of the member. --resume leaves out phases that are done.
+    With --then it trains in phases: each begins with the best weights of the one before, with `window` (at most `top`)
+    and --length twice as long and half the learning rate, unless its words say otherwise: steps, minutes, batch,
+    length, lr and keywords of the member. --resume leaves out phases that are done.
 
     `torchrun --nproc-per-node 2 -m kinformer train ...` trains in two processes, which share the rows of each --batch:
     the same losses as in one. --resume goes on in another number of them.

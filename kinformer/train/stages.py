@@ -1,5 +1,6 @@
 """Stages: training in phases, each on rows and with windows twice as long as the one before, at half its rate."""
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,19 +30,36 @@ def phase_recipe(lr: float, budget: Budget) -> Recipe:
     return Recipe(lr, min(WARMUP, most), "constant")
 
 
-def doubled(member: Callable[..., Any], keywords: Mapping[str, Any], length: int) -> dict[str, Any]:
-    """A member's keywords in the next phase, on rows of such a length: `window` twice as wide, if it has numbers, and a
-    table of learned positions (`length`) that holds the rows. Other windows, such as a `top`, stay.
+def doubled(
+    member: Callable[..., Any], keywords: Mapping[str, Any], length: int, own: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """A member's keywords in the next phase, on rows of such a length.
+
+    `window` is twice as wide, if it has numbers, but at most as wide as `top`, the window of the highest layer, which
+    stays: no window is wider than one above it. A table of learned positions (`length`) holds the rows.
+
+    own: keywords that the phase gives itself; they stand as they are.
+
+    Errors: ValueError for a `window` of its own that is wider than `top`.
+    Source: Beltagy et al., 2020, arXiv:2004.05150, section 4.2 and appendix B: windows from 32 to 8,192 in the first
+    phase, 512 at the bottom in the fifth.
     """
-    every = {name: parameter.default for name, parameter in signature(member).parameters.items()} | dict(keywords)
-    window, table, more = every.get("window"), every.get("length"), dict[str, Any]()
+    own = own or {}
+    every = {name: parameter.default for name, parameter in signature(member).parameters.items()} | keywords | own
+    window, top, table, more = every.get("window"), every.get("top"), every.get("length"), dict[str, Any]()
+    most = top if isinstance(top, int) else math.inf
     if isinstance(window, int):
-        more["window"] = 2 * window
+        if "window" in own and window > most:
+            raise ValueError(
+                f"windows would decrease from window={window} in the lowest layer to top={top} in the highest; give "
+                f"top={window} or more too"
+            )
+        more["window"] = min(2 * window, most)
     elif isinstance(window, tuple):
-        more["window"] = tuple(2 * one for one in window)
+        more["window"] = tuple(2 * width for width in window)
     if isinstance(table, int) and table < length:
         more["length"] = length
-    return {**keywords, **more}
+    return {**keywords, **more, **own}
 
 
 def carry(old: Model, new: Model) -> None:

@@ -2,11 +2,13 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer_lm import longformer_lm
 from kinformer.train.budget import Minutes, Steps
@@ -33,6 +35,40 @@ def test_a_phase_has_its_window_and_table_doubled_and_a_constant_rate_after_a_wa
     assert doubled(gpt, {"length": 8}, 16) == {"length": 16} and doubled(gpt, {"length": 64}, 16) == {"length": 64}
     assert phase_recipe(1e-3, Steps(50)) == phase_recipe(1e-3, Minutes(3)) == Recipe(1e-3, 0.1, "constant")
     assert phase_recipe(1e-3, Steps(400_000)).warmup == 10_000 / 400_000
+
+
+def windows(keywords: dict[str, Any], length: int) -> list[int]:
+    """How many keys the last query of a long row reads in each layer, counted."""
+    patterns = [part.pattern for part in longformer_lm(**keywords).modules() if isinstance(part, Softmax)]
+    return [int(pattern(0, 3, length - 1, torch.arange(length)).sum()) for pattern in patterns]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "bottoms", "top"),
+    [
+        ({}, [16, 32, 64, 128, 128], 128),
+        ({"window": 32, "top": 8192, "depth": 12}, [32, 64, 128, 256, 512], 8192),  # the paper's
+        ({"window": 8, "top": None}, [8, 16, 32, 64, 128], None),
+    ],
+)
+def test_windows_of_later_phases_double_and_never_decrease_upwards(
+    keywords: dict[str, Any], bottoms: list[int], top: int | None
+) -> None:
+    found = []
+    for _ in bottoms:
+        its = windows({"d": 4, **keywords}, 8200 if top == 8192 else 200)
+        assert its == sorted(its) and its[-1] == (top or its[0])
+        found.append(its[0])
+        keywords = doubled(longformer_lm, keywords, 64)
+    assert found == bottoms
+
+
+def test_a_phase_that_names_a_window_or_a_top_has_them() -> None:
+    before = {"window": 64, "top": 128}
+    assert doubled(longformer_lm, before, 64, {"top": 96}) == {"window": 96, "top": 96}
+    assert doubled(longformer_lm, before, 64, {"window": 80}) == {"window": 80, "top": 128}
+    with pytest.raises(ValueError, match="decrease from window=256 in the lowest layer to top=128"):
+        doubled(longformer_lm, before, 64, {"window": 256})
 
 
 def test_a_longer_table_is_the_trained_rows_over_and_over_and_all_else_is_as_it_was() -> None:
@@ -109,6 +145,33 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     assert files == {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     anew = (*then, "--overwrite", "--from", str(out / "phase-1" / "best"))  # which is read before it is cleared
     assert run(command(tmp_path, *anew)) == 0 and capsys.readouterr().out.count("(phase ") == 3
+
+
+def test_a_phase_is_named_by_its_member_whatever_brackets_stand_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "mine (1)"
+    folder.mkdir()
+    (folder / "own.py").write_text(
+        "from kinformer import member\nfrom kinformer.members.gpt import gpt\n\n\n@member\n"
+        "def own(pattern: str = 'Causal()', length: int = 8):\n"
+        "    return gpt(d=16, depth=1, heads=2, pattern=pattern, length=length)\n"
+    )
+    (tmp_path / "text").write_bytes(b"the cat sat on the mat. " * 200)
+    words = [
+        "train",
+        f"{folder}/own.py:own",
+        "pattern=Causal() & (Band(3) | Band(5))",
+        "--data",
+        f"text={tmp_path}/text",
+    ]
+    words += ["--steps", "1", "--batch", "2", "--length", "8", "--then", "steps=1", "--then", "steps=2"]
+    assert run([*words, "--out", f"{tmp_path}/run"]) == 0
+    name = f"{folder}/own.py:own(pattern=Causal() & (Band(3) | Band(5))"
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith(f"{name}) (phase 1 of 3): ")
+    assert said[1].startswith(f"{name}, length=16) (phase 2 of 3): ")
+    assert said[2].startswith(f"{name}, length=32) (phase 3 of 3): ")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from kinformer.keywords import as_texts, name_of
 
 def costs(one: Wanted, batch: int, length: int) -> dict[str, Any]:
     """The numbers of `Cost`, of such batches; UserError where that process refuses them."""
-    name = one.text.partition("(")[0] if ".py:" in one.text else name_of(one.function)
+    name = one.name if ".py:" in one.name else name_of(one.function)
     words = [name, *as_texts(one.keywords), "--batch", str(batch), "--length", str(length), "--json"]
     # a file of the working folder stands in for a module of its name there only where it does so here
     safely = [] if {"", os.getcwd()} & {*sys.path} else ["-P"]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, get_type_hints
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.cli.support.wanted import Wanted, apart, member_named, wanted
+from kinformer.cli.support.wanted import Wanted, apart, member_named, wanted, with_keywords
 from kinformer.data.kind import Data
 from kinformer.data.spec import kind_of
 from kinformer.discover import find_member, parse_keywords
@@ -17,6 +17,7 @@ def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
 
     Keywords that it has not go to the member that takes them. UserError for a file of one's own.
     """
+    texts = tuple(texts)
     kind, function = kind_of(data), member_named(name)
     if kind is None or not kind.lends or _reads_it(function, kind):
         return wanted(name, texts)
@@ -32,8 +33,8 @@ def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
     with from_user(TypeError):
         keywords = parse_keywords(host, others)
     every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
-    text = f"{name}({', '.join(texts)})" if texts else name
-    return Wanted(text, host, {"stack": spelled(function, {**every, **one.keywords}), **keywords})
+    stack = spelled(function, {**every, **one.keywords})
+    return Wanted(with_keywords(name, texts), host, {"stack": stack, **keywords}, name)
 
 
 def _reads_it(function: Callable[..., Any], kind: type[Data]) -> bool:

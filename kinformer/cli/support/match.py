@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from kinformer.cli.errors import UserError
-from kinformer.cli.support.wanted import Wanted
+from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.keywords import signature
 
 NEAR = 0.1  # of the parameters of the first that another may have more or less
@@ -79,9 +79,9 @@ def _best(one: Wanted, name: str, wanted: int) -> tuple[Wanted, int, str] | None
 
 
 def _with(one: Wanted, name: str, value: int) -> Wanted:
-    head, _, rest = one.text.partition("(")
-    words = [*([rest.removesuffix(")")] if rest.removesuffix(")") else []), f"{name}={value}"]
-    return replace(one, text=f"{head}({', '.join(words)})", keywords={**one.keywords, name: value})
+    before = one.text[len(one.name) + 1 : -1]
+    texts = [*([before] if before else []), f"{name}={value}"]
+    return replace(one, text=with_keywords(one.name, texts), keywords={**one.keywords, name: value})
 
 
 def _step(one: Wanted) -> int:

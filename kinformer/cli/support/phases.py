@@ -8,7 +8,7 @@ from pathlib import Path
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.training import Job, learn, refuse_damaged, spare, starting, tell_split, trainable
-from kinformer.cli.support.wanted import Wanted
+from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
 from kinformer.from_json import from_json
@@ -119,10 +119,8 @@ def _following(phase: Phase, text: str, folder: Path) -> Phase:
         length = int(told.get("length", 2 * settings.length))
         settings = replace(settings, length=length, batch=int(told.get("batch", settings.batch)))
         own = parse_keywords(phase.one.function, [word for word in words if word.partition("=")[0].strip() not in told])
-        keywords = doubled(phase.one.function, phase.one.keywords, length) | own
-    name = phase.one.text.removesuffix(")").rpartition("(")[0] or phase.one.text
-    spelled = ", ".join(as_texts(keywords))
-    one = Wanted(f"{name}({spelled})" if spelled else name, phase.one.function, keywords)
+        keywords = doubled(phase.one.function, phase.one.keywords, length, own)
+    one = replace(phase.one, text=with_keywords(phase.one.name, as_texts(keywords)), keywords=keywords)
     return Phase(one, _at(replace(phase.job, settings=settings), told.get("lr", lr / 2), budget), folder)
 
 

@@ -1,7 +1,7 @@
 """What a command's words name: a member with its keywords, checked before anything is built."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,12 @@ from kinformer.keywords import called, name_of, nearest, signature, split
 
 @dataclass(frozen=True)
 class Wanted:
-    """A member and the keywords that were given; `text` is how it was written."""
+    """A member and the keywords that were given; `text` is how it was written, and `name` that without its keywords."""
 
     text: str
     function: Callable[..., Any]
     keywords: Mapping[str, Any]
+    name: str
 
     def build(self, seed: int) -> Any:
         """The model, its weights drawn by the seed; UserError where its parts refuse their keywords."""
@@ -49,7 +50,12 @@ def wanted(name: str, texts: Iterable[str]) -> Wanted:
     function = member_named(name)
     with from_user(TypeError):
         keywords = parse_keywords(function, texts)
-    return Wanted(f"{name}({', '.join(texts)})" if texts else name, function, keywords)
+    return Wanted(with_keywords(name, texts), function, keywords, name)
+
+
+def with_keywords(name: str, texts: Collection[str]) -> str:
+    """A member and the texts of its keywords in one text, from which `spelled` makes it again."""
+    return f"{name}({', '.join(texts)})" if texts else name
 
 
 def apart(function: Callable[..., Any], host: Callable[..., Any], texts: Iterable[str]) -> tuple[list[str], list[str]]:
