@@ -168,8 +168,16 @@ def _judged(
     same = limit is None or reading["lanes"] is None
     levels = data.levels(model, split, reading["length"], limit or sys.maxsize) if same else {}
     others = {"others": dict(score.others), "levels": dict(levels), **_limited(data, split, limit, reading)}
+    metric = score.metric._replace(per="byte") if _in_bytes(data, score.metric) else score.metric
     learned = {"heads": {name: asdict(by_layer) for name, by_layer in heads.items()}} if heads else {}
-    return {"metric": score.metric._asdict(), **numbers, **others, **learned, "seconds": seconds}, heads
+    return {"metric": metric._asdict(), **numbers, **others, **learned, "seconds": seconds}, heads
+
+
+def _in_bytes(data: Any, metric: Any) -> bool:
+    """Are these the bits of a text, which are told for each byte, whatever a token is?"""
+    from kinformer.data.text import Text
+
+    return isinstance(data, Text) and metric.unit == "bits"
 
 
 def _limited(data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> dict[str, str]:

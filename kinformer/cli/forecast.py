@@ -13,6 +13,7 @@ MOST = 12
 
 
 def forecast(
+    ctx: typer.Context,
     folder: Annotated[
         Path,
         typer.Argument(
@@ -38,6 +39,12 @@ def forecast(
     if out.suffix not in (".csv", ".png"):
         raise UserError(f"--out {out} is neither; give FILE.csv for the rows that come, FILE.png for a picture")
     refuse_no_folder(out)
+    for name in ("split", "windows") if out.suffix == ".csv" else ():
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(
+                f"--{name} is of a picture, and a .csv has the rows that come; leave it out, or give FILE.png"
+            )
     if out.suffix == ".csv" and out.exists():
         raise UserError(f"{out} is there already; give another name, or take it away")
     from kinformer.cli.support import forecasts

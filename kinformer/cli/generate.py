@@ -196,6 +196,8 @@ def _refuse_choices(
         raise UserError(f"--top-p {top_p:g} is no probability above 0 and up to 1; 1 draws from all")
     if beam > 1 and (temperature, top_k, top_p) != (None, None, None):
         raise UserError(f"--beam {beam} draws nothing; leave out --temperature, --top-k and --top-p, or --beam")
+    if temperature == 0 and (top_k, top_p) != (None, None):
+        raise UserError("--temperature 0 takes the likeliest token and draws nothing; leave out --top-k and --top-p")
     if length_penalty is not None and beam == 1:
         raise UserError("--length-penalty is of --beam, which did not come; give --beam 4, or leave it out")
 

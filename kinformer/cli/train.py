@@ -47,7 +47,9 @@ def train(
     lr: Rate = None,
     seed: Seed = SEED,
     clip: Annotated[float, typer.Option(help="The most that a gradient's norm may be.")] = 1.0,
-    accumulate: Annotated[int, typer.Option(help="Read a batch in so many pieces: less memory.", min=1)] = 1,
+    accumulate: Annotated[
+        int, typer.Option(help="Read a batch in so many pieces: less memory, other dropout.", min=1)
+    ] = 1,
     precision: Annotated[Literal["float32", "bf16"], typer.Option(help="bf16: matrices in bfloat16.")] = "float32",
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Less memory, a third more time.")] = False,
     compile: Annotated[bool, typer.Option("--compile", help="Compile the model before the first step.")] = False,

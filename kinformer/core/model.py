@@ -24,7 +24,7 @@ class Metric(NamedTuple):
     name: str
     unit: str
     better: Literal["less", "more"] = "less"
-    per: Literal["token", "row"] = "token"
+    per: Literal["token", "row", "byte"] = "token"
 
 
 ACCURACY = Metric("accuracy", "", better="more")  # what a task is judged by, whoever solves it
@@ -46,13 +46,14 @@ class Model(nn.Module, ABC):
     """A body between an input and a loss. Training, evaluation, comparison and the laws know no model by name.
 
     `reads` names the file of `data/` whose batches it takes. `metric` is the first of what `judge` returns: what its
-    class says, or what the data of its training says, such as ACCURACY of a task.
-    `predicts_next` says that it learns what comes next: then it must have a state and must not read ahead. `lanes` asks
-    for consecutive text, its state carried from batch to batch. `trained_length` is the longest row of its training,
-    None before any, `tokenizer` what made its tokens, None where they are bytes, and `labels` the names of the classes
-    that it says, if any; all are kept in its folder. `by_bytes` says that it knows tokens by the bytes that they are:
-    those of a tokenizer are refused. `own` is how many tokens it adds to a row, and `tops` names the modules that
-    another kind of model over the same body has others for. Beyond `window`, `generate` and every measurement slide.
+    class says, or what the data of its training says, such as ACCURACY of a task. `predicts_next` says that it learns
+    what comes next: then it must have a state and must not read ahead. `lanes` asks for consecutive text, its state
+    carried from batch to batch. `trained_length` is the longest row of its training and `trained_on` names the data,
+    both None before any, `tokenizer` what made its tokens, None where they are bytes, and `labels` the names of the
+    classes that it says, if any; all are kept in its folder. `by_bytes` says that it knows tokens by the bytes that
+    they are: those of a tokenizer are refused. `own` is how many tokens it adds to a row, and `tops` names the modules
+    that another kind of model over the same body has others for. Beyond `window`, `generate` and every measurement
+    slide.
     """
 
     reads: ClassVar[str]
@@ -60,6 +61,7 @@ class Model(nn.Module, ABC):
     predicts_next: ClassVar[bool] = False
     lanes: bool = False
     trained_length: int | None = None
+    trained_on: str | None = None
     tokenizer: Any = None
     labels: tuple[str, ...] | None = None
     by_bytes: bool = False

@@ -4,9 +4,12 @@ A file of kinformer/data with `read(where)`, `FORM` (how it is written on a comm
 that can learn from it) is a kind of data, and needs no other file edited.
 """
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass, replace
+from functools import wraps
+from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
 from kinformer.core.model import Metric, Model, called
 from kinformer.data.batches import Batches
@@ -19,15 +22,16 @@ from kinformer.discover import modules
 
 KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
 Stream = Lanes | Windows | Batches | Carried
+P = ParamSpec("P")
 
 
 class Data(ABC):
     """Data of one kind: to learn from, to watch, and to report once at the very end.
 
-    `name` is how it was written, `what` how an error names it, `serves` what models read that can learn from it, and
-    `split` says what was split how. `tokenizer` is what made its tokens, None where they are bytes; `labels` are the
-    names of the classes that rows have, None where they have none. `lends` names the member that takes the layers of
-    one that reads text, to learn from such data. `counted` is of what a speed tells how many.
+    `name` is how it was written, with its options (`named`), `what` how an error names it, `serves` what models read
+    that can learn from it, and `split` says what was split how. `tokenizer` is what made its tokens, None where they
+    are bytes; `labels` are the names of the classes that rows have, None where they have none. `lends` names the member
+    that takes the layers of one that reads text, to learn from such data. `counted` is of what a speed tells how many.
     """
 
     name: str
@@ -108,6 +112,36 @@ class Data(ABC):
     @abstractmethod
     def measured(self, split: str, length: int, limit: int) -> str:
         """What of a split is measured, in words."""
+
+
+D = TypeVar("D", bound=Data)
+
+
+def named(read: Callable[P, D], kind: str = "") -> Callable[P, D]:
+    """The reader of a kind of data, a `read(where, ...)`, whose data is named by all that it is called with.
+
+    The name is what a command line says: "text=notes.txt,documents=blank,valid=more.txt". Records of trainings and
+    measurements hold it. Options with their default values are left out.
+
+    kind: as it is written on a command line; the file of the reader unless given.
+    """
+    kind = kind or read.__module__.rpartition(".")[2]
+    parameters = inspect.signature(read).parameters
+
+    @wraps(read)
+    def reader(*args: P.args, **kwargs: P.kwargs) -> D:
+        data = read(*args, **kwargs)
+        if not is_dataclass(data):
+            return data
+        where, *rest = inspect.signature(read).bind(*args, **kwargs).arguments.items()
+        options = dict[str, Any]()
+        for name, value in rest:
+            options |= value if parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+        usual = {name: parameter.default for name, parameter in parameters.items()}
+        told = [f"{name}={value}" for name, value in options.items() if usual.get(name) != value]
+        return replace(data, name=",".join([f"{kind}={where[1]}", *told]))
+
+    return reader
 
 
 def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: int, limit: int) -> Stream:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
-from kinformer.data.kind import Data, Stream
+from kinformer.data.kind import Data, Stream, named
 from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import Two, three_lots, two_columns
 from kinformer.data.support.sample import sampled_rows
@@ -98,6 +98,7 @@ def watched(rows: Sequence[Row], limit: int) -> list[Row]:
     return sampled_rows(rows, [len(text) for text, _ in rows], limit)
 
 
+@named
 def read(
     where: str, *, label: str = "label", text: str = "text", tokenizer: str = "bytes", valid: str = ""
 ) -> Labelled:

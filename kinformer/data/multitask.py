@@ -18,7 +18,7 @@ from kinformer.core.model import Model, called
 from kinformer.data import labelled
 from kinformer.data.batches import Batches
 from kinformer.data.files import found
-from kinformer.data.kind import Stream
+from kinformer.data.kind import Stream, named
 from kinformer.data.support.columns import Two, two_columns
 from kinformer.data.support.uncertain import Candidates, Uncertain
 
@@ -120,6 +120,7 @@ def in_turn(some: Sequence[labelled.Row], batch: int, seed: tuple[int, ...], ste
     return found
 
 
+@named
 def read(
     where: str,
     *,

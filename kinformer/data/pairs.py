@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
-from kinformer.data.kind import Data
+from kinformer.data.kind import Data, named
 from kinformer.data.support.buckets import Buckets
 from kinformer.data.support.columns import three_lots, two_columns
 from kinformer.data.support.padded import padded
@@ -100,6 +100,7 @@ class Pairs(Data):
 SPLITS = ("train", "valid", "test")
 
 
+@named
 def read(
     where: str, *, source: str = "source", target: str = "target", tokenizer: str = "bytes", valid: str = ""
 ) -> Pairs:

@@ -19,7 +19,7 @@ from kinformer.core.batch import Windows
 from kinformer.core.model import Forecaster, Model
 from kinformer.data.batches import Batches
 from kinformer.data.files import found
-from kinformer.data.kind import Data
+from kinformer.data.kind import Data, named
 from kinformer.data.support.baselines import least_squares, seasonal
 from kinformer.data.support.dates import Clock, Column, calendar, dates_of
 from kinformer.data.support.scales import named, scales
@@ -166,6 +166,7 @@ class Series(Data):
         return max(1, limit // max(length, 1))
 
 
+@named
 def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Series:
     """The columns of numbers of a file, packed or not, and the calendar of its column of dates.
 

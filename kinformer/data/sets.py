@@ -20,7 +20,7 @@ from kinformer.core.checks import one_of
 from kinformer.core.model import Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.files import TEST, VALID, digest, found
-from kinformer.data.kind import Data
+from kinformer.data.kind import Data, named
 from kinformer.data.support.arrays import arrays
 from kinformer.data.support.drawn_sets import PROBLEMS, Drawn, Problem
 from kinformer.data.support.scales import refuse_flattened
@@ -154,6 +154,7 @@ def unordered(elements: ndarray) -> bytes:
     return b"".join(sorted(element.tobytes() for element in elements))
 
 
+@named
 def read(where: str, *, answer: str = "number", **sizes: str) -> Sets:
     """Sets of a problem, with sizes like most=20, or of an .npz, whose answers are any "number" or a "count".
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import get_type_hints
 
-from kinformer.data.kind import Data
+from kinformer.data.kind import Data, named
 from kinformer.data.support.words import refuse_unknown, words_of
 from kinformer.discover import modules
 
@@ -22,7 +22,7 @@ def read_spec(spec: str, **more: str) -> Data:
             raise ValueError(f"{name} is given twice, by itself and in {spec!r}; give it once")
     read = found[kind].read
     _refuse_unknown(kind, read, options | more)
-    return read(where, **options, **more)
+    return named(read, kind)(where, **options, **more)
 
 
 def kind_of(spec: str) -> type[Data] | None:

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from kinformer.core.model import Model
-from kinformer.data.kind import Data
+from kinformer.core.model import Metric, Model
+from kinformer.data.kind import Data, named
 from kinformer.data.lanes import DocumentLanes, Lanes
 from kinformer.data.support.compressors import compressed, unigram
 from kinformer.data.support.part import Part
@@ -55,6 +55,11 @@ class Text(Data):
     @property
     def bytes_per_token(self) -> float:
         return self.part("train").bytes_per_token
+
+    def metric(self, model: Model) -> Metric:
+        """What a model's class says, whose bits are told for each byte, whatever a token is."""
+        metric = super().metric(model)
+        return metric._replace(per="byte") if metric.unit == "bits" else metric
 
     def part(self, split: str) -> Part:
         """The tokens of a split with their documents and widths."""
@@ -107,6 +112,7 @@ class Text(Data):
         return f"{count:,} bytes in {stretches:,} stretches{of} from all over {split}"
 
 
+@named
 def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "bytes", valid: str = "") -> Text:
     """The text of "stdlib", a file, a folder, a glob or "hf:NAME", split about 90 : 5 : 5.
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -9,10 +10,13 @@ from torch import Tensor
 
 from kinformer.core.model import Model
 from kinformer.data.kind import Data
+from kinformer.data.support.words import options_of
 from kinformer.train.checkpoint import recorded
+from kinformer.train.recipe import Recipe
 from kinformer.train.settings import Settings
 
 KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")
+DEFAULTS = {name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe())
 LOOKED_AT, BLOCKS = 4096, 64  # numbers of a block, and blocks, that tell data from other data
 
 
@@ -23,25 +27,74 @@ class ResumeError(ValueError):
 def begun(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
     """All that the steps of a training follow from, but how long it is."""
     record = recorded(model)
-    found: dict[str, Any] = {"member": record.name, **record.keywords}
-    found |= {name: getattr(settings, name) for name in KEPT} | asdict(settings.recipe(model))
-    found |= {"data": getattr(data, "name", type(data).__name__), "bytes": fingerprint(data)}
-    found |= data.drawing if isinstance(data, Data) else {}
+    found: dict[str, Any] = {
+        "member": record.name,
+        "data": getattr(data, "name", type(data).__name__),  # before the keywords that follow from it, as vocab
+        "bytes": fingerprint(data),
+        "drawing": dict(data.drawing) if isinstance(data, Data) else {},
+        "keywords": record.keywords,
+        "settings": {name: getattr(settings, name) for name in KEPT} | asdict(settings.recipe(model)),
+    }
     return json.loads(json.dumps(found))
 
 
 def refuse_others(where: object, before: dict[str, Any], now: dict[str, Any]) -> None:
-    """ResumeError where a training was begun with something else; the name of the same data may be another."""
+    """ResumeError, which names what differs, where a training was begun with something else.
+
+    The name of the same data may be another. A setting that an earlier version did not know had its default value.
+    """
+    if "settings" in before:
+        words = difference(before | {"settings": DEFAULTS | before["settings"]}, now)
+    else:
+        words = _since_then(before, now)
+    if words is not None:
+        raise ResumeError(
+            f"the training in {where} was begun with {words}; give the same to go on, or begin another in a folder of "
+            "its own"
+        )
+
+
+def _since_then(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """What differs from the record of an earlier version: all in one, its data named without options."""
+    sections = ("keywords", "settings", "drawing")
+    flat = {name: value for section in sections for name, value in now[section].items()}
+    words = difference(DEFAULTS | {**before, "bytes": None}, {"member": now["member"], **flat})
+    if words is None and before["bytes"] != now["bytes"]:
+        return f"data={before['data']}, and other bytes, of {now['data']}, came"
+    return words
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first part in which two records differ, as "batch=3, and 4 came"; None where they are of the same.
+
+    `data` and `bytes` of a record are a name of its data and a fingerprint; data of one fingerprint is the same.
+    """
     for name in dict.fromkeys((*before, *now)):
         old, new = before.get(name), now.get(name)
         if name == "data" or old == new:
             continue
         if name == "bytes":
-            old, new, name = before["data"], f"other bytes, of {now['data']},", "data"
-        raise ResumeError(
-            f"the training in {where} was begun with {name}={old}, and {new} came; give the same to go on, or begin "
-            "another in a folder of its own"
-        )
+            return _other_data(str(before["data"]), str(now["data"]))
+        if not isinstance(old, dict) or not isinstance(new, dict):
+            return f"{name}={old}, and {new} came"
+        if (words := difference(old, new)) is not None:
+            return words
+    return None
+
+
+def _other_data(old: str, new: str) -> str:
+    """The options in which two names of data differ; where the names are the same, that what they name has changed."""
+    if old == new:
+        return f"other contents of {old}, which has changed since"
+    (was, before), (its, now) = options_of(old), options_of(new)
+    if was != its:
+        return f"data={old}, and {new} came"
+    names = [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
+    one, other = (
+        ", ".join(f"{name}={options[name]}" if name in options else f"no {name}=" for name in names)
+        for options in (before, now)
+    )
+    return f"{one} in its data, and {other} came"
 
 
 def fingerprint(data: Any) -> str | None:

@@ -149,12 +149,13 @@ def _config(record: Record) -> dict[str, Any]:
 
 
 def _learned(model: Any) -> dict[str, Any]:
-    """What a model says of itself beyond its member: its rows in training, its labels, and what it is judged by."""
+    """What a model says of itself beyond its member: its training's rows and data, its labels, and its metric."""
     metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
     return {
         "tokenizer": BYTES if tokenizer is None else TOKENIZER,
         **({} if tokenizer is None else {"tokenizer_sha256": tokenizer.sha256}),
         "trained_length": getattr(model, "trained_length", None),
+        "trained_on": getattr(model, "trained_on", None),
         "metric": None if metric is None else metric._asdict(),
         **({} if (labels := getattr(model, "labels", None)) is None else {"labels": labels}),
     }
@@ -214,7 +215,8 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Ma
     if len(kinds) == 1:
         model.to(dtype=kinds.pop())
     fill(model, tensors, folder / WEIGHTS)
-    model.trained_length, model.tokenizer = config.get("trained_length"), _tokenizer(config, folder)
+    model.trained_length, model.trained_on = config.get("trained_length"), config.get("trained_on")
+    model.tokenizer = _tokenizer(config, folder)
     model.labels = tuple(config["labels"]) if "labels" in config else None
     if (metric := config.get("metric")) is not None:
         model.metric = Metric(**metric)  # a task decides it, where the model's class says another
@@ -235,7 +237,7 @@ def is_metric(told: object) -> bool:
     """Is it what `Metric._asdict` gives?"""
     if not isinstance(told, dict) or set(told) != set(Metric._fields):
         return False
-    choices = told["better"] in ("less", "more") and told["per"] in ("token", "row")
+    choices = told["better"] in ("less", "more") and told["per"] in ("token", "row", "byte")
     return choices and all(isinstance(told[name], str) for name in ("name", "unit"))
 
 
@@ -266,6 +268,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     length, metric = config.get("trained_length"), config.get("metric")
     if length is not None and (type(length) is not int or not 0 < length < LONGEST):
         raise CheckpointError(f"{path} says trained_length={length!r:.40}; it is a number of tokens, or null")
+    if not isinstance(config.get("trained_on"), str | None):
+        raise CheckpointError(f"{path} says trained_on={config['trained_on']!r:.40}; it is the name of data, or null")
     if metric is not None and not is_metric(metric):
         raise CheckpointError(f"{path} says metric={metric!r:.40}; it is {', '.join(Metric._fields)}, or null")
     labels = config.get("labels", [])

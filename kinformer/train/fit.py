@@ -88,6 +88,8 @@ def fit(
         raise ValueError(f"fit trains a Model, such as gpt() makes, and a {type(model).__name__} came")
     if resume and out is None:
         raise ValueError("resume=True goes on with a run in a folder; give out=")
+    if resume and overwrite:
+        raise ValueError("resume=True goes on with the run in out, and overwrite=True begins anew; give one of the two")
     budget = _budget(minutes, steps)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **others)
     folder = None if out is None else Path(out)

@@ -95,13 +95,13 @@ def _whole(value: Any) -> Any:
 
 
 class Metrics:
-    """The file `metrics.jsonl` as it is written: the metric, then a line for each step and for each measurement.
+    """The file `metrics.jsonl` as it is written: the metric and the data, then a line for each step and measurement.
 
     Lines of steps, and no others, have `step`: how many steps were made, its own included. What a kill has left behind
     the last save is cut off when a run goes on (`size` bytes are kept), so that each step stands there once.
     """
 
-    def __init__(self, folder: Path, metric: Metric, size: int = 0) -> None:
+    def __init__(self, folder: Path, metric: Metric, size: int = 0, about: Mapping[str, Any] | None = None) -> None:
         self.path = folder / METRICS
         self.file = self.path.open("r+b" if size else "wb", buffering=0)
         self.file.truncate(size)
@@ -109,7 +109,7 @@ class Metrics:
         self.size = size
         self.sum = crc32(self.path, size) if size else 0
         if not size:
-            self.write({"metric": metric._asdict()})
+            self.write({"metric": metric._asdict(), **(about or {})})
 
     def write(self, line: dict[str, Any]) -> None:
         """Add a line; OSError, in one line, where the disk is full."""

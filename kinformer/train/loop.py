@@ -200,7 +200,12 @@ class Training:
         if self.run is not None:
             self.run.folder.mkdir(parents=True, exist_ok=True)
             self.run.clear()
-            self.metrics = self.run.metrics(self.model.metric)
+            self.metrics = self.run.metrics(self.model.metric, about=self._about)
+
+    @property
+    def _about(self) -> dict[str, str]:
+        """What the first line of the metrics says beside the metric."""
+        return {"data": self.data.name} if isinstance(self.data, Data) else {}
 
     def save(self) -> None:
         """Keep the model and all that the training needs to go on as if it had never stopped."""
@@ -251,7 +256,7 @@ class Training:
         if isinstance(self.stream, Carried):
             self.stream.restore(tensors)
         run.tidy()  # nothing in the folder has changed before, so that a refusal leaves it as it was
-        self.metrics = run.metrics(self.model.metric, state["metrics"])
+        self.metrics = run.metrics(self.model.metric, state["metrics"], self._about)
 
 
 def stream(model: Model, data: Data | Batches, settings: Settings, decisions: Decisions) -> Stream:
@@ -325,7 +330,8 @@ def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) 
 
 def _noted(model: Model, data: Data, length: int) -> None:
     """Let the model know what it learns from, and warn of what it does not see."""
-    model.trained_length, model.tokenizer, model.labels = data.longest(length), data.tokenizer, data.labels
+    model.trained_length, model.trained_on = data.longest(length), data.name
+    model.tokenizer, model.labels = data.tokenizer, data.labels
     data.tell(model)
     if left_out := data.left_out(length):
         warnings.warn(left_out, stacklevel=3)

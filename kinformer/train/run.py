@@ -13,6 +13,7 @@ after others were, so the one rename of model.safetensors is what makes a save h
 import hashlib
 import json
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,9 @@ class Run:
         write_folder(here, {STATE: text.encode(), TENSORS: numbers})
         _write_shards(here, tensors)
 
-    def metrics(self, metric: Metric, size: int = 0) -> Metrics:
-        """The file of lines, of which so many bytes are kept."""
-        return Metrics(self.folder, metric, size)
+    def metrics(self, metric: Metric, size: int = 0, about: Mapping[str, Any] | None = None) -> Metrics:
+        """The file of lines, of which so many bytes are kept; a new one begins with the metric and `about`."""
+        return Metrics(self.folder, metric, size, about)
 
     def best(self, model: nn.Module, step: int) -> None:
         """Keep the best model so far."""
@@ -181,7 +182,7 @@ class Follower(Run):
     def _put_trainer(self, step: int, state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         _write_shards(self.folder / TRAINER / str(step), tensors)
 
-    def metrics(self, metric: Metric, size: int = 0) -> Metrics:
+    def metrics(self, metric: Metric, size: int = 0, about: Mapping[str, Any] | None = None) -> Metrics:
         return Silent()
 
     def tidy(self) -> None:

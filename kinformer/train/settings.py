@@ -22,9 +22,10 @@ class Settings:
     seed: of the windows, and of what chance there is in training.
     decay: AdamW's weight decay, of matrices.
     clip: the most that a gradient's norm may be, apart for what a penalty alone trains.
-    accumulate: in how many pieces, one after the other, a batch is read: it takes less memory, and the gradient is the
-        mean over the targets of the whole batch all the same. A penalty per token is weighed by targets too, which is
-        not quite its mean where pieces have unequally many tokens for each target.
+    accumulate: in how many pieces, one after the other, a batch is read, which takes less memory. The gradient is still
+        the mean over the targets of the whole batch, with two exceptions. Dropout and other chance in a forward draw
+        other random numbers for pieces than for the whole, so losses differ as with another seed. A penalty per token
+        is weighed by targets too, which is not quite its mean where pieces have unequally many tokens for each target.
     precision: "bf16" multiplies matrices in bfloat16 (autocast); weights, their gradients and the optimiser stay
         float32, and so do measurements, and what an agent does before it learns from it.
     checkpointing: blocks keep their input alone, and compute the rest again for the backward: less memory, and about a

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ def phase_recipe(lr: float, budget: Budget) -> Recipe:
 
 
 def doubled(
-    member: Callable[..., Any], keywords: Mapping[str, Any], length: int, own: Mapping[str, Any] | None = None
+    member: Callable[..., Any], keywords: Mapping[str, Any], length: int, own: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
     """A member's keywords in the next phase, on rows of such a length.
 
@@ -44,8 +45,8 @@ def doubled(
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 4.2 and appendix B: windows from 32 to 8,192 in the first
     phase, 512 at the bottom in the fifth.
     """
-    own = own or {}
-    every = {name: parameter.default for name, parameter in signature(member).parameters.items()} | keywords | own
+    usual = {name: parameter.default for name, parameter in signature(member).parameters.items()}
+    every = {**usual, **keywords, **own}
     window, top, table, more = every.get("window"), every.get("top"), every.get("length"), dict[str, Any]()
     most = top if isinstance(top, int) else math.inf
     if isinstance(window, int):

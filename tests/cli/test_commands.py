@@ -52,6 +52,7 @@ def fails(capsys: pytest.CaptureFixture[str], words: list[str], said: str, code:
 
 LISTS = [["--help"], ["train", "--help"], ["compare", "--help"], ["list", "--help"], ["list"], ["claim"]]
 EARLY = {
+    "--resume goes on with what is in --out, and --overw": "train gpt --data text=stdlib --resume --overwrite --out o",
     "there is no member 'gtp'; the nearest is 'gpt'": "train gtp --data text=stdlib --out o --steps 1",
     "has no keyword 'dept'": "train gpt dept=3 --data text=stdlib --out o --steps 1",
     "'dscount', nor has 'agent', which learns over its layers; the nearest is 'discount'": (

@@ -107,7 +107,11 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(
     )
     fails(capsys, words("killed", "--resume", "--lr", "0.5"), "holds a comparison with rates=[None], and [0.5] came")
     fails(capsys, words("killed", "--resume", "--seed", "4"), "with seed=0, and 4 came")
-    fails(capsys, words("killed", "--resume")[:1] + words("killed", "--resume")[2:], "members=others, and these came")
+    fails(
+        capsys,
+        words("killed", "--resume")[:1] + words("killed", "--resume")[2:],
+        f"with {SMALL}, bigram, and bigram came",
+    )
     plan = tmp_path / "killed/comparison.json"
     whole = plan.read_bytes()
     for spoiled in (b"[]", b"5", b"{"):

@@ -49,6 +49,19 @@ def test_it_is_the_number_of_the_training(
     assert found["perplexity"] == pytest.approx(2 ** found["value"]) and found["length"] == 8
 
 
+def test_what_reads_ahead_at_the_length_it_is_measured_at_is_warned_of(
+    tmp_path: Path, text: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = ["train", "reformer", "d=16", "depth=2", "heads=2", "chunk=16", "--data", f"text={text}", "--out", str(out)]
+    said = "warning: this reformer reads ahead, as its part declares: "
+    assert run([*words, "--steps", "1", "--batch", "2", "--length", "100"]) == 0
+    assert capsys.readouterr().err.count(said) == 1
+    for length, count in ((24, 0), (100, 1)):
+        assert run(["evaluate", str(out), "--data", f"text={text}", "--length", str(length), "--split", "all"]) == 0
+        assert capsys.readouterr().err.count(said) == count
+
+
 def test_pairs_are_measured_as_in_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pairs, out = tmp_path / "pairs.tsv", tmp_path / "run"
     pairs.write_text("".join(f"{n}\t{n + 1}\n" for n in range(60)))

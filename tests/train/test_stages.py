@@ -1,5 +1,7 @@
 """Staged training: what a phase takes from the one before, at which rate it learns, and where it goes on again."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -115,10 +117,9 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     assert [model.trained_length for model in models] == [8, 16, 20]
     before, after = (History.read(folder).points[-1].valid for folder in (out / "phase-1", out / "phase-2"))
     assert before < 5 and after < before + 0.5
-    rates = [
-        line.partition("Recipe(lr=")[2].partition(",")[0] for line in (out / "phases.json").read_text().split("\n")
-    ]
-    assert [rate for rate in rates if rate] == ["0.01", "0.005", "0.001"]
+    told = json.loads((out / "phases.json").read_text())
+    assert [phase["settings"]["plan"]["lr"] for phase in told] == [0.01, 0.005, 0.001]
+    assert {phase["data"] for phase in told} == {f"text={tmp_path}/text"}
 
     shutil.rmtree(out / "trainer")  # as if it had been killed before it first saved in its last phase
     begun = (out / "phase-2" / "model.safetensors").stat().st_mtime_ns
@@ -130,9 +131,25 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     assert run(command(tmp_path, *then, "--resume")) == 0 and "(phase " not in capsys.readouterr().out
     for more, wrong in (
         (then, "run holds a model of 'gpt' that was trained before, which would be overwritten"),
-        ((*then, "--resume", "--then", "steps=1"), "holds other phases: no more there, and gpt("),
+        ((*then, "--resume", "--then", "steps=1"), "run holds 3 phases, and 4 came; give the words of its training"),
     ):
         assert run(command(tmp_path, *more)) == 2 and wrong in capsys.readouterr().err
+    for more, wrong in (
+        (
+            ("--then", "steps=10", "--then", "steps=6,length=20,lr=0.002"),
+            "phase 3 in .* was begun with lr=0.001, and 0.002",
+        ),
+        (
+            ("--then", "steps=11", "--then", "steps=6,length=20,lr=0.001"),
+            r"phase 2 in .* with budget=Steps\(count=10\), and",
+        ),
+    ):
+        assert run(command(tmp_path, *more, "--resume")) == 2 and re.search(wrong, capsys.readouterr().err)
+    shutil.copy(tmp_path / "text", tmp_path / "same")
+    words = [word.replace(f"text={tmp_path}/text", f"text={tmp_path}/same") for word in command(tmp_path, *then)]
+    assert run([*words, "--resume"]) == 0
+    (tmp_path / "same").write_bytes(b"the dog sat on the mat. " * 200)
+    assert run([*words, "--resume"]) == 2 and f"begun with data=text={tmp_path}/text, and" in capsys.readouterr().err
     told = (out / "phases.json").read_bytes()
     for spoiled in (b"5", b"{}", b"["):
         (out / "phases.json").write_bytes(spoiled)

@@ -159,6 +159,7 @@ def _named(path: Path | None, advice: str) -> Path | None:
 
 def no_model(ctx: typer.Context, out: Path) -> Path:
     """A folder to train in holds no model, unless that may be overwritten or is gone on with."""
+    _refuse_both_ways(ctx)
     if out.is_file():
         raise UserError(f"{out} is a file; --out names a folder")
     if (out / WEIGHTS).is_file() and not (ctx.params.get("overwrite") or ctx.params.get("resume")):
@@ -171,11 +172,18 @@ def no_model(ctx: typer.Context, out: Path) -> Path:
 
 def no_comparison(ctx: typer.Context, out: Path) -> Path:
     """A folder to compare in holds no comparison, unless that may be overwritten or is gone on with."""
+    _refuse_both_ways(ctx)
     going_on = ctx.params.get("overwrite") or (ctx.params.get("resume") and (out / PLAN).is_file())
     if not going_on and any((out / name).exists() for name in (PLAN, RESULTS)):
         advice = "give another --out, --overwrite, or --resume to go on with it"
         raise UserError(f"{out} holds a comparison, which would be overwritten; {advice}")
     return out
+
+
+def _refuse_both_ways(ctx: typer.Context) -> None:
+    """UserError for a command that is to go on with what is in a folder, and to begin anew there."""
+    if ctx.params.get("overwrite") and ctx.params.get("resume"):
+        raise UserError("--resume goes on with what is in --out, and --overwrite begins anew; give one of the two")
 
 
 def _model(out: Path) -> str:

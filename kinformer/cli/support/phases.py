@@ -2,21 +2,24 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
-from kinformer.cli.support.training import Job, learn, refuse_damaged, spare, starting, tell_split, trainable
+from kinformer.cli.support.training import Job, learn, readable, refuse_damaged, spare, starting, tell_split, trainable
 from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
 from kinformer.from_json import from_json
 from kinformer.keywords import as_texts, split
+from kinformer.train.begun import difference, fingerprint
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.files import write
 from kinformer.train.history import History
 from kinformer.train.run import BEST, Run
+from kinformer.train.settings import Settings
 from kinformer.train.stages import carry, doubled, finished, phase_recipe
 
 OPTIONS = {"steps": int, "minutes": float, "batch": int, "length": int, "lr": float}
@@ -32,9 +35,17 @@ class Phase:
     folder: Path
 
     @property
-    def text(self) -> str:
+    def plan(self) -> dict[str, Any]:
         """All that it depends on."""
-        return f"{self.one.text} on {self.job.data.name}, {self.job.budget}, {self.job.settings}"
+        told = {
+            "member": self.one.name,
+            "data": self.job.data.name,
+            "bytes": fingerprint(self.job.data),
+            "keywords": dict(self.one.keywords),
+            "budget": str(self.job.budget),
+            "settings": asdict(self.job.settings),
+        }
+        return json.loads(json.dumps(told))
 
 
 def in_phases(
@@ -47,13 +58,13 @@ def in_phases(
     """
     phases = _planned(first, job, then, out)
     going_on = resume and (out / PLAN).is_file()
-    if going_on and not overwrite:
+    if going_on:
         for phase in phases:
             refuse_damaged(phase.folder)
-    _refuse(phases, overwrite or going_on)
-    plan = [phase.text for phase in phases]
+    _refuse(phases, overwrite or going_on, going_on)
+    plan = [phase.plan for phase in phases]
     if going_on:
-        _same(out, plan)
+        _same(out, phases)
     begun = _begun(phases[0], start, going_on)
     if not going_on:
         for phase in phases:
@@ -131,7 +142,7 @@ def _number(name: str, text: str) -> float:
         raise UserError(f"--then {name}={text}: {name} is a number; write {name}=100") from None
 
 
-def _refuse(phases: Sequence[Phase], may: bool) -> None:
+def _refuse(phases: Sequence[Phase], may: bool, going_on: bool) -> None:
     """UserError, with the phase, for what any of them would refuse when it is reached."""
     before = None
     for n, phase in enumerate(phases):
@@ -139,7 +150,7 @@ def _refuse(phases: Sequence[Phase], may: bool) -> None:
         refuse_too_large(phase.one, -(-settings.batch // settings.accumulate), settings.length)
         model = phase.one.build(settings.seed)
         name = f"phase {n + 1}, {phase.one.text}"
-        trainable(name, model, phase.job)
+        (readable if going_on else trainable)(name, model, phase.job)
         try:
             if before is not None:
                 carry(before, model)
@@ -149,14 +160,28 @@ def _refuse(phases: Sequence[Phase], may: bool) -> None:
         before = model
 
 
-def _same(out: Path, plan: list[str]) -> None:
-    """UserError where the folder holds other phases."""
+def _same(out: Path, phases: Sequence[Phase]) -> None:
+    """UserError, which names what differs, where the folder holds other phases."""
     try:
         there = from_json((out / PLAN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         there = None
     if not isinstance(there, list):
         raise UserError(f"{out / PLAN} does not tell of phases; begin anew with --overwrite")
-    for mine, other in zip([*plan, "no more"], [*there, "no more"], strict=False):
-        if mine != other:
-            raise UserError(f"{out} holds other phases: {other} there, and {mine} came; give the words of its training")
+    advice = "give the words of its training, or begin another in a folder of its own"
+    if len(there) != len(phases):
+        raise UserError(f"{out} holds {len(there)} phases, and {len(phases)} came; {advice}")
+    for n, (before, phase) in enumerate(zip(there, phases, strict=True), 1):
+        if (words := _changed(before, phase)) is not None:
+            raise UserError(f"phase {n} in {out} was begun with {words}; {advice}")
+
+
+def _changed(before: Any, phase: Phase) -> str | None:
+    """What differs between a phase that is written down and this one; None where nothing does."""
+    if isinstance(before, str):  # an earlier version wrote a sentence, which begins with the member
+        member = f"{phase.one.text} on "
+        return None if before.startswith(member) else f"{before}, and {phase.one.text} came"
+    if not isinstance(before, dict) or not isinstance(before.get("settings"), dict):
+        return f"{before!r:.40}, which tells of no phase, and {phase.one.text} came"
+    usual = json.loads(json.dumps(asdict(Settings())))
+    return difference(before | {"settings": usual | before["settings"]}, phase.plan)

@@ -184,7 +184,7 @@ def make_folder(out: Path) -> None:
 
 def spare(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> None:
     """UserError where the folder holds a model, which a training would overwrite, and nobody said that it may."""
-    if resume and not overwrite:
+    if resume:
         refuse_damaged(folder)
         if (missing := Run(folder).without()) is not None:
             raise UserError(f"{missing}; --from {folder} with another --out starts from its weights, {ANEW}")

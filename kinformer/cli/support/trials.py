@@ -16,13 +16,14 @@ from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.model import Model
 from kinformer.data.text import Text
 from kinformer.from_json import from_json
-from kinformer.train.begun import fingerprint
+from kinformer.train.begun import difference, fingerprint
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.cost import predicts_last
 from kinformer.train.files import remove, write
 from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped
 from kinformer.train.run import Run
+from kinformer.train.settings import Settings
 
 WRITTEN = (RESULTS, "report.html", "curves.png")
 FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it began
@@ -195,17 +196,15 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
             raise ValueError(f"{PLAN} is not what kinformer wrote")
     except (OSError, ValueError) as error:
         raise UserError(f"{out} holds no comparison that can be gone on with: {error}") from error
-    for name in dict.fromkeys((*before, *now)):
-        old, new = before.get(name), now.get(name)
-        if name in (*FIXED, "data") or old == new:
-            continue
-        if name in ("members", "bytes"):
-            old, new, name = (
-                ("others", "these", "members") if name == "members" else (before.get("data"), "other data", name)
-            )
-        raise UserError(f"{out} holds a comparison with {name}={old}, and {new} came; give the same, or another --out")
-    with from_user(ValueError, KeyError):
-        return replace(job, settings=replace(job.settings, **{name: before[name] for name in FIXED}))
+    with from_user(ValueError, KeyError, TypeError):
+        fixed = {name: before[name] for name in FIXED}
+        titles = [", ".join(one["members"]) for one in (before, now)]
+        words = f"{titles[0]}, and {titles[1]} came"
+        if titles[0] == titles[1]:
+            words = difference(asdict(Settings()) | before | fixed, now | fixed) or ""
+        if words:
+            raise ValueError(f"{out} holds a comparison with {words}; give the same, or another --out")
+        return replace(job, settings=replace(job.settings, **fixed))
 
 
 def begin(out: Path, plan: dict[str, Any], folders: Iterable[Path]) -> None:

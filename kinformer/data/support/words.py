@@ -16,7 +16,7 @@ def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, s
     """
     advice = f"write {', '.join(forms.values())}"
     kind, equals, rest = spec.partition("=")
-    where, options = _options(rest)
+    where, options = options_of(rest)
     if not equals or not where:
         raise ValueError(f"the data {spec!r} has no form KIND=WHERE; {advice}")
     if kind not in forms:
@@ -32,7 +32,7 @@ def refuse_unknown(kind: str, options: Iterable[str], names: Iterable[str]) -> N
             raise ValueError(f"{kind}= has no option {name!r}{nearest(name, names)}")
 
 
-def _options(text: str) -> tuple[str, dict[str, str]]:
+def options_of(text: str) -> tuple[str, dict[str, str]]:
     """WHERE, which may have commas of its own, and the NAME=VALUE at its end."""
     options: dict[str, str] = {}
     while found := re.fullmatch(r"(.*),(\w+)=([^,]*)", text, re.DOTALL):
