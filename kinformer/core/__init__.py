@@ -15,6 +15,7 @@ To read, in this order:
 
 The rest is read when it is met. Contracts of further parts: `position`, `feature_map`, `pair_map`, `regulariser`,
 `shorten`. Of what a model is asked, told or judged by: `acting`, `experience`, `task`, `neighbours`, `search`.
-Coordinates of tokens: `raster`, `tree`. What constructors, laws and members ask: `checks`, `alone`, `dropping`,
-`example`, `vocabulary`, `absent`, `watched`. Of tensors and gradients: `autocast`, `vectors`, `choice`, `transforms`.
+Coordinates of tokens: `raster`, `tree`. What constructors, laws, trainings and members ask: `checks`, `alone`,
+`dropping`, `jitter`, `example`, `vocabulary`, `absent`, `watched`. Of tensors and gradients: `autocast`, `vectors`,
+`choice`, `transforms`.
 """

@@ -107,6 +107,20 @@ class Hearing(tiny.Bigram):
         return out._replace(y=out.y + self.heard(out.y))
 
 
+def test_a_long_row_costs_a_handful_of_forwards() -> None:
+    rows: list[tuple[int, ...]] = []
+
+    class Counted(tiny.Bigram):
+        def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
+            rows.append(tuple(tokens.shape))
+            return super().logits(tokens, state)
+
+    assert not leaks(Counted(4), 3000)
+    long = [shape for shape in rows if shape[1] == 3000]
+    assert long == [(1, 3000)] * 8  # one after the other: the row, six cuts of it, and the row in train mode
+    assert sum(count * length for count, length in rows if length < 3000) < 1000
+
+
 def test_measuring_warns_of_what_declares_nothing() -> None:
     with pytest.warns(UserWarning, match="this Hearing reads ahead: what it says of a token changes"):
         evaluate(Hearing(4), tiny.text().valid, 16)

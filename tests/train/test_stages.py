@@ -145,6 +145,12 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
         ),
     ):
         assert run(command(tmp_path, *more, "--resume")) == 2 and re.search(wrong, capsys.readouterr().err)
+    sentences = [f"{line.partition(' (phase ')[0]} on text=x, Steps(count=1), Settings()" for line in said[:3]]
+    (out / "phases.json").write_text(json.dumps(sentences))  # as an earlier version wrote it
+    assert run(command(tmp_path, *then, "--resume")) == 0
+    other = [*command(tmp_path, *then, "--resume")[:-2], "steps=6,length=24"]
+    assert run([*other, "--resume"]) == 2 and "phase 3 in " in capsys.readouterr().err
+    (out / "phases.json").write_text(json.dumps(told))
     shutil.copy(tmp_path / "text", tmp_path / "same")
     words = [word.replace(f"text={tmp_path}/text", f"text={tmp_path}/same") for word in command(tmp_path, *then)]
     assert run([*words, "--resume"]) == 0
