@@ -287,11 +287,19 @@ def test_a_wrong_start_is_said_before_what_would_be_overwritten(
 def test_compare_goes_over_an_earlier_one_only_where_it_may(
     tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    more = ["--data", text, "--out", str(tmp_path), "--minutes", "0.002", *QUICK]
+    whole = f"{text},documents=joined"
+    more = ["--data", whole, "--out", str(tmp_path), "--minutes", "0.002", *QUICK]
     assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more]) == 0
+    results, plan = (json.loads((tmp_path / name).read_text()) for name in ("results.json", "comparison.json"))
+    assert results["settings"]["data"] == plan["data"] == whole
     heads = next(line for line in capsys.readouterr().out.splitlines() if "parameters" in line and "bits" in line)
     assert len(heads) > 80 and "tokens/s" in heads and "ms per token" in heads and "memory" in heads  # none is cut
     fails(capsys, ["compare", BIGRAM, f"{BIGRAM}(d=3)", *more], "holds a comparison, which would be overwritten")
+    fails(
+        capsys, ["compare", BIGRAM, *more, "--resume"], "holds a comparison with bigram, bigram(d=3), and bigram came"
+    )
+    other = ["compare", BIGRAM, f"{BIGRAM}(d=3)", "--data", f"{text},documents=lines", *more[2:], "--resume"]
+    fails(capsys, other, "with documents=joined in its data, and documents=lines came; give the same")
     assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more, "--overwrite"]) == 0
     for name in ("results.json", "comparison.json"):
         (tmp_path / name).unlink()

@@ -15,8 +15,6 @@ from kinformer.train.run import Run
 from tests.cli.test_commands import fails
 from tests.train import tiny
 
-SMALL = "d=16, depth=1, heads=2"
-
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
@@ -55,8 +53,7 @@ def test_all_that_a_training_keeps_names_the_whole_data(files: Path, capsys: pyt
     assert found["data"] == f"{spec(files, ',documents=blank')},tokenizer={out}"
 
 
-@pytest.mark.parametrize("tokenizer", ["bytes", "bpe:300"])
-@pytest.mark.parametrize("name", ["gpt", "bert"])
+@pytest.mark.parametrize(("name", "tokenizer"), [("gpt", "bpe:300"), ("bert", "bytes")])
 def test_bits_of_a_text_are_told_per_byte(
     name: str, tokenizer: str, files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,18 +66,6 @@ def test_bits_of_a_text_are_told_per_byte(
     # the perplexity is of a token, so what it is a power of tells how many bytes a value is for
     assert found["perplexity"] == pytest.approx(2 ** (found["value"] * found["bytes_per_token"]))
     assert (found["bytes_per_token"] > 1.5) == (tokenizer != "bytes")
-
-
-def test_a_comparison_names_the_whole_data(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["compare", f"gpt({SMALL})", "--data", spec(files), *valid(files), "--out", f"{files}/o"]
-    words += ["--steps", "4", "--batch", "2", "--length", "8"]
-    assert run(words) == 0
-    whole = f"{spec(files)},valid={files}/valid"
-    assert told(files / "o/results.json")["settings"]["data"] == told(files / "o/comparison.json")["data"] == whole
-    other = [word.replace("documents=blank", "documents=lines") for word in words]
-    fails(capsys, [*other, "--resume"], "with documents=blank in its data, and documents=lines came")
-    more = [words[0], "llama(d=16)", *words[1:], "--resume"]
-    fails(capsys, more, f"with gpt({SMALL}), and llama(d=16), gpt({SMALL}) came")
 
 
 READ = {
