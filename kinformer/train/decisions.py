@@ -38,14 +38,17 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Alone)
     """
     if isinstance(data, Data):
         refuse_unfit(model, data, settings.length)
-    reason = reads_ahead(model, row_length(model, data, settings))
+    length = row_length(model, data, settings)
+    reason = reads_ahead(model, length)
     refuse_no_state(model, settings.length)
-    shares = isinstance(data, Text) and bool(data.begins) and not model.lanes and packs(model, settings.length)
+    shares = isinstance(data, Text) and bool(data.begins) and not model.lanes and packs(model, length)
     return Decisions(reason, packs_documents=not group.most(not shares))
 
 
 def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
-    """The tokens of the longest row that is learned from; of batches, those of the first one."""
+    """The tokens of the longest row that is learned from, no more than a text has; of batches, those of the first."""
+    if isinstance(data, Text):
+        return min(settings.length, len(data.train))
     if isinstance(data, Data):
         return data.longest(settings.length) or settings.length
     if not isinstance(model, Predictor):

@@ -235,6 +235,14 @@ def test_all_members_that_pack_read_documents_in_a_row_as_each_alone() -> None:
     assert len(found[True]) > 40
 
 
+def test_no_row_is_tried_that_is_longer_than_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+    for name in ("reads_ahead", "packs"):
+        monkeypatch.setattr(f"kinformer.train.decisions.{name}", lambda model, length: lengths.append(length) or "")
+    decide(gpt(**SIZE, length=10**5), notes(), settings(10**5), ALONE)
+    assert lengths == [len(notes().train)] * 2
+
+
 def test_a_model_of_lanes_or_of_one_text_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kinformer.train.decisions.packs", lambda model, length: 1 / 0)
     joined: Data = Text("joined", *(getattr(notes(), name) for name in ("train", "valid", "test")))

@@ -198,11 +198,11 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
         raise UserError(f"{out} holds no comparison that can be gone on with: {error}") from error
     with from_user(ValueError, KeyError, TypeError):
         fixed = {name: before[name] for name in FIXED}
-        titles = [", ".join(one["members"]) for one in (before, now)]
-        words = f"{titles[0]}, and {titles[1]} came"
-        if titles[0] == titles[1]:
-            words = difference(asdict(Settings()) | before | fixed, now | fixed) or ""
-        if words:
+        whole = before | asdict(Settings()) | before  # settings that an earlier version did not know are as usual
+        words = difference(whole | fixed, now | fixed)
+        if (names := ", ".join(before["members"])) != (others := ", ".join(now["members"])):
+            words = f"{names}, and {others} came"
+        if words is not None:
             raise ValueError(f"{out} holds a comparison with {words}; give the same, or another --out")
         return replace(job, settings=replace(job.settings, **fixed))
 
