@@ -24,8 +24,8 @@ def packs(model: Model, length: int) -> bool:
     one token late, so that every pair of positions is moved; the second has four documents of different sizes.
 
     The model is a copy in float64 with noise on every weight (`train/probe.py`), so that nothing is hidden by a start
-    of zeros and no difference is small. Train mode is tried, or eval mode where both compute the same or train mode
-    takes chances. It costs 4 forwards of a row of `length` tokens in float64 without gradients, and 3 more to find the
+    of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train mode draws
+    random numbers. It costs 4 forwards of a row of `length` tokens in float64 without gradients, and 3 more to find the
     mode: less than one optimiser step on four rows.
     """
     if not isinstance(model, Documents) or length < 2:
@@ -33,8 +33,8 @@ def packs(model: Model, length: int) -> bool:
     with seeded(model), torch.no_grad():
         probe = probe_of(model)
         tokens = probe.sample(1, length, 0).to(next(probe.parameters()).device)
-        _settle(probe, tokens)
         try:
+            _settle(probe, tokens)
             return all(_same(probe, tokens, sizes) for sizes in _sizes(length))
         except (ValueError, NotImplementedError):
             return False
