@@ -162,10 +162,15 @@ def test_a_batch_that_cannot_be_shared_is_refused_before_a_file_is_touched(tmp_p
             raise ValueError("9 processes cannot share a batch of 3 rows; give at least 9")
 
     train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path)
+    (tmp_path / "trainer/1").mkdir()  # what a kill leaves: of another step, and a line that was torn off
+    (tmp_path / "trainer/1/trainer.json").write_text("{")
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "lo')
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(ValueError, match="9 processes cannot share a batch of 3 rows"):
-        train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path, group=Many())
-    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for resume in (False, True):
+        with pytest.raises(ValueError, match="9 processes cannot share a batch of 3 rows"):
+            train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path, group=Many(), resume=resume)
+        assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_fit_resumes_and_a_new_run_leaves_nothing_of_the_one_before(tmp_path: Path) -> None:
