@@ -22,7 +22,7 @@ from kinformer.data.files import found
 from kinformer.data.kind import Data, named
 from kinformer.data.support.baselines import least_squares, seasonal
 from kinformer.data.support.dates import Clock, Column, calendar, dates_of
-from kinformer.data.support.scales import named, scales
+from kinformer.data.support.scales import constant_columns, scales
 from kinformer.data.support.unpacked import lines
 from kinformer.keywords import nearest
 
@@ -227,7 +227,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     called = tuple(names[n] for n in kept)
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
     split = f"series={where}: rows of {len(kept)} numbers{'' if its is None else ' and their dates'}, {counts}, by time"
-    split += f"; left out: {', '.join(told.left_out)}" * bool(told.left_out) + named(constant, called)
+    split += f"; left out: {', '.join(told.left_out)}" * bool(told.left_out) + constant_columns(constant, called)
     both = torch.from_numpy(numpy.stack([mean, deviation]))
     return Series(f"series={where}", train, valid, test, called, both, targets, its, split)
 

@@ -45,7 +45,7 @@ def refuse_flattened(place: str, what: str, values: ndarray) -> None:
         )
 
 
-def named(constant: Bool[Tensor, " C"], names: tuple[str, ...]) -> str:
+def constant_columns(constant: Bool[Tensor, " C"], names: tuple[str, ...]) -> str:
     """The constant columns by their names, as the end of a line; "" where there is none."""
     which = [name for name, flat in zip(names, constant.tolist(), strict=True) if flat]
     return f"; constant in train: {', '.join(which[:8])}{', ...' * (len(which) > 8)}" if which else ""
