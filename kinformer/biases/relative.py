@@ -1,5 +1,8 @@
 """Relative: a learned vector for each clipped distance, added to keys and to values."""
 
+import math
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -13,26 +16,39 @@ from kinformer.core.request import Request
 class Relative(Bias):
     """Makes the score scale * q_i.(k_j + a_n) and the value v_j + b_n, n being j - i clipped to [-clip, clip].
 
-    Choose it where nearness matters and far distances are all alike. The tables a and b have 2 clip + 1 rows, which all
-    heads share, as in the paper's section 3.3, or with `heads` are each head's own, as in its base model.
+    Choose it where nearness matters and far distances are all alike. The tables a and b have a row for each distance
+    that can be read, at most 2 clip + 1. All heads share them, as in the paper's section 3.3, or with `heads` each head
+    has its own, as in the paper's base model.
 
     head_dim: the width of a query, and of a.
     clip: the furthest distance with a vector of its own, in positions.
     value_dim: the width of a value, and of b; head_dim unless given.
     values: False leaves b out, as most later models do.
     heads: how many heads the layer has, where each is to have tables of its own.
+    reach: how far back and how far ahead of a query keys stand at most, as the layer's `pattern.reach()` says; the
+        tables have no rows for distances beyond it. A causal layer has clip + 1 rows.
 
     Errors: ValueError for a negative clip, and for tables of another number of heads than the layer has.
     Source: Shaw et al., 2018, arXiv:1803.02155, section 3.2.
     """
 
     def __init__(
-        self, head_dim: int, clip: int, *, value_dim: int | None = None, values: bool = True, heads: int | None = None
+        self,
+        head_dim: int,
+        clip: int,
+        *,
+        value_dim: int | None = None,
+        values: bool = True,
+        heads: int | None = None,
+        reach: tuple[float, float] = (math.inf, math.inf),
     ):
         super().__init__()
         self.clip, self.heads = at_least("clip", clip, 0), None if heads is None else at_least("heads", heads, 1)
-        self.keys = _drawn(heads, clip, at_least("head_dim", head_dim, 1))
-        self.added = _drawn(heads, clip, head_dim if value_dim is None else value_dim) if values else None
+        self.back = int(min(clip, max(reach[0], -clip)))
+        self.ahead = int(max(-self.back, min(clip, reach[1])))
+        self.keys = self._drawn(at_least("head_dim", head_dim, 1))
+        self.added = self._drawn(head_dim if value_dim is None else value_dim) if values else None
+        self.register_load_state_dict_pre_hook(_upgrade)
 
     def bind(self, piece: Request) -> ScoreFn:
         self._refuse_others(piece)
@@ -65,7 +81,22 @@ class Relative(Bias):
             of_heads(f"a Relative of {self.heads} heads", self.heads, piece)
 
     def _row(self, ahead: Tensor) -> Tensor:
-        return ahead.clamp(-self.clip, self.clip) + self.clip
+        return ahead.clamp(-self.back, self.ahead) + self.back
+
+    def _rows(self, whole: Float[Tensor, "*H M D"]) -> Float[Tensor, "*H N D"]:
+        """The rows that can be read, of tables with one for each distance from -clip to clip."""
+        return whole[..., self.clip - self.back : self.clip + self.ahead + 1, :]
+
+    def _drawn(self, width: int) -> nn.Parameter:
+        # drawn whole, so that the bound of the uniform numbers depends on clip alone
+        tables = [nn.init.xavier_uniform_(torch.empty(2 * self.clip + 1, width)) for _ in range(self.heads or 1)]
+        return nn.Parameter(self._rows(tables[0] if self.heads is None else torch.stack(tables)).clone())
+
+    def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
+        """Drop rows that no query can read: earlier versions saved all 2 clip + 1 of them."""
+        for name in (f"{prefix}keys", f"{prefix}added"):
+            if name in tensors and tensors[name].dim() > 1 and tensors[name].shape[-2] == 2 * self.clip + 1:
+                tensors[name] = self._rows(tensors[name]).clone()
 
 
 def _at(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor, "#H N D"]:
@@ -74,9 +105,14 @@ def _at(table: Float[Tensor, "*H M D"], row: Int[Tensor, " N"]) -> Float[Tensor,
     return precise(table if table.dim() == 3 else table[None])[:, row].to(table.dtype)
 
 
-def _drawn(heads: int | None, clip: int, width: int) -> nn.Parameter:
-    tables = [nn.init.xavier_uniform_(torch.empty(2 * clip + 1, width)) for _ in range(heads or 1)]
-    return nn.Parameter(tables[0] if heads is None else torch.stack(tables))
+def _upgrade(bias: nn.Module, tensors: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    assert isinstance(bias, Relative)
+    bias.upgrade(tensors, prefix)
 
 
-EXAMPLES = (lambda: Relative(8, 3), lambda: Relative(8, 2, values=False), lambda: Relative(8, 3, heads=2))
+EXAMPLES = (
+    lambda: Relative(8, 3),
+    lambda: Relative(8, 2, values=False),
+    lambda: Relative(8, 3, heads=2),
+    lambda: Relative(8, 3, reach=(math.inf, 0)),
+)

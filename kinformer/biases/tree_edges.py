@@ -1,11 +1,13 @@
 """TreeEdges: a learned vector for each kind of edge in a tree of spans."""
 
+from typing import Any
+
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.bias import Bias, ScoreFn, at, entry
-from kinformer.core.checks import at_least
+from kinformer.core.checks import a_flag, at_least
 from kinformer.core.request import Request
 from kinformer.core.tree import Node, edge, node
 
@@ -19,16 +21,39 @@ class TreeEdges(Bias):
     head_dim: the width of a query, and of a.
     k: that of the `Tree`.
     clip: levels above it have the types of this one.
+    causal: the table has no rows for spans behind a token: k + 1 of 2 k + 1 rows for each level.
 
     Source: Ye et al., 2019, arXiv:1911.04070, section 3.2 (relative positions on trees), types as the authors' code
     numbers them.
     """
 
-    def __init__(self, head_dim: int, k: int, clip: int = 6):
+    def __init__(self, head_dim: int, k: int, clip: int = 6, *, causal: bool = False):
         super().__init__()
-        self.k, self.clip = at_least("k", k, 1), at_least("clip", clip, 0)
-        types = (2 * k + 1) * (clip + 1)
-        self.keys = nn.Parameter(nn.init.xavier_uniform_(torch.empty(types, at_least("head_dim", head_dim, 1))))
+        self.k, self.clip, self.causal = at_least("k", k, 1), at_least("clip", clip, 0), a_flag("causal", causal)
+        self.types = (2 * k + 1) * (clip + 1)
+        # drawn whole, so that the bound of the uniform numbers does not depend on causal
+        every = nn.init.xavier_uniform_(torch.empty(self.types, at_least("head_dim", head_dim, 1)))
+        self.keys = nn.Parameter(self._rows(every))
+        self.register_load_state_dict_pre_hook(_upgrade)
+
+    def row(self, kind: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """The row of the table that a type of edge has."""
+        if not self.causal:
+            return kind
+        # of each level's types 0, 1, 2, ... the type 0 and the odd ones are of spans that lie before a token
+        step = 2 * self.k + 1
+        return kind // step * (self.k + 1) + (kind % step + 1) // 2
+
+    def _rows(self, whole: Float[Tensor, "N K"]) -> Float[Tensor, "R K"]:
+        """The rows that can be read, of a table with one for each type."""
+        by_level = whole.unflatten(0, (-1, 2 * self.k + 1))
+        return torch.cat([by_level[:, :1], by_level[:, 1::2]], 1).flatten(0, 1) if self.causal else whole
+
+    def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
+        """Drop rows that no query can read: earlier versions saved one for each type."""
+        name = f"{prefix}keys"
+        if name in tensors and tensors[name].dim() == 2 and len(tensors[name]) == self.types:
+            tensors[name] = self._rows(tensors[name])
 
     def bind(self, piece: Request) -> ScoreFn:
         asks, told = (self._nodes(piece, pos) for pos in (piece.queries.pos, piece.keys.pos))
@@ -37,7 +62,7 @@ class TreeEdges(Bias):
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             q, k = (Node(*(at(x, b if len(x) > 1 else row, h, n) for x in of)) for of, n in ((asks, i), (told, j)))
-            return s + entry(term, b, h, i, edge(q, k, self.k, self.clip))
+            return s + entry(term, b, h, i, self.row(edge(q, k, self.k, self.clip)))
 
         return score
 
@@ -45,6 +70,11 @@ class TreeEdges(Bias):
         """The nodes at these positions, found once a forward; of rows that are alike one row."""
         one = pos[:1] if pos.stride(0) == 0 else pos
         return piece.memo.get(lambda: node(one.clamp_min(0)), "nodes", pos)
+
+
+def _upgrade(bias: nn.Module, tensors: dict[str, Tensor], prefix: str, *_: Any) -> None:
+    assert isinstance(bias, TreeEdges)
+    bias.upgrade(tensors, prefix)
 
 
 EXAMPLES = (lambda: TreeEdges(8, 2, 3), lambda: TreeEdges(8, 1, 0))

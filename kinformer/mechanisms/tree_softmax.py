@@ -92,7 +92,9 @@ class TreeSoftmax(Softmax):
         q = F.pad(q, (0, 0, 0, count * size - length)).unflatten(2, (count, size))
         score = torch.einsum("bgrntk,bgnwk->bgrntw", q.unflatten(1, (k.shape[1], -1)), k).flatten(1, 2)
         if self.bias is not None:
-            score = score + (q @ self.bias.keys.T).gather(-1, tiles.kind.expand(*q.shape[:2], -1, -1, -1))
+            score = score + (q @ self.bias.keys.T).gather(
+                -1, self.bias.row(tiles.kind).expand(*q.shape[:2], -1, -1, -1)
+            )
         logits = (score * request.scale).flatten(2, 3).masked_fill(~tiles.may.flatten(0, 1), -torch.inf)
         attention, lse = softmax(logits)
         attention = F.dropout(attention, request.dropout).unflatten(2, (count, size)).unflatten(1, (v.shape[1], -1))
@@ -107,7 +109,8 @@ class TreeSoftmax(Softmax):
         k, v = (x[:, :, : q.shape[2] * size].unflatten(2, (-1, size)) for x in (k, v))
         score = torch.einsum("bgrnk,bgnsk->bgrns", q.unflatten(1, (k.shape[1], -1)), k).flatten(1, 2)
         if self.bias is not None:  # the same for all of them
-            score = score + (q @ self.bias.keys[(2 * self.k + 1) * min(level, self.bias.clip)])[..., None]
+            types = (self.k if self.bias.causal else 2 * self.k) + 1
+            score = score + (q @ self.bias.keys[types * min(level, self.bias.clip)])[..., None]
         attention, lse = softmax(score * request.scale)
         attention = F.dropout(attention, request.dropout).unflatten(1, (v.shape[1], -1))
         return Read(torch.einsum("burns,bunsv->burnv", attention, v).flatten(1, 2), precise(lse))
@@ -157,7 +160,7 @@ def _tiles(at: list[Int[Tensor, " _"]], k: int, causal: bool, clip: int) -> Tile
 
 
 def _example(k: int, causal: bool) -> TreeSoftmax:
-    return TreeSoftmax(k, TreeEdges(8, k, 2), causal=causal)
+    return TreeSoftmax(k, TreeEdges(8, k, 2, causal=causal), causal=causal)
 
 
 EXAMPLES = (lambda: _example(2, True), lambda: _example(1, False), lambda: TreeSoftmax(3))

@@ -37,7 +37,7 @@ def adaptive_span(
     own matrix, as in that code.
     """
     width = head_width(d, heads, head_dim)
-    table = Relative(width, longest, values=False)
+    table = Relative(width, longest, values=False, reach=(longest, 0 if itself else -1))
     one_of("spans", spans, Spans)
 
     def block() -> PostNorm:

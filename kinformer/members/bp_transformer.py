@@ -53,7 +53,7 @@ def bp_transformer(
         unread(f"position={position!r}", clip=(clip, 6))
 
     def block() -> PostNorm:
-        bias = TreeEdges(width, k, clip) if position == "edges" else None
+        bias = TreeEdges(width, k, clip, causal=causal) if position == "edges" else None
         mechanism = TreeSoftmax(k, bias, causal=causal, dropout=dropout, lse=False)
         last = OutProjection(heads, width, d, bias=False)
         attention = Attention(QKV(d, heads, head_dim=width, bias=False), mechanism, aggregation=last)

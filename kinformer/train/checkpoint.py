@@ -26,6 +26,7 @@ from kinformer.from_json import from_json
 from kinformer.keywords import check_keywords, name_of, nearest
 from kinformer.train.files import write_together
 from kinformer.train.kept import CONFIG, TOKENIZER, WEIGHTS, contents
+from kinformer.train.upgrade import upgraded
 
 DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
 BYTES = "bytes"  # in place of a tokenizer
@@ -326,6 +327,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
 
     Raises CheckpointError, in one line, for tensors that are missing, unexpected or of another shape.
     """
+    tensors = upgraded(model, tensors)
     every = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(every.items())}
     own = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from kinformer.core.layer import State
 from kinformer.core.state import map_state
 from kinformer.train.checkpoint import CheckpointError, spread
+from kinformer.train.upgrade import upgraded
 
 Tensors = dict[str, Tensor]
 
@@ -35,15 +36,18 @@ def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[s
     names = {id(parameter): name for name, parameter in parameters.items()}
     trained = (parameter for group in optimiser.param_groups for parameter in group["params"])
     order = {names[id(parameter)]: n for n, parameter in enumerate(trained)}
-    known: dict[int, dict[str, Tensor]] = {}
+    by_key: dict[str, Tensors] = {}
     for place, value in tensors.items():
         kind, _, rest = place.partition("/")
         name, _, key = rest.rpartition("/")
-        if kind != "optimiser":
-            continue
-        if name not in order:
-            raise CheckpointError(f"the optimiser of this run knows {name!r}, which the model does not train")
-        known.setdefault(order[name], {})[key] = _as_spread(value, parameters[name])
+        if kind == "optimiser":
+            by_key.setdefault(key, {})[name] = value
+    known: dict[int, dict[str, Tensor]] = {}
+    for key, values in by_key.items():
+        for name, value in upgraded(model, values).items():
+            if name not in order:
+                raise CheckpointError(f"the optimiser of this run knows {name!r}, which the model does not train")
+            known.setdefault(order[name], {})[key] = _as_spread(value, parameters[name])
     optimiser.load_state_dict({"state": known, "param_groups": optimiser.state_dict()["param_groups"]})
 
 

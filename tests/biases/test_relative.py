@@ -83,3 +83,19 @@ def test_a_negative_clip_and_tables_of_other_heads_are_refused() -> None:
     q, pos = torch.randn(1, 2, 5, K), torch.arange(5)[None, None]
     with pytest.raises(ValueError, match="a Relative of 3 heads came to a layer of 2 heads"):
         attend(q, q, q, q_pos=pos, k_pos=pos, pattern=Full(), bias=Relative(K, 1, heads=3))
+
+
+@pytest.mark.parametrize("pattern", [Causal(), Band(1, 3), Causal() & Band(2)], ids=repr)
+@pytest.mark.parametrize("heads", [None, 4])
+def test_by_a_pattern_s_reach_it_has_a_row_for_each_distance_that_is_read_and_no_other(
+    pattern: Pattern, heads: int | None
+) -> None:
+    """It loads the rows of a whole table, as earlier versions saved them, and reads what the whole table reads."""
+    whole = Relative(K, 3, value_dim=V, heads=heads)
+    few = Relative(K, 3, value_dim=V, heads=heads, reach=pattern.reach())
+    few.load_state_dict(whole.state_dict())
+    read = {max(-3, min(3, j - i)) for i in range(12) for j in range(12) if pattern(0, 0, i, j)}
+    assert few.keys.shape[-2] == few.added.shape[-2] == len(read)
+    q, k, v, pos = torch.randn(1, 4, 9, K), torch.randn(1, 2, 9, K), torch.randn(1, 2, 9, V), torch.arange(9)
+    read_by_few = attend(q, k, v, q_pos=pos[None, None], k_pos=pos[None, None], pattern=pattern, bias=few)
+    torch.testing.assert_close(read_by_few.y, naive(whole, q, k, v, pos[None], pos[None], pattern), rtol=0, atol=1e-12)

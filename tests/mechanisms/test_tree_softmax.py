@@ -32,7 +32,7 @@ def test_tiles_and_spans_are_the_whole(
     causal: bool, k: int, nodes: int, groups: int, edges: bool, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = [torch.randn(rows, heads, nodes, 3, requires_grad=True) for heads in (4, groups, groups)]
-    made = TreeSoftmax(k, TreeEdges(3, k, 2) if edges else None, causal=causal)
+    made = TreeSoftmax(k, TreeEdges(3, k, 2, causal=causal) if edges else None, causal=causal)
     whole = call(made, given)
     monkeypatch.setattr(tree_softmax, "LONG", 1)
     monkeypatch.setattr(tree_softmax, "TILE", 8)

@@ -131,7 +131,7 @@ class Wiring:
         """
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
-        biases = [one for one in (None if cross else self._bias(), bias) if one is not None]
+        biases = [one for one in (None if cross else self._bias(pattern), bias) if one is not None]
         both = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
         mechanism = Softmax(pattern, both, dropout=dropout, lse=False)
         projection = QKV(
@@ -139,13 +139,14 @@ class Wiring:
         )
         return Attention(projection, mechanism, cross=cross)
 
-    def _bias(self) -> ALiBi | Relative | None:
+    def _bias(self, pattern: Pattern) -> ALiBi | Relative | None:
         if self.position == "alibi":
             return ALiBi(self.heads)
         if self.position != "relative":
             return None
         heads = self.heads if self.by_head else None
-        return Relative(self.width, self.clip, value_dim=self.v_dim, values=self.values, heads=heads)
+        reach = pattern.reach()
+        return Relative(self.width, self.clip, value_dim=self.v_dim, values=self.values, heads=heads, reach=reach)
 
     def block(self, *layers: Layer) -> Layer:
         """The sublayers, each with its norm and the stream around it, told positions anew with `per_layer`."""
