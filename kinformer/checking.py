@@ -44,7 +44,7 @@ def _judged(part: Any) -> Judged:
     if not isinstance(part, Example) and not inspect.isroutine(part) and not inspect.isclass(part):
         return Judged(type(part).__name__, lambda: copy.deepcopy(part))  # a law that spoils its part spoils a copy
     example = Example.of(part)
-    return Judged(getattr(part, "__name__", "it"), example.make, example.breaks)
+    return Judged.of(getattr(part, "__name__", "it"), example)
 
 
 class TimeIsUp(BaseException):

@@ -16,7 +16,7 @@ def discovered(kind: str) -> Iterator[Judged]:
     count: dict[str, int] = {}
     for file, example in examples(kind):
         n = count[file] = count.get(file, -1) + 1
-        yield Judged(f"{kind}.{file}.{n}", example.make, example.breaks)
+        yield Judged.of(f"{kind}.{file}.{n}", example)
 
 
 def _itself(module: ModuleType) -> ModuleType:

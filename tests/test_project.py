@@ -82,7 +82,8 @@ def test_breaks_name_laws_that_exist_and_say_why() -> None:
         for name, example in discover.examples(kind):
             wrong = sorted(example.breaks.keys() - LAWS)
             assert not wrong, f"{kind}/{name}: breaks names {wrong}, which are no laws"
-            assert all(len(reason.split()) > 3 for reason in example.breaks.values()), f"{kind}/{name}: say why"
+            reasons = [*example.breaks.values(), *example.shares.values()]
+            assert all(len(reason.split()) > 3 for reason in reasons), f"{kind}/{name}: say why"
 
 
 def test_every_folder_is_a_kind_of_parts_or_known_to_be_none() -> None:

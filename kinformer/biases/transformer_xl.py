@@ -137,4 +137,5 @@ def _drawn(heads: int, head_dim: int) -> nn.Parameter:
     return nn.Parameter(torch.randn(heads, head_dim) * 0.02)
 
 
+SHARED = {"*.bias.[uv]": "one u and one v serve all layers, as in the paper's model"}  # by `sharing`, in examples
 EXAMPLES = (lambda: TransformerXL(2, 8), lambda: TransformerXL(2, 8, 12), lambda: TransformerXL(2, 8, clamp=3))

@@ -11,6 +11,7 @@ from kinformer.core.autocast import linear
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected
+from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
@@ -172,8 +173,9 @@ def _example(halting: Halting, timed: bool, **options: object) -> ACT:
     return ACT(Universal(block, 4, Timing(16) if timed else None), halting, **options)  # type: ignore[arg-type]
 
 
+REPEATED = {"*universal.block": "every step applies the same block"}
 EXAMPLES = (
-    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5, last="probability", strict=True), True),
-    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), True, halted="copied"),
-    lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), False, mix=weighted, judged="output"),
+    Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5, last="probability", strict=True), True), {}, REPEATED),
+    Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), True, halted="copied"), {}, REPEATED),
+    Example(lambda: _example(Halting(16, epsilon=0.1, bias=-0.5), False, mix=weighted, judged="output"), {}, REPEATED),
 )

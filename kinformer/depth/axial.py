@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_part, at_least, if_given
+from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, in_order, prefixed, room
 from kinformer.core.position import Position
 
@@ -203,4 +204,4 @@ def _of_planes() -> AxialDecoder:
     )
 
 
-EXAMPLES = (_example, _of_planes)
+EXAMPLES = (_example, Example(_of_planes, shares={"encoder": "the same encoder reads the planes above each plane"}))

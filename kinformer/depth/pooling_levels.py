@@ -8,6 +8,7 @@ from torch import Tensor
 from kinformer.aggregations.out_projection import Concat, OutProjection
 from kinformer.attention import Attention
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, head_width
+from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.mechanisms.pooling import Pooling
@@ -86,4 +87,7 @@ def _dynamic() -> PoolingLevels:
     return PoolingLevels(16, 2, 2, Pooling(5, DynamicWindows(2, 2, 8, 8), 3), shared=True)
 
 
-EXAMPLES = (_mean, _dynamic)
+EXAMPLES = (
+    _mean,
+    Example(_dynamic, shares={"*.projection.qkv.*": "shared=True: both levels have the same projection"}),
+)

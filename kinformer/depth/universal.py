@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.collected import Collected, flow
+from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
@@ -60,4 +61,5 @@ def _example(steps: int, timed: bool) -> Universal:
     return Universal(block, steps, Timing(16) if timed else None)
 
 
-EXAMPLES = (lambda: _example(3, False), lambda: _example(2, True))
+REPEATED = {"block": "every step applies the same block"}
+EXAMPLES = (Example(lambda: _example(3, False), shares=REPEATED), Example(lambda: _example(2, True), shares=REPEATED))

@@ -1,6 +1,6 @@
 """Adaptive span: a Transformer-XL's segments, and heads that learn how far they look."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
@@ -8,6 +8,7 @@ from kinformer.biases.masked import Nearest
 from kinformer.biases.relative import Relative
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -55,7 +56,9 @@ def adaptive_span(
     return LM(vocab, d, body, scale=d**0.5, tie=False, dropout=dropout, penalties={"span": penalty}, lanes=True)
 
 
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "segment": 5, "longest": 8, "vocab": 11}
+TABLE = {"*.bias.biases.0.keys": "all layers share the vectors of distances, as in the authors' code"}
 EXAMPLES = (
-    lambda: adaptive_span(d=16, depth=2, heads=2, segment=5, longest=8, ramp=8, vocab=11),
-    lambda: adaptive_span(d=16, depth=2, heads=2, segment=5, longest=8, spans="dynamic", ramp=3, itself=True, vocab=11),
+    Example(lambda: adaptive_span(**TINY, ramp=8), shares=TABLE),
+    Example(lambda: adaptive_span(**TINY, spans="dynamic", ramp=3, itself=True), shares=TABLE),
 )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.depth.axial import AxialDecoder
@@ -51,4 +52,8 @@ def axial_transformer(
 
 
 TINY: dict[str, Any] = {"shape": (1, 4, 3), "d": 16, "heads": 2, "outer": 1, "inner": 1}
-EXAMPLES = (lambda: axial_transformer(**TINY), lambda: axial_transformer(**{**TINY, "shape": (3, 2, 4)}))
+CHANNELS = {"body.encoder": "the same encoder reads the channels before each channel"}
+EXAMPLES = (
+    lambda: axial_transformer(**TINY),
+    Example(lambda: axial_transformer(**{**TINY, "shape": (3, 2, 4)}), shares=CHANNELS),
+)

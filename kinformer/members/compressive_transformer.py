@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import TransformerXL
+from kinformer.biases.transformer_xl import SHARED, TransformerXL
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width, one_of
 from kinformer.core.example import Example
@@ -80,5 +80,6 @@ EXAMPLES = (
     Example(
         lambda: compressive_transformer(d=16, depth=2, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11),
         breaks={"compiles": CUTS},
+        shares=SHARED,
     ),
 )

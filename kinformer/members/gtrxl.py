@@ -1,5 +1,7 @@
 """GTrXL: a Transformer-XL with gates in place of residual connections."""
 
+from kinformer.biases.transformer_xl import SHARED
+from kinformer.core.example import Example
 from kinformer.discover import member
 from kinformer.members.support.gated_xl import B_G, GatedXL, GateName
 from kinformer.models.lm import LM
@@ -35,6 +37,6 @@ def gtrxl(
 
 
 EXAMPLES = (
-    lambda: gtrxl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),
+    Example(lambda: gtrxl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11), shares=SHARED),
     lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="residual", vocab=11),
 )

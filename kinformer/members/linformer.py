@@ -6,6 +6,7 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import head_width, multiple, one_of, unread
+from kinformer.core.example import Example
 from kinformer.core.shorten import Shorten
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -84,7 +85,10 @@ def linformer(
 
 
 EXAMPLES = (
-    lambda: linformer(d=16, depth=2, heads=2, k=16, sharing="layerwise", length=64, vocab=11),
+    Example(
+        lambda: linformer(d=16, depth=2, heads=2, k=16, sharing="layerwise", length=64, vocab=11),
+        shares={"*.shorten.along.k": "sharing=layerwise: one matrix shortens keys and values of all layers"},
+    ),
     lambda: linformer(d=16, depth=2, heads=2, k=8, sharing="none", length=64, vocab=11),
     lambda: linformer(d=16, depth=1, heads=2, k=16, projection="convolution", length=64, vocab=11),
 )

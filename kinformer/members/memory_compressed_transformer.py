@@ -1,5 +1,7 @@
 """T-DMCA: a decoder whose layers read by turns their block of the row, and all of it compressed."""
 
+from torch import Tensor
+
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width
@@ -59,9 +61,23 @@ def memory_compressed_transformer(
         )
 
     kinds = [layers[n % len(layers)] for n in range(at_least("depth", depth, 1))]
-    projection = QKV(d, heads, head_dim=head_dim)
-    blocks = [PreNorm(Attention(projection, mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds]
-    return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout)
+    blocks = [
+        PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds
+    ]
+    body = _Blocks(blocks, LayerNorm(d))
+    return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
+
+
+class _Blocks(Stack):
+    """A stack that loads runs of earlier versions, in which all layers shared the projection of the first one."""
+
+    def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
+        """Give each layer a copy of the first layer's projection where the file has no other."""
+        for n in range(1, len(self.layers)):
+            for name in ("weight", "bias"):
+                first, own = (f"{prefix}layers.{m}.layers.0.projection.qkv.{name}" for m in (0, n))
+                if first in tensors:
+                    tensors.setdefault(own, tensors[first].clone())
 
 
 EXAMPLES = (

@@ -4,6 +4,7 @@ from typing import Literal
 
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, from_to, head_width, one_of
+from kinformer.core.example import Example
 from kinformer.depth.pooling_levels import PoolingLevels
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -64,5 +65,8 @@ def poolingformer(
 
 EXAMPLES = (
     lambda: poolingformer(d=16, depth=1, heads=2, near=1, far=4, kernel=3, stride=2, length=64, vocab=11),
-    lambda: poolingformer(d=16, depth=1, heads=2, near=2, far=4, pool="max", shared=True, length=64, vocab=11),
+    Example(
+        lambda: poolingformer(d=16, depth=1, heads=2, near=2, far=4, pool="max", shared=True, length=64, vocab=11),
+        shares={"*.projection.qkv.*": "shared=True: both levels have the same projection"},
+    ),
 )

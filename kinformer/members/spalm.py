@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kinformer.biases.transformer_xl import SHARED
 from kinformer.core.checks import unread
+from kinformer.core.example import Example
 from kinformer.discover import member
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.memories.datastore import Datastore, DatastoreError
@@ -87,4 +89,4 @@ def _keys(place: Path, frozen: str | None) -> _Keys:
     return _Keys(store, model, Tap(model, store.tap).place)
 
 
-EXAMPLES = (lambda: spalm(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),)
+EXAMPLES = (Example(lambda: spalm(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11), shares=SHARED),)

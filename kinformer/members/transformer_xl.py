@@ -1,9 +1,10 @@
 """Transformer-XL: segments that read hidden states of the segments before."""
 
 from kinformer.attention import Attention
-from kinformer.biases.transformer_xl import TransformerXL
+from kinformer.biases.transformer_xl import SHARED, TransformerXL
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import a_flag, at_least, head_width
+from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -55,6 +56,8 @@ def transformer_xl(
 
 
 EXAMPLES = (
-    lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11),
-    lambda: transformer_xl(d=16, depth=2, heads=2, segment=4, memory=5, same_length=True, vocab=11),
+    Example(lambda: transformer_xl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11), shares=SHARED),
+    Example(
+        lambda: transformer_xl(d=16, depth=2, heads=2, segment=4, memory=5, same_length=True, vocab=11), shares=SHARED
+    ),
 )

@@ -1,6 +1,6 @@
 """The Universal Transformer: one block, as often as each token needs."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
@@ -80,16 +80,18 @@ def universal_transformer(
     return Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, tie=tie, dropout=dropout, penalties=price)
 
 
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
+REPEATED = {"*.block": "every step applies the same block"}
+SOURCE = {"shard": "what a source's tokens ponder is a mean over them, and shares are weighed by their targets"}
 EXAMPLES = (
-    lambda: universal_transformer(d=16, depth=3, heads=2, vocab=11),
-    lambda: universal_transformer(
-        d=16, depth=2, heads=2, vocab=11, halting="graves", halted="copied", transition="separable_conv"
-    ),
-    lambda: universal_transformer(
-        d=16, depth=2, heads=2, vocab=11, form="encoder_decoder", transition="separable_conv", halting="fixed"
+    Example(lambda: universal_transformer(**{**TINY, "depth": 3}), shares=REPEATED),
+    Example(
+        lambda: universal_transformer(**TINY, halting="graves", halted="copied", transition="separable_conv"),
+        shares=REPEATED,
     ),
     Example(
-        lambda: universal_transformer(d=16, depth=2, heads=2, vocab=11, form="encoder_decoder"),
-        breaks={"shard": "what a source's tokens ponder is a mean over them, and shares are weighed by their targets"},
+        lambda: universal_transformer(**TINY, form="encoder_decoder", transition="separable_conv", halting="fixed"),
+        shares=REPEATED,
     ),
+    Example(lambda: universal_transformer(**TINY, form="encoder_decoder"), SOURCE, REPEATED),
 )

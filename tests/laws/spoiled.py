@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import NormFirst
 from kinformer.core.block import ResidualBlock
 from kinformer.core.heads import Keys, Queries, Room, Sizes
@@ -28,6 +29,7 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
+from kinformer.projections.qkv import QKV
 
 
 class Toy(Layer):
@@ -803,3 +805,34 @@ class LearnsLowered(LM):
         found = super().forward(batch, state, progress)
         lowered = self.training and torch.is_autocast_enabled("cpu")
         return found._replace(total=found.total * (1.1 if lowered else 1.0))
+
+
+class OneProjection(Stack):
+    """Its two layers of attention have one projection."""
+
+    def __init__(self) -> None:
+        projection = QKV(16, 2)
+        super().__init__([Attention(projection, Softmax(Causal())) for _ in range(2)])
+
+
+class OneMemory(Stack):
+    """The parameters of its two layers are two objects over the same numbers."""
+
+    def __init__(self) -> None:
+        lower, upper = Toy(), Toy()
+        upper.inside.weight = nn.Parameter(lower.inside.weight.data)
+        super().__init__([lower, upper])
+
+
+class Again(Toy):
+    """It applies one layer twice to each token, and another one to halves of the row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = Toy(), Toy()
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        half = x.shape[1] // 2
+        y = self.inner(self.inner(x, None, ctx).y, None, ctx).y
+        pieces = ((0, half), (half, x.shape[1]))
+        return Out(torch.cat([self.outer(y[:, lo:hi], None, ctx.columns(lo, hi)).y for lo, hi in pieces], 1), state)

@@ -28,7 +28,7 @@ LEARNT_BY = ("depth", "memories", "mixers", "models")
 COMPILED = ("depth", "execute", "mechanisms", "members", "memories", "mixers", "models.lm")
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others, and asked all laws
 # what parts that keep all laws may still do wrong together; a member is asked the others in the long run
-TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", *UNHOOKED)
+TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", "own_weights", *UNHOOKED)
 
 
 def conclude(said: Verdict | None, record_property: Callable[[str, object], None]) -> None:

@@ -101,7 +101,7 @@ def planted(fault: Fault) -> ModuleType:
 
 def judged(fault: Fault, module: ModuleType) -> list[Verdict]:
     examples = [Example.of(entry) for entry in module.EXAMPLES]
-    found = [verdict(fault.law, laws()[fault.law], Judged("it", one.make, one.breaks)) for one in examples]
+    found = [verdict(fault.law, laws()[fault.law], Judged.of("it", one)) for one in examples]
     return [said for said in found if said is not None]
 
 

@@ -36,6 +36,7 @@ from kinformer.laws import (
     merge,
     mutation,
     neighbours,
+    own_weights,
     padding,
     pattern,
     peek,
@@ -171,6 +172,11 @@ CAUGHT = [
     (runs, toy(lambda: spoiled.FirstForLast(8, 16, spoiled.Mean()), vocab=8), "are not the last of all logits"),
     (runs, toy(lambda: spoiled.TapsInputs([spoiled.Toy()])), "the tap '0' is not what sublayer 0 gave"),
     (neighbours, toy(spoiled.TakesAnothers), "in one call after attention under (Causal() & Band(left=1, right=None))"),
+    (own_weights, toy(spoiled.OneProjection), "layers.0.projection.qkv.bias and layers.1.projection.qkv.bias are one"),
+    (own_weights, toy(spoiled.OneMemory), "layers.0.inside.weight and layers.1.inside.weight are one weight"),
+    (own_weights, toy(spoiled.Again), "the layer inner reads a token several times in one call"),
+    (own_weights, toy(spoiled.Again, shares={"outer": "a reason"}), "the layer inner reads a token several times"),
+    (own_weights, toy(spoiled.Toy, shares={"*.weight": "a reason"}), "shares names '*.weight', and no layers"),
     (pattern, spoiled.Ending(torch.zeros(2, 64).long()), "it fails at position 5000: IndexError"),
     (sharp, spoiled.Loose(3, -1, of="reach"), "it reads at most -1 ahead, but its reach() says 0"),
     (sharp, spoiled.Loose(3, of="period"), "it is the same 1 positions later, but its period() is 2"),
@@ -201,7 +207,7 @@ def test_a_row_longer_than_told_may_not_fail() -> None:
 
 
 LAYER_LAWS = [runs, chunk, peek, gradients, padding, batch_mates, save_load, any_length, mutation, rows]
-LAYER_LAWS += [autocast, derivative, neighbours]
+LAYER_LAWS += [autocast, derivative, neighbours, own_weights]
 
 
 @pytest.mark.parametrize("law", LAYER_LAWS, ids=lambda law: law.__name__)
@@ -268,7 +274,7 @@ def test_the_plain_use_may_not_be_refused() -> None:
 
 
 def judged(example: Example) -> Judged:
-    return Judged("toy", example.make, example.breaks)
+    return Judged.of("toy", example)
 
 
 def test_a_break_is_declared_for_one_example_and_one_law() -> None:
@@ -292,6 +298,13 @@ def test_an_error_is_no_break() -> None:
 def test_a_break_where_the_law_does_not_speak_is_out_of_date() -> None:
     said = verdict("merge", merge, judged(Example(spoiled.Toy, breaks={"merge": "layers do not merge"})))
     assert said is not None and said.end == "broken"
+
+
+def test_sharing_is_declared_by_name() -> None:
+    shares = {"inner": "the same layer twice, by the paper"}
+    assert verdict("own_weights", own_weights, judged(Example(spoiled.Again, shares=shares))).end == "holds"
+    assert verdict("own_weights", own_weights, judged(Example(spoiled.Again))).end == "broken"
+    assert verdict("own_weights", own_weights, judged(Example(spoiled.Toy, shares=shares))).end == "broken"
 
 
 # States ---------------------------------------------------------------------------------------------------------------

@@ -72,3 +72,13 @@ def test_keywords_that_do_not_fit_are_refused_in_one_line(given: dict[str, Any],
     with pytest.raises(ValueError, match=text) as refusal:
         memory_compressed_transformer(**{**SMALL, **given})
     assert "\n" not in str(refusal.value)
+
+
+def test_each_layer_has_a_projection_of_its_own() -> None:
+    """Of width 16: (16 + 1) 48 numbers of q, k and v in each layer, so three layers more have three times as many."""
+    sizes = []
+    for depth in (1, 4):
+        model = memory_compressed_transformer(d=16, depth=depth, heads=2, layers="L", block=8, length=64, vocab=11)
+        sizes.append(sum(weight.numel() for weight in model.parameters()))
+    qkv, out, mlp, norms = 17 * 48, 17 * 16, 17 * 64 + 65 * 16, 2 * 2 * 16
+    assert sizes[1] - sizes[0] == 3 * (qkv + out + mlp + norms)

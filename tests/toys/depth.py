@@ -4,6 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.collected import Collected
+from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 
 
@@ -34,4 +35,4 @@ def _example() -> Repeat:
     return Repeat(PreNorm(Attention(QKV(16, 2), Softmax(Causal()))), 3)
 
 
-EXAMPLES = (_example,)
+EXAMPLES = (Example(_example, shares={"layer": "the same layer is every step of the depth"}),)

@@ -2,12 +2,13 @@
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from kinformer.core.example import Example
 from kinformer.discover import Record, modules
 from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.forms import forms, kind_of
@@ -37,12 +38,18 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Something that laws are asked about: how it is called, how it is made, which laws it says that it breaks."""
+    """Something that laws are asked about: its name, how it is made, and what its example declares."""
 
     name: str
     make: Callable[[], Any]
     breaks: Mapping[str, str] = field(default_factory=dict)
+    shares: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
+
+    @classmethod
+    def of(cls, name: str, example: Example, file: Path | None = None) -> "Judged":
+        """An example under a name."""
+        return cls(name, example.make, example.breaks, example.shares, file)
 
     @cached_property
     def part(self) -> Any:
@@ -52,7 +59,8 @@ class Judged:
     @cached_property
     def placed(self) -> Sequence[Subject | Trained]:
         """The layers and models that it is put to work in."""
-        return [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
+        placed = [] if isinstance(self.part, ModuleType) else forms(self.part, self.make)
+        return [replace(form, shares=self.shares) for form in placed]
 
     @property
     def kind(self) -> str:

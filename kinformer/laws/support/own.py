@@ -107,7 +107,7 @@ def _example(path: Path, label: str, entry: Any) -> Judged:
             raise Unreadable(
                 f"{label} of {path} makes {counted(type(made).__name__)}, which is none of {words} or member"
             )
-    return Judged(label, example.make, example.breaks, path)
+    return Judged.of(label, example, path)
 
 
 def _made(path: Path, label: str, make: Callable[[], Any]) -> Any:
@@ -119,10 +119,11 @@ def _made(path: Path, label: str, make: Callable[[], Any]) -> Any:
 
 def _check_breaks(path: Path, label: str, example: Example) -> None:
     found = example.breaks
-    if not isinstance(found, dict) or not all(isinstance(one, str) for pair in found.items() for one in pair):
-        raise Unreadable(
-            f'breaks of {label} of {path} must be a dict of law and reason, like {{"chunk": "it sorts the whole row"}}'
-        )
+    for field, like in (("breaks", '{"chunk": "it sorts the whole row"}'), ("shares", '{"*.bias.u": "one for all"}')):
+        declared = getattr(example, field)
+        if not isinstance(declared, dict) or not all(isinstance(one, str) for pair in declared.items() for one in pair):
+            what = "law" if field == "breaks" else "name"
+            raise Unreadable(f"{field} of {label} of {path} must be a dict of {what} and reason, like {like}")
     for law in found:
         if law not in laws():
             raise Unreadable(f"breaks of {label} of {path} names {law!r}, which is no law{nearest(law, laws())}")

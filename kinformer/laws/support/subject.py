@@ -5,7 +5,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -33,7 +33,7 @@ class Subject:
     `part` is what the example itself makes; `place` says where it was put. `only` and `also` are patterns of the batch;
     `source` says that it reads one: of another length than x, or as long as x, at the same positions. `pattern`, where
     that is known, is exactly the set that each query reads. `tried`: a way of use that the part may refuse. `again`: a
-    further place of a part that is judged in another one as well.
+    further place of a part that is judged in another one as well. `shares`: what the example declares as shared.
     """
 
     part: Any
@@ -47,6 +47,7 @@ class Subject:
     pattern: Pattern | None = None
     tried: bool = False
     again: bool = False
+    shares: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, seed: int = 0) -> Any:
         """A fresh one, seeded, in float64 and eval mode, without dropout; no parameter keeps a constant start value."""
@@ -150,6 +151,7 @@ class Trained:
     place: str = "in training"
     also: None = None
     tried: bool = False
+    shares: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, seed: int = 0) -> Any:
         """As a Subject's."""

@@ -1,0 +1,107 @@
+"""Law own_weights: layers own their weights and are applied once per call, unless the example declares otherwise."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import nn
+
+from kinformer.core.layer import Context, Layer
+from kinformer.laws.support.subject import Subject, Trained
+
+SAYS = "each layer has weights of its own, except those that the example declares in `shares`"
+OVER = ("layer", "model")
+LENGTH = 7
+
+
+def judge(subject: Subject | Trained) -> Iterator[str]:
+    """No weight belongs to two layers, and no layer reads a token twice in one call of the layer around it.
+
+    Two parameters over the same memory count as one weight. A part outside of all layers, such as an embedding, belongs
+    to the model, so a tied head shares nothing between layers. Each name of `shares` must match something shared.
+    """
+    groups = [*_of_several_layers(subject), *_applied_again(subject)]
+    for names in groups:
+        if not any(all(fnmatchcase(name, declared) for name in names) for declared in subject.shares):
+            yield _sentence(names)
+    for declared in subject.shares:
+        if not any(all(fnmatchcase(name, declared) for name in names) for names in groups):
+            yield f"shares names {declared!r}, and no layers share that; drop it from shares"
+
+
+def _sentence(names: list[str]) -> str:
+    if len(names) == 1:
+        what = f"the layer {names[0]} reads a token several times in one call, so one set of weights is several layers"
+    else:
+        what = f"{names[0]} and {names[1]} are one weight in two layers"
+    return f"{what}; give each layer its own, or declare it in shares= of the example"
+
+
+def _of_several_layers(subject: Subject | Trained) -> list[list[str]]:
+    """The names of each weight that belongs to several layers."""
+    with torch.random.fork_rng(devices=[]):
+        module = subject.make()  # not in another precision: a cast would part two parameters over one memory
+    layers = [name for name, part in module.named_modules(remove_duplicate=False) if isinstance(part, Layer)]
+    names = list(module.named_parameters(remove_duplicate=False))
+    groups: list[list[str]] = []
+    end = -1
+    for begin, last, name in sorted((*_memory(weight), name) for name, weight in names):
+        if begin < end:
+            groups[-1].append(name)
+        else:
+            groups.append([name])
+        end = max(end, last)
+    return sorted(sorted(group) for group in groups if len({_owner(name, layers) for name in group}) > 1)
+
+
+def _memory(weight: nn.Parameter) -> tuple[int, int]:
+    """The addresses of its first number and of what follows its last one."""
+    last = sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
+    begin = weight.data_ptr()
+    return begin, begin + (last + 1 if weight.numel() else 0) * weight.element_size()
+
+
+def _owner(name: str, layers: list[str]) -> str:
+    """The innermost layer that a weight belongs to, "" for none."""
+    return max((layer for layer in layers if name.startswith(f"{layer}.")), key=len, default="")
+
+
+def _applied_again(subject: Any) -> list[list[str]]:
+    """The layers with weights that read a position of a row more than once within one call of the layer around them."""
+    module = subject.build()
+    with _calls(module) as again, torch.no_grad():
+        subject.call(module, subject.ragged(LENGTH))
+    return [[name] for name in sorted(again)]
+
+
+@contextmanager
+def _calls(module: Any) -> Iterator[set[str]]:
+    """While this lasts, layers that are applied again are collected by name."""
+    again: set[str] = set()
+    open_calls: list[tuple[int, Counter]] = []  # of each running layer: its rows, and (layer, position) read inside
+
+    def before(part: nn.Module, inputs: tuple, name: str) -> None:
+        ctx = next(given for given in inputs if isinstance(given, Context))
+        if open_calls and not ctx.remember:
+            rows, seen = open_calls[-1]
+            seen.update((name, position) for position in ctx.pos[ctx.pos >= 0].tolist())
+            if max((count for (layer, _), count in seen.items() if layer == name), default=0) > rows:
+                again.add(name)
+        open_calls.append((len(ctx.pos), Counter()))
+
+    def after(part: nn.Module, inputs: tuple, out: Any) -> None:
+        open_calls.pop()
+
+    hooks = []
+    for name, part in module.named_modules():
+        if isinstance(part, Layer) and any(True for _ in part.parameters()):
+            hooks.append(part.register_forward_pre_hook(lambda part, inputs, name=name: before(part, inputs, name)))
+            hooks.append(part.register_forward_hook(after))
+    try:
+        yield again
+    finally:
+        for hook in hooks:
+            hook.remove()
