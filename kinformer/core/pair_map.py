@@ -1,9 +1,12 @@
 """PairMap: a change of all scores, or of all weights, at once."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+
+from kinformer.core.request import Request
 
 
 class PairMap(nn.Module, ABC):
@@ -15,6 +18,10 @@ class PairMap(nn.Module, ABC):
     """
 
     by_query: bool = False
+
+    def bind(self, request: Request) -> Callable[..., Float[Tensor, "B M T S"]]:
+        """The map for the scores of a request. A map that must know what the scores are made of overrides it."""
+        return self
 
     @abstractmethod
     def forward(

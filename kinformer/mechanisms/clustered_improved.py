@@ -13,11 +13,11 @@ from kinformer.core.layer import Out
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores, softmax, weighted
+from kinformer.core.ties import first, noise
 from kinformer.execute import read
 from kinformer.mechanisms.clustered import Clustered
 from kinformer.mechanisms.support.groups import folded, picked
 from kinformer.mechanisms.support.hamming import Grouping, HammingKMeans
-from kinformer.mechanisms.support.nearest import first
 from kinformer.mechanisms.support.query_clusters import QueryClusters
 
 MOST = 4  # tiles that a cluster of average size is cut into
@@ -55,7 +55,7 @@ class ImprovedClustered(Clustered):
         clusters = self.clusters(request.queries)
         asking = self.asking(request, clusters)
         logits = scores(asking).masked_fill(~allowed(asking), -torch.inf)  # [B H C S]
-        best = choice(lambda: first(logits, min(self.topk, logits.shape[-1])))
+        best = choice(lambda: first(logits, min(self.topk, logits.shape[-1]), noise(asking)))
         rest, rest_lse = softmax(logits.scatter(-1, best, -torch.inf))
         _, best_lse = softmax(logits.gather(-1, best))
         far = clusters.spread(weighted(F.dropout(rest, request.dropout), asking))

@@ -98,7 +98,7 @@ class Explicit(Keyed):
         """What is read, and the scores."""
         x = scores(request)
         if self.before is not None:
-            x = self.before(x, mask(request))
+            x = self.before.bind(request)(x, mask(request))
         where = mask(request, x.shape[1])
         logits = x if where is None else x.masked_fill(~where, -torch.inf)
         weights, lse = softmax(logits) if self.lse else (attention(logits), None)

@@ -19,6 +19,7 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import scores
+from kinformer.core.ties import noise, places
 from kinformer.execute import read
 from kinformer.mechanisms.support.chance import Chance
 from kinformer.patterns.causal import Causal
@@ -134,11 +135,17 @@ class ProbSparse(Keyed):
         return Out(Read(found.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
     def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
-        """The columns of the queries that read, the largest M first; -1 where a row has fewer."""
+        """The columns of the queries with the largest M, of equal ones the first; -1 where a row has fewer."""
         pos = request.queries.pos
-        found = self.measured(request).masked_fill(pos < 0, -torch.inf)
-        order = found.argsort(dim=-1, descending=True, stable=True)[..., : self._most(pos.shape[2])]
-        mine = torch.arange(order.shape[-1], device=pos.device) < self._share(pos)[..., None]
+        found, share = self.measured(request).masked_fill(pos < 0, -torch.inf), self._share(pos)[..., None]  # [B 1 1]
+        if not pos.shape[2]:
+            return found.long()
+        last = found.sort(dim=-1, descending=True).values.gather(
+            2, (share - 1).clamp_min(0).expand(*found.shape[:2], 1)
+        )
+        near = noise(request)[..., 0].masked_fill(pos < 0, 0.0).amax(-1, keepdim=True)
+        order = places(found, last, near).argsort(dim=-1, descending=True, stable=True)[..., : self._most(pos.shape[2])]
+        mine = torch.arange(order.shape[-1], device=pos.device) < share
         return order.masked_fill(~mine, -1)
 
     def measured(self, request: Request) -> Float[Tensor, "B H T"]:

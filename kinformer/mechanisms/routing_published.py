@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from torch import Tensor, nn
 
 from kinformer.core.autocast import precise
@@ -18,6 +18,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
+from kinformer.core.ties import noise_of
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed
 from kinformer.mechanisms.support.centroids import Update
@@ -123,8 +124,8 @@ class PublishedRouting(Routed):
 
         def best() -> Bool[Tensor, "B H T C"]:
             liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
-            best = torch.zeros_like(liked, dtype=torch.bool).scatter_(2, first(liked, self.window), True)
-            return best.take_along_dim(own, 2) & there
+            near = math.ceil(float(noise_of(precise(queries.q.new_ones(())))) * UNIT)
+            return chosen(liked, self.window, near).take_along_dim(own, 2) & there
 
         taken = choice(best)
         at = first(taken.long(), self.window)  # those taken, then others [B H w C]
@@ -138,10 +139,7 @@ class PublishedRouting(Routed):
             similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
             if similar.shape[2] <= self.window:
                 return first(torch.zeros_like(similar, dtype=torch.long), self.window)
-            least = similar.topk(self.window, 2, sorted=False).values.amin(2, keepdim=True)
-            above, equal = similar > least, similar == least
-            left = self.window - above.sum(2, keepdim=True)
-            return first((above | equal & (equal.cumsum(2) <= left)).long(), self.window)
+            return first(chosen(similar, self.window, float(noise_of(similar.new_ones(())))).long(), self.window)
 
         with torch.no_grad():
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]
@@ -155,6 +153,16 @@ class PublishedRouting(Routed):
         there = asking.pos >= 0
         y = torch.where(there[..., None], v[:, :, None], 0.0)
         return Read(y, torch.where(there, score, -torch.inf))
+
+
+def chosen(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
+    """Which are the `count` largest along a row; numbers within `near` of the last count as its equals, in order."""
+    if x.shape[2] <= count:
+        return torch.ones_like(x, dtype=torch.bool)
+    last = x.topk(count, 2, sorted=False).values.amin(2, keepdim=True)
+    above = x > last + near
+    equal = (x >= last - near) & ~above
+    return above | equal & (equal.cumsum(2) <= count - above.sum(2, keepdim=True))
 
 
 def first(x: Int[Tensor, "B H S C"], count: int) -> Int[Tensor, "B H w C"]:

@@ -1,6 +1,7 @@
 """TopK: each query reads the k keys that fit it best; BestOfRow is the same as a change of scores, equals included."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,6 +19,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.search import Search
+from kinformer.core.ties import noise
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.support.folded import folded
 from kinformer.mechanisms.support.indexed import best
@@ -33,8 +35,9 @@ class TopK(Keyed):
 
     Choose it where attention should settle on few tokens, whichever they are: weights of all others are exactly 0. The
     search is exact (maximum inner product) unless told: every allowed pair is scored, a block at a time, so that no
-    T x S scores are held; only k values a query are read, and gradients flow through these alone. Of equal scores the
-    latest position is read; `BestOfRow` reads all that equal the k-th, as the paper writes it. It decodes with a cache
+    T x S scores are held; only k values a query are read, and gradients flow through these alone. Of equal scores,
+    those that rounding alone tells apart included, the latest positions are read; `BestOfRow` reads all that equal the
+    k-th, as the paper writes it. It decodes with a cache
     of all keys that the pattern may still read.
 
     pattern: which keys may be read at all, such as `Causal()`.
@@ -75,8 +78,9 @@ class BestOfRow(PairMap):
 
     M(P, k)_ij = P_ij where P_ij >= t_i, the k-th highest of row i, and -inf elsewhere
 
-    The paper's form, and that of its code: all that equal t_i are read, so there may be more than k. Choose `TopK` for
-    rows so long that their values should not be read whole.
+    The paper's form, and that of its code: all that equal t_i are read, so there may be more than k. Scores that
+    rounding alone tells apart are equal, as those of a token that a row repeats. Choose `TopK` for rows so long that
+    their values should not be read whole.
 
     k: how many scores of a query are kept.
 
@@ -89,11 +93,19 @@ class BestOfRow(PairMap):
         super().__init__()
         self.k = at_least("k", k, 1)
 
-    def forward(self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None) -> Float[Tensor, "B H T S"]:
+    def bind(self, request: Request) -> Callable[..., Float[Tensor, "B H T S"]]:
+        return partial(self, near=noise(request))
+
+    def forward(
+        self,
+        x: Float[Tensor, "B H T S"],
+        mask: Bool[Tensor, "#B #H T S"] | None,
+        near: Float[Tensor, "B H T 1"] | float = 0.0,
+    ) -> Float[Tensor, "B H T S"]:
         x = x if mask is None else x.masked_fill(~mask, -torch.inf)
         if self.k >= x.shape[-1]:
             return x
-        return x.masked_fill(choice(lambda: x < x.detach().topk(self.k).values[..., -1:]), -torch.inf)
+        return x.masked_fill(choice(lambda: x < x.detach().topk(self.k).values[..., -1:] - near), -torch.inf)
 
 
 APART = {"merge": "the k best of a part of the keys are not the k best of all"}

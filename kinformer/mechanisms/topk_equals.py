@@ -14,6 +14,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
+from kinformer.core.ties import noise
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.support.folded import folded
 from kinformer.mechanisms.support.nearest import ends
@@ -83,7 +84,7 @@ def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
             if not whole[n]:
                 own = x[..., (n - lo) * STEP : (n - lo + 1) * STEP]
                 own.masked_fill_(~allowed(request.piece(rows, slice(n * STEP, min((n + 1) * STEP, slots)))), -torch.inf)
-        best = _best(x, k)
+        best = _best(x, k, noise(request.piece(rows, slice(lo * STEP, min(hi * STEP, slots)))))
         if best is None:
             return request.queries.pos.new_empty(*x.shape[:2], count, 0)
         found.append(torch.where(best.score == -torch.inf, -1, best.column + lo * STEP))
@@ -91,19 +92,20 @@ def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
     return torch.cat([F.pad(one, (0, most - one.shape[3]), value=-1) for one in found], 2)
 
 
-def _best(x: Float[Tensor, "B H T S"], k: int) -> _Best | None:
-    """The k best of each row, and all that equal the last of them; None where these are very many."""
+def _best(x: Float[Tensor, "B H T S"], k: int, near: Float[Tensor, "B H T 1"]) -> _Best | None:
+    """The k best of each row, and all within `near` of the last of them; None where these are very many."""
     score, column = x.topk(min(k + 1, x.shape[3]))
     if x.shape[3] <= k:
         return _Best(score, column)
     last = score[..., k - 1 : k]
-    if not bool(((score[..., k:] == last) & (last > -torch.inf)).any()):
+    least = last - near
+    if not bool(((score[..., k:] >= least) & (last > -torch.inf)).any()):
         return _Best(score[..., :k], column[..., :k])
-    most = int(((x >= last) & (last > -torch.inf)).sum(-1).amax())
+    most = int(((x >= least) & (last > -torch.inf)).sum(-1).amax())
     if most > WIDE * k:
         return None
     score, column = x.topk(max(most, k))
-    return _Best(score.masked_fill(score < last, -torch.inf), column)
+    return _Best(score.masked_fill(score < least, -torch.inf), column)
 
 
 EXAMPLES = (

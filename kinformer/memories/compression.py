@@ -10,6 +10,7 @@ from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
+from kinformer.core.ties import noise_of, places
 from kinformer.memories.compressive import Compressive
 from kinformer.memories.places import CUTS
 
@@ -111,8 +112,15 @@ class MostUsed(Compression):
 
     def forward(self, x: Float[Tensor, "B S D"], pos: Int[Tensor, "B S"], used: Float[Tensor, "B S"]) -> Slots:
         most = pos.shape[1] // self.rate
-        ranked = choice(lambda: used.masked_fill(pos < 0, -torch.inf).sort(dim=1, descending=True, stable=True).indices)
         room = (_by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
+
+        def rank() -> Int[Tensor, "B S"]:
+            some = used.masked_fill(pos < 0, -torch.inf)
+            last = some.sort(dim=1, descending=True).values.gather(1, (room - 1).clamp_min(0))
+            near = noise_of(some.amax(1, keepdim=True).clamp_min(0))
+            return places(some, last, near).sort(dim=1, descending=True, stable=True).indices
+
+        ranked = choice(rank)
         # past the last of the blocks that hold something an empty state is chosen, one column behind all others
         chosen = (
             ranked[:, :most].masked_fill(torch.arange(most, device=pos.device) >= room, pos.shape[1]).sort(1).values

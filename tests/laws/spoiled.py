@@ -17,11 +17,13 @@ from kinformer.core.layer import Context, Device, Dtype, Layer, Out, PerToken, S
 from kinformer.core.loss import Loss, Penalty
 from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.model import Judged
+from kinformer.core.pair_map import PairMap
 from kinformer.core.pattern import Index, Pattern, pairs
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.models.lm import LM
@@ -836,3 +838,18 @@ class Again(Toy):
         y = self.inner(self.inner(x, None, ctx).y, None, ctx).y
         pieces = ((0, half), (half, x.shape[1]))
         return Out(torch.cat([self.outer(y[:, lo:hi], None, ctx.columns(lo, hi)).y for lo, hi in pieces], 1), state)
+
+
+class RoundsApart(Explicit):
+    """Each query reads the key that fits it best; of equal keys the one whose product is rounded up."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        super().__init__(pattern, before=BestAlone())
+
+
+class BestAlone(PairMap):
+    """Scores below the highest become -inf, also where rounding alone tells them apart."""
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x if mask is None else x.masked_fill(~mask, -torch.inf)
+        return x.masked_fill(x < x.detach().amax(-1, keepdim=True), -torch.inf)

@@ -177,6 +177,7 @@ CAUGHT = [
     (own_weights, toy(spoiled.Again), "the layer inner reads a token several times in one call"),
     (own_weights, toy(spoiled.Again, shares={"outer": "a reason"}), "the layer inner reads a token several times"),
     (own_weights, toy(spoiled.Toy, shares={"*.weight": "a reason"}), "shares names '*.weight', and no layers"),
+    (chunk, mechanism(lambda: spoiled.RoundsApart(Causal())), "cut into chunks of "),
     (pattern, spoiled.Ending(torch.zeros(2, 64).long()), "it fails at position 5000: IndexError"),
     (sharp, spoiled.Loose(3, -1, of="reach"), "it reads at most -1 ahead, but its reach() says 0"),
     (sharp, spoiled.Loose(3, of="period"), "it is the same 1 positions later, but its period() is 2"),

@@ -15,11 +15,12 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
 from kinformer.core.search import Search
+from kinformer.core.ties import first
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.support import indexed as by_index
 from kinformer.mechanisms.support import nearest as search
 from kinformer.mechanisms.support.indexed import indexed
-from kinformer.mechanisms.support.nearest import first, nearest
+from kinformer.mechanisms.support.nearest import nearest
 from kinformer.mechanisms.topk import TopK
 from kinformer.members.memorizing_transformer import memorizing_transformer
 from kinformer.members.topk_transformer import topk_transformer
@@ -60,21 +61,21 @@ def request(pattern: Pattern, groups: int, whole: bool, by_head: bool = False) -
 
 
 def wanted(one: Request, most: int) -> list[list[int]]:
-    """For each query the best columns it may read, by a sort of all of them: by score, then by position."""
+    """For each query the best columns it may read, in order; a sort of all by score, then by position, finds them."""
     score, may = scores(one), allowed(one)
     k_pos = one.keys.pos.expand(-1, H, -1)
     found = []
     for b, h, t in ((b, h, t) for b in range(B) for h in range(H) for t in range(T)):
         columns = may[b, h, t].nonzero().flatten().tolist()
         best = sorted(columns, key=lambda n: (-float(score[b, h, t, n]), -int(k_pos[b, h, n])))  # noqa: B023
-        found.append(best[:most])
+        found.append(sorted(best[:most]))
     return found
 
 
 def read(one: Request, columns: torch.Tensor) -> list[list[int]]:
-    """Those of the columns that may be read, in their order."""
+    """Those of the columns that may be read, in order."""
     may = allowed(one).take_along_dim(columns.clamp_min(0), -1) & (columns >= 0)
-    return [at[there].tolist() for at, there in zip(columns.flatten(0, 2), may.flatten(0, 2), strict=True)]
+    return [sorted(at[there].tolist()) for at, there in zip(columns.flatten(0, 2), may.flatten(0, 2), strict=True)]
 
 
 @pytest.mark.parametrize("most", [2, 60])
@@ -106,9 +107,13 @@ def test_of_equals_the_first_are_taken_whatever_topk_takes() -> None:
     x = torch.randint(0, 3, (500, 40)).double()
     x[::7] = -torch.inf
     some = (x > -torch.inf).all(-1)
-    assert torch.equal(first(x, 9)[some], x.sort(dim=-1, stable=True, descending=True).indices[some, :9])
+    want = x.sort(dim=-1, stable=True, descending=True).indices[some, :9].sort(-1).values
+    assert torch.equal(first(x, 9, 0.0)[some], want)
+    rounded = x + 1e-9 * torch.rand_like(x)  # equal but for rounding
+    assert torch.equal(first(rounded, 9, 1e-8)[some], want)
+    assert not torch.equal(first(rounded, 9, 0.0)[some], want)
     distinct = torch.randn(50, 40)
-    assert torch.equal(first(distinct, 9), distinct.sort(dim=-1, descending=True).indices[:, :9])
+    assert torch.equal(first(distinct, 9, 0.0), distinct.sort(dim=-1, descending=True).indices[:, :9].sort(-1).values)
 
 
 class Largest(TorchDispatchMode):

@@ -151,3 +151,29 @@ def test_keys_are_chosen_by_scores_that_are_not_rounded_to_16_bits(autocast: boo
             return search.nearest(request, 4)
 
     assert torch.equal(chosen(q, k)[:, :, 4:], chosen(q.double(), k.double())[:, :, 4:])
+
+
+@pytest.mark.parametrize("equals", [True, False])
+@pytest.mark.parametrize("length", [40, 600])
+def test_keys_that_rounding_alone_tells_apart_are_equal(equals: bool, length: int) -> None:
+    """Rows of five tokens without positions, whose keys come from products of several shapes: their last bits differ.
+
+    By the definition all that equal the k-th best are read, or the latest of them; equality is told by the token here.
+    """
+    token = torch.randint(5, (length,))
+    exact = torch.randn(5, 2, K)
+    k = torch.stack([exact[token, h] for h in range(2)])[None]
+    k = (k * (1 + 1e-7 * torch.randint(-3, 4, k.shape))).float()
+    q, v = (torch.randn(1, 2, length, K).float() for _ in range(2))
+    pos = torch.arange(length)[None, None]
+    ctx = Context(pos[:, 0], run=True, full=True)
+    mechanism = TopKEquals(Causal(), 3) if equals else TopK(Causal(), 3)
+    y = mechanism(Queries(q, pos), Keys(k, v, pos), None, ctx).y.y
+    for i in range(0, length, length // 20):
+        for h in range(2):
+            score = (exact[:, h] @ q[0, h, i].double())[token[: i + 1]]
+            least = score.sort(descending=True).values[min(2, i)]
+            best = sorted(range(i + 1), key=lambda j: (-score[j], -j))  # noqa: B023
+            read = [j for j in range(i + 1) if score[j] >= least] if equals else best[:3]
+            want = (score[read] * K**-0.5).softmax(0) @ v[0, h, read].double()
+            torch.testing.assert_close(y[0, h, i].double(), want, rtol=0, atol=1e-5)

@@ -1,6 +1,7 @@
 """Batch: what a law feeds to a part. Rows of unequal length, padded on either side, with garbage at the padding."""
 
 import dataclasses
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,6 +94,23 @@ def tokens(rows: int, columns: int, vocab: int, seed: int) -> Int[Tensor, "B T"]
     """Random tokens, the same for the same seed; longer rows begin as shorter ones do."""
     g = torch.Generator().manual_seed(seed)
     return torch.randint(vocab, (columns, rows), generator=g).T.contiguous()
+
+
+def repeating(content: Tensor, seed: int) -> Tensor:
+    """Content [B T ..] in which, in every row but the first, about half of the tokens are copies of earlier ones.
+
+    Real texts repeat tokens, so choices meet equal keys. Longer rows begin as shorter ones do.
+    """
+    chance, source = random.Random(seed), list[int]()
+    for column in range(content.shape[1]):
+        copies = column > 0 and chance.random() < 0.5
+        source.append(source[chance.randrange(column)] if copies else column)
+    return torch.cat([content[:1], content[1:, source]])
+
+
+def equal_keys(k: Float[Tensor, "B G S K"], seed: int) -> Float[Tensor, "B G S K"]:
+    """Keys of which some are equal, in every row but the first."""
+    return repeating(k.detach().transpose(1, 2), seed).transpose(1, 2).contiguous().requires_grad_()
 
 
 def varied(pattern: Pattern) -> Pattern:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kinformer.core.heads import Keys, Queries, Side, Sizes
 from kinformer.core.mechanism import Mechanism
-from kinformer.laws.support.batch import LABEL
+from kinformer.laws.support.batch import LABEL, equal_keys
 
 ROWS, WIDTH, TOKENS = 2, 8, 9
 
@@ -15,7 +15,10 @@ ROWS, WIDTH, TOKENS = 2, 8, 9
 def drawn(
     mechanism: Mechanism, *, heads: int = 2, groups: int = 2, tokens: int = TOKENS, source: int = 0, seed: int = 0
 ) -> tuple[Queries, Keys]:
-    """Random queries of a row of tokens and keys of the same row, or of a source; float64, all with gradients."""
+    """Random queries of a row of tokens and keys of the same row, or of a source; float64, all with gradients.
+
+    In every row but the first some keys are equal, and their values are not.
+    """
     g = torch.Generator().manual_seed(seed)
     cross, keys = source > 0, source or tokens
 
@@ -29,6 +32,6 @@ def drawn(
     pos, k_pos = (torch.arange(n).expand(ROWS, 1, n) for n in (tokens, keys))
     labels, k_labels = ({"segment": p[:, 0] // LABEL % 2} for p in (pos, k_pos))
     queries = Queries(numbers(heads, tokens, WIDTH), pos, sided(mechanism.sides(sizes), heads, tokens), labels)
-    k, v = numbers(groups, keys, WIDTH), numbers(groups, keys, WIDTH)
+    k, v = equal_keys(numbers(groups, keys, WIDTH), seed), numbers(groups, keys, WIDTH)
     sides = sided(mechanism.key_sides(sizes), groups, keys)
     return queries, Keys(k, v, pos if not cross else k_pos, sides, {} if cross else k_labels, own=not cross)

@@ -17,7 +17,7 @@ from kinformer.core.request import Request
 from kinformer.core.scores import allowed
 from kinformer.discover import examples
 from kinformer.laws.pattern import draw
-from kinformer.laws.support.batch import LABEL, varied
+from kinformer.laws.support.batch import LABEL, equal_keys, varied
 from kinformer.laws.support.subject import EFFORT
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -151,7 +151,13 @@ def _made(length: int, kind: Kind, seed: int) -> Request:
     labels, key_labels = ({"segment": pos[:, 0].clamp_min(0) // LABEL % 2} for pos in (q_pos, k_pos))
     request = Request(
         Queries(numbers(heads, length, kind.width), q_pos, sides, labels),
-        Keys(numbers(groups, keys, kind.width), numbers(kind.value_heads, keys, WIDTH), k_pos, key_sides, key_labels),
+        Keys(
+            equal_keys(numbers(groups, keys, kind.width), seed),
+            numbers(kind.value_heads, keys, WIDTH),
+            k_pos,
+            key_sides,
+            key_labels,
+        ),
         kind.pattern,
         Product(),
         None if bias is None else bias.double().eval(),

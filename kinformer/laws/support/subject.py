@@ -18,7 +18,7 @@ from kinformer.core.layer import Out, State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memory import Memory
 from kinformer.core.pattern import Pattern
-from kinformer.laws.support.batch import Batch, numbers, placed, positions, tokens
+from kinformer.laws.support.batch import Batch, numbers, placed, positions, repeating, tokens
 
 ROWS = 3
 SOURCE = 7  # tokens of a source: another number than any length a law uses for x by itself
@@ -96,8 +96,9 @@ class Subject:
         return placed(self.content(rows, columns, seed), pos, garbage_there)
 
     def content(self, rows: int, columns: int, seed: int) -> Tensor:
-        """What fills the rows: tokens for a model, numbers for a layer."""
-        return tokens(rows, columns, self.vocab, seed) if self.vocab else numbers(rows, columns, self.width, seed)
+        """What fills the rows: tokens for a model, numbers for a layer; some of them stand in a row several times."""
+        made = tokens(rows, columns, self.vocab, seed) if self.vocab else numbers(rows, columns, self.width, seed)
+        return repeating(made, seed)
 
     def call(self, module: Any, batch: Batch, state: State | None = None) -> Out:
         """One call. A model numbers its own tokens, unless the batch has limits or a source of its own."""

@@ -1,7 +1,7 @@
 """Nearest: the keys that fit each query best, found block by block, so that no scores of a whole row are held."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from kinformer.core.autocast import exact, precise
@@ -9,6 +9,7 @@ from kinformer.core.heads import Keys
 from kinformer.core.memo import fresh
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
+from kinformer.core.ties import first, noise
 
 KEYS = 1024  # of a block
 PAIRS = 1 << 21  # scores of a block, of all rows and heads
@@ -82,29 +83,14 @@ def ends(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"
 def _best(request: Request, starts: list[int], most: int) -> Int[Tensor, "B H T R"]:
     """The best columns of one block of queries in some blocks of keys, which are in the order that decides ties."""
     batch, heads, length, _ = request.queries.q.shape
-    most = min(most, request.keys.k.shape[2])
+    most, near = min(most, request.keys.k.shape[2]), noise(request)
     columns = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
     score = columns.new_full(columns.shape, -torch.inf, dtype=request.queries.q.dtype)
     for lo in starts:
         piece = request.piece(None, slice(lo, lo + KEYS))
         both = torch.cat([score, scores(piece).masked_fill_(~allowed(piece), -torch.inf)], -1)
-        at = first(both, most)
+        at = first(both, most, near)
         old = columns.take_along_dim(at.clamp_max(most - 1), -1)
         columns = torch.where(at < most, old, at + (lo - most))
         score = both.take_along_dim(at, -1)
     return columns
-
-
-def first(x: Float[Tensor, "*n S"], most: int) -> Int[Tensor, "*n R"]:
-    """The places of the largest numbers, the largest first; of equal ones the first. Those of -inf mean nothing.
-
-    On a CPU `topk` takes a sixth of the time, but says nothing of equals: where the last one taken has one, all are
-    sorted.
-    """
-    if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        value, at = x.topk(most)
-        last = value[..., -1:]
-        if not bool((((x >= last).sum(-1, keepdim=True) > most) & (last > -torch.inf)).any()):
-            at = at.sort(dim=-1).values
-            return at.take_along_dim(x.take_along_dim(at, -1).sort(dim=-1, stable=True, descending=True).indices, -1)
-    return x.sort(dim=-1, stable=True, descending=True).indices[..., :most]
