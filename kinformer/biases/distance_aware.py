@@ -27,6 +27,8 @@ class DistanceAware(Bias):
     section 3.
     """
 
+    magnifies = True
+
     def __init__(self, heads: int):
         super().__init__()
         self.alpha = nn.Parameter(torch.zeros(at_least("heads", heads, 1)))
@@ -41,7 +43,7 @@ class DistanceAware(Bias):
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             r = alpha[h] * (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
             f = torch.exp(F.softplus(beta[h]) - F.softplus(beta[h] - r))  # the quotient, without its overflow
-            return torch.where(s == -torch.inf, s, F.relu(s) * f.to(s.dtype))
+            return torch.where(s == -torch.inf, s, F.relu(s) * f)
 
         return score
 

@@ -50,7 +50,7 @@ class HardCodedGaussian(Bias):
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             centre = self.ratio * at(q_pos, b, h, i).to(dtype) + offset[h]
             away = (at(k_pos, b, h, j).to(dtype) - centre) / sigma[h]
-            return s + (highest[h] - away * away / 2).to(s.dtype)
+            return s + (highest[h] - away * away / 2)  # not rounded to bfloat16: far from the place densities are alike
 
         return score
 

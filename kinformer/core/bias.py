@@ -41,11 +41,13 @@ class Bias(nn.Module, ABC):
     (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for nothing
     but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what they look
     at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next to
-    nothing, so that layers that were trained without it may be given one.
+    nothing, so that layers that were trained without it may be given one. `magnifies` says that it multiplies scores:
+    these are then made in float32, since what bfloat16 rounds off would be multiplied too.
     """
 
     wants: tuple[Want, ...] = ()
     joins: ClassVar[bool] = False
+    magnifies: bool = False
 
     @abstractmethod
     def bind(self, piece: Request) -> ScoreFn:
@@ -103,6 +105,7 @@ class Plus(Bias):
         super().__init__()
         self.biases = nn.ModuleList(biases)
         self.wants = tuple({want: None for bias in biases for want in bias.wants})
+        self.magnifies = any(bias.magnifies for bias in biases)
 
     def bind(self, piece: Request) -> ScoreFn:
         bound = [bias.bind(_seen(piece, n)) for n, bias in enumerate(self.biases)]

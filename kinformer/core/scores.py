@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from kinformer.core.autocast import precise
+from kinformer.core.autocast import exact, precise
 from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
@@ -16,14 +16,22 @@ from kinformer.scores.product import Product
 
 def scores(request: Request) -> Float[Tensor, "B H T S"]:
     """The score of every pair, changed by the bias. Nothing is masked: outside the pattern they mean nothing."""
-    found = request.score(request)
     if request.bias is None:
-        return found
+        return request.score(request)
+    found = _precisely(request) if request.bias.magnifies else request.score(request)
     change = request.bias.bind(request)
     b, h, i, j = (torch.arange(n, device=found.device) for n in found.shape)
     changed = change(found, b[:, None, None, None], h[:, None, None], i[:, None], j)
     # what a score shut out stays out; the plain product shuts out nothing
     return changed if type(request.score) is Product else changed.masked_fill(found == -torch.inf, -torch.inf)
+
+
+def _precisely(request: Request) -> Float[Tensor, "B H T S"]:
+    """Scores in float32 or better, under autocast too."""
+    queries, keys = request.queries, request.keys
+    wide = request.but(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
+    with exact(queries.q):
+        return request.score(wide)
 
 
 def mask(request: Request, count: int | None = None) -> Bool[Tensor, "#B #H T S"] | None:

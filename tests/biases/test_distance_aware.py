@@ -146,3 +146,19 @@ def test_what_the_block_beneath_shut_out_is_not_opened(float64: None) -> None:
     sent = PerPair(torch.randn(1, 2, 3, 3).where(torch.eye(3).bool(), -torch.inf), pos, pos)
     request = Request(Queries(q, pos), Keys(q, q, pos), Full(), ResidualScores(), factors()[0], below={"scores": sent})
     torch.testing.assert_close(read(request).y, q, rtol=0, atol=1e-12)  # each reads itself alone
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "in a Plus"])
+def test_in_bfloat16_a_row_loses_as_little_as_under_other_biases(beside: bool) -> None:
+    """Of scores rounded to bfloat16 and multiplied, 1.8% of a read was lost where ALiBi loses 0.2%."""
+    length, q, k, v = 512, *(torch.randn(1, 2, 512, 32).bfloat16() for _ in range(3))
+    made, pos = bias([0.01, -0.02], [0.5, 1.0]).bfloat16(), torch.arange(length)
+    alpha, beta, far = made.alpha.double(), made.beta.double(), (pos[:, None] - pos).abs()
+    f = (1 + beta.exp())[:, None, None] / (1 + (beta[:, None, None] - alpha[:, None, None] * far).exp())
+    score = (q.double() @ k.double().mT * 32**-0.5).relu() * f
+    want = score.masked_fill(pos > pos[:, None], -torch.inf).softmax(-1) @ v.double()
+    own: Bias = Plus(made) if beside else made
+    with torch.no_grad():
+        y = attend(q, k, v, q_pos=pos[None, None], k_pos=pos[None, None], pattern=Causal(), bias=own).y
+    assert y.dtype == torch.bfloat16
+    assert (y.double() - want).norm() < 0.004 * want.norm()

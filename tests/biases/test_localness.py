@@ -10,9 +10,11 @@ from kinformer.aggregations.out_projection import Concat
 from kinformer.attention import Attention
 from kinformer.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
 from kinformer.core.bias import Plus
+from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
+from kinformer.core.request import Request
 from kinformer.execute import attend
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.band import Band
@@ -20,6 +22,7 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.patterns.strided import Strided
 from kinformer.projections.qkv import QKV
+from kinformer.scores.product import Product
 from tests.biases.requests import asked
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -155,3 +158,15 @@ def test_what_does_not_fit_is_refused() -> None:
         FixedLocalness(2, 4, 0)
     with pytest.raises(ValueError, match="heads=0"):
         QueryLocalness(0, 4)
+
+
+def test_in_bfloat16_a_place_in_a_long_row_is_missed_by_less_than_a_position() -> None:
+    """Computed in bfloat16 the share of the row, and so the place, was off by up to 20 positions of 2,048."""
+    bias = FixedLocalness(2, 8).bfloat16()
+    q = torch.randn(1, 2, 2048, 8).bfloat16()
+    queries, keys = Queries(q, torch.arange(2048)[None, None]), Keys(q, q, torch.arange(2048)[None, None])
+    with torch.no_grad():
+        place = bias.prepare(Request(queries, keys, Full(), Product()))["local"][..., 0]
+        hidden = torch.einsum("bhtk,hkl->bhtl", q.double(), bias.inner.double()).tanh()
+        want = 2048 * torch.einsum("bhtk,hk->bht", hidden, bias.centre.double()).sigmoid()
+    assert (place.double() - want).abs().max() < 0.1
