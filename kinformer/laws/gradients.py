@@ -10,7 +10,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.laws.chunk import chunked
 from kinformer.laws.support.compare import agree_gradients
 from kinformer.laws.support.finding import Broken, Unjudged, smallest
-from kinformer.laws.support.reading import gradients, loss, reads, remembering
+from kinformer.laws.support.reading import beyond_rounding, gradients, loss, reads, remembering
 from kinformer.laws.support.subject import ROWS, Subject
 
 SAYS = "cut anywhere, the state carried with its graph, gradients are the same; none flows where a part stops it"
@@ -27,9 +27,10 @@ def judge(subject: Subject) -> Iterator[str]:
         if not stateless:
             yield from smallest(_cut, LENGTH, subject, module)
         stops = [p for part in module.modules() if isinstance(p := getattr(part, "stops", None), Pattern)]
-        if stops and isinstance(module, Attention) and (module.memory is None or remembering(module) is not None):
+        stopping = isinstance(module, Attention) and (module.memory is None or remembering(module) is not None)
+        if stops and stopping:
             yield from smallest(_stopped, LENGTH, subject, module, stops[0])
-        judged = judged or not stateless or bool(stops)
+        judged = judged or not stateless or bool(stops and stopping)
     if not judged:
         raise Unjudged(f"no state to cut at: {stateless}")
 
@@ -48,7 +49,7 @@ def _stopped(length: int, subject: Subject, module: Any, stops: Pattern) -> None
     batch = subject.ragged(length)
     at = batch.pos.clamp_min(0)
     where = stops(torch.arange(ROWS)[:, None, None], 0, at[:, :, None], at[:, None, :]) & batch.real[:, :, None]
-    wrong = where & batch.real[:, None, :] & (reads(subject, module, batch) > 0)
+    wrong = where & batch.real[:, None, :] & beyond_rounding(reads(subject, module, batch))
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])

@@ -1,5 +1,6 @@
 """Law limits: what a batch shuts out by `ctx.only` is not read, or the limits are refused."""
 
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,10 +11,12 @@ from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
+from kinformer.laws.support.batch import Batch
+from kinformer.laws.support.compare import agree
 from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
 from kinformer.laws.support.heads import drawn
-from kinformer.laws.support.reading import reads
-from kinformer.laws.support.subject import Subject
+from kinformer.laws.support.reading import beyond_rounding, reads
+from kinformer.laws.support.subject import GARBAGE, Subject
 from kinformer.patterns.document import Document
 from kinformer.patterns.on_heads import OnHeads
 
@@ -29,7 +32,11 @@ class Refused(Exception):
 
 
 def judge(subject: Subject | Mechanism) -> Iterator[str]:
-    """Two documents in a row; heads of which every other one may read nothing, from whichever number they count."""
+    """Two documents in a row; heads of which every other one may read nothing, from whichever number they count.
+
+    Tokens of one document are drawn again, and again as large ones: nothing of the other changes. A choice by content
+    has a gradient of zero and may still look at what is shut out.
+    """
     try:
         if isinstance(subject, Mechanism):
             yield from _by_head(subject.double().eval())
@@ -52,11 +59,31 @@ def _apart(length: int, subject: Subject, module: Any) -> None:
     except ValueError as error:
         raise Refused(str(error)) from error
     own = ids.gather(1, batch.pos.clamp_min(0))
-    wrong = (read > 0) & batch.real[:, :, None] & batch.real[:, None, :] & (own[:, :, None] != own[:, None, :])
+    wrong = (
+        beyond_rounding(read) & batch.real[:, :, None] & batch.real[:, None, :] & (own[:, :, None] != own[:, None, :])
+    )
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
         raise Broken(f"position {query} of {length} reads position {key}, which ctx.only=Document(...) shuts out")
+    _redrawn(length, subject, module, batch, own)
+
+
+@torch.no_grad()
+def _redrawn(length: int, subject: Subject, module: Any, batch: Batch, document: Tensor) -> None:
+    before = subject.call(module, batch)
+    for changed in (0, 1):
+        others = torch.where(document == changed, -1, batch.pos)
+        for seed, size in ((1000, 1.0), (2000, GARBAGE)):
+            drawn = subject.content(*batch.size, seed) * (1 if subject.vocab else size)
+            mark = batch.real & (document == changed)
+            x = torch.where(mark if batch.x.dim() == 2 else mark[..., None], drawn, batch.x)
+            after = subject.call(module, dataclasses.replace(batch, x=x))
+            sentence = f"other tokens of one of two documents in a row of {length} change the other document"
+            agree(after.y, before.y, sentence, pos=others)
+            for name, value in before.aux.items():
+                if value.dim():
+                    agree(after.aux[name], value, f"{sentence} (aux {name!r})", pos=others)
 
 
 def _by_head(mechanism: Mechanism) -> Iterator[str]:
@@ -96,7 +123,7 @@ def _mixed(y: Tensor, q: Tensor) -> bool:
 def _silent(got: Tensor, want: Tensor, first: int) -> None:
     for h in range(got.shape[1]):
         what = f"head {first + h} of heads that count from {first}"
-        if (first + h) % 2 == 0 and bool((got[:, h] != 0).any()):
+        if (first + h) % 2 == 0 and not bool((got[:, h].abs() <= 1e-12).all()):
             raise Broken(f"{what} reads keys, which ctx.only={ODD_HEADS} shuts out")
         if (first + h) % 2 and not torch.allclose(got[:, h], want[:, h], atol=1e-9, rtol=1e-9):
             raise Broken(f"{what} reads otherwise under ctx.only={ODD_HEADS}, which shuts nothing out of it")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.core.choice import Choices
+from kinformer.core.layer import Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.model import Forecaster
@@ -18,7 +19,7 @@ from kinformer.core.state import leaves
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.compare import agree, agree_names
 from kinformer.laws.support.finding import Broken, Unjudged, found, smallest
-from kinformer.laws.support.reading import reads, remembering
+from kinformer.laws.support.reading import beyond_rounding, reads, remembering
 from kinformer.laws.support.subject import EFFORT, GARBAGE, ROWS, Subject, Trained
 
 SAYS = "it reads nothing ahead of what it says"
@@ -31,7 +32,8 @@ HEARD = 1e-9  # of numbers about 1: what rounding does not change so much
 def judge(subject: Subject | Trained) -> Iterator[str]:
     """What has a state, learns to say what comes next, or holds no pattern that reads ahead, reads nothing ahead.
 
-    Everything after a position is drawn again, for every position: hard choices have a gradient of zero and still peek.
+    Everything after a position is drawn again, for every position, in eval and train mode: hard choices have a gradient
+    of zero and still peek, and training may read otherwise.
     A forecast is the same whatever comes, by which it is judged. Of what a memory keeps a query hears no more than the
     memory's `hears` tells.
     """
@@ -41,11 +43,14 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
             raise Unjudged("it forecasts no rows; what a model says of each token is judged where it says it")
         yield from found(_foretold, subject, module)
         return
-    judged = False
-    for _ in subject.modes(module):
+    judged, modes = False, list(subject.modes(module))
+    for training in (False, True):
+        module.train(training)
         decodes, because = subject.no_state(module) is None, _promise(subject, module)
         for seed in range(EFFORT) if because else ():
             yield from smallest(_redraw, LENGTH + 4 * seed, subject, module, seed, because)
+        if training not in modes:
+            continue
         if because or subject.pattern is not None:
             yield from smallest(_differentiate, LENGTH, subject, module, decodes, because)
             judged = True
@@ -89,28 +94,40 @@ def _patterns(module: nn.Module) -> Iterator[Pattern | None]:
                 yield None
 
 
+@torch.no_grad()
 def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str) -> None:
+    """Rows as often as there are columns but the last: in the copies numbered t all after column t changes."""
     batch = subject.ragged(length, seed=seed)
-    before = subject.call(module, batch)
-    for t in range(length - 1):
-        for change, changed in _changes(subject, batch, t, seed):
-            after = subject.call(module, changed)
-            sentence = f"{because}, but {change} what follows column {t} of {length} changes it"
-            pos = batch.pos[:, : t + 1]
-            agree(after.y[:, : t + 1], before.y[:, : t + 1], sentence, pos=pos, bound=1e-12)
+    rows = len(batch.pos)
+    copies = batch.rows([*range(rows)] * (length - 1))
+    after_column = torch.arange(length - 1).repeat_interleave(rows)[:, None]
+    later = torch.arange(length) > after_column
+    before = _seeded(subject, module, copies)
+    mode = " in train mode" if module.training else ""
+    for change, changed in _changes(subject, copies, later, seed):
+        after = _seeded(subject, module, changed)
+        for t in range(length - 1):
+            pos = torch.where(later | (after_column != t), -1, copies.pos)
+            sentence = f"{because}, but {change} what follows column {t} of {length} changes it{mode}"
+            agree(after.y, before.y, sentence, pos=pos, bound=1e-12)
             agree_names(after.aux, before.aux, sentence)
             for name, value in before.aux.items():
                 if value.dim():
-                    what = f"{sentence} (aux {name!r})"
-                    agree(after.aux[name][:, : t + 1], value[:, : t + 1], what, pos=pos, bound=1e-12)
+                    agree(after.aux[name], value, f"{sentence} (aux {name!r})", pos=pos, bound=1e-12)
 
 
-def _changes(subject: Subject, batch: Batch, t: int, seed: int) -> Iterator[tuple[str, Batch]]:
-    """The batch with everything after column t drawn again, drawn again and large, and turned to padding."""
+def _seeded(subject: Subject, module: Any, batch: Batch) -> Out:
+    """A call in which chance, as in train mode, draws the same as in any other of as many rows."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return subject.call(module, batch)
+
+
+def _changes(subject: Subject, batch: Batch, later: Tensor, seed: int) -> Iterator[tuple[str, Batch]]:
+    """The batch with everything later drawn again, drawn again and large, and turned to padding."""
     rows, columns = batch.size
-    later = torch.arange(columns) > t
-    drawn = subject.content(rows, columns, seed + 1000 + t)
-    large = subject.content(rows, columns, seed + 2000 + t) * (1 if subject.vocab else int(GARBAGE))
+    drawn = subject.content(rows, columns, seed + 1000)
+    large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(GARBAGE))
     for change, x in (("redrawing", drawn), ("a large change of", large)):
         yield change, dataclasses.replace(batch, x=torch.where(_column(later & batch.real, x), x, batch.x))
     gone = torch.where(_column(later & batch.real, batch.x), torch.full_like(batch.x, -1), batch.x)
@@ -124,7 +141,7 @@ def _column(mark: Tensor, x: Tensor) -> Tensor:
 def _differentiate(length: int, subject: Subject, module: Any, decodes: bool, because: str) -> None:
     batch = subject.ragged(length)
     read = reads(subject, module, batch)
-    ahead = read.triu(1) > 0
+    ahead = beyond_rounding(read).triu(1)
     if because and ahead.any():
         r, t, s = ahead.nonzero()[0].tolist()
         query, key = int(batch.pos[r, t]), int(batch.pos[r, s])
@@ -174,7 +191,7 @@ def _exactly(pattern: Pattern, heads: int, batch: Batch, read: Tensor) -> None:
     pos = batch.pos[:, None]
     may = pairs(narrowed(pattern, batch.only, batch.also), pos, pos, range(heads)).any(1).expand_as(read)
     other = batch.real[:, :, None] & batch.real[:, None, :] & ~torch.eye(read.shape[1], dtype=torch.bool)
-    wrong = other & (may != (read > 0))
+    wrong = other & torch.where(may, read == 0, beyond_rounding(read))
     if wrong.any():
         r, t, s = wrong.nonzero()[0].tolist()
         what = "does not read" if may[r, t, s] else "reads"

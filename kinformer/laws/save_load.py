@@ -46,7 +46,7 @@ def _compare(subject: Any, module: Any, again: Any, sentence: str) -> None:
     batch = subject.ragged(LENGTH)
     with torch.no_grad():
         want, got = subject.call(module, batch), subject.call(again, batch)
-    agree_out(got, want, sentence, batch.pos, bound=0.0)
+    agree_out(got, want, sentence, batch.pos, bound=1e-12)
 
 
 def _trained(subject: Any, module: Any) -> Mapping[str, Tensor]:

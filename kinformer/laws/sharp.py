@@ -30,9 +30,11 @@ def judge(pattern: Pattern) -> Iterator[str]:
         spelled = spelled.expression
     if isinstance(spelled, And | Or | Not | Heads):
         raise Unjudged("a pattern composed of others knows bounds")
-    for name, law in LAWS.items():
-        if getattr(type(spelled), name) is not getattr(Pattern, name):
-            yield from found(law, pattern)
+    said = [law for name, law in LAWS.items() if getattr(type(spelled), name) is not getattr(Pattern, name)]
+    if not said:
+        raise Unjudged("it says nothing of itself beyond its predicate")
+    for law in said:
+        yield from found(law, pattern)
 
 
 def read(pattern: Pattern, length: int) -> tuple[Tensor, Tensor]:

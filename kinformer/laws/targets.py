@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from kinformer.core.loss import Penalty, gathered
 from kinformer.laws.support.finding import Broken, Unjudged, found
+from kinformer.laws.support.reading import ROUNDING
 from kinformer.laws.support.subject import Subject, Trained
 
 SAYS = "each penalty moves exactly the parameters it names"
@@ -57,9 +58,11 @@ def _exact(module: Any, name: str, value: Tensor, given: list[tuple[nn.Module, P
     if not value.requires_grad:
         raise Broken(f"the penalty {name!r} depends on no parameter at all")
     parameters = dict(module.named_parameters())
-    moved = {key for key, p in parameters.items() if _moves(value, p)}
+    sizes = _slopes(value, {**parameters, **({} if leaf is None else {"x": leaf})})
+    moving = {key for key, size in sizes.items() if size > ROUNDING * max(sizes.values())}
+    moved = moving & parameters.keys()
     own = {id(p) for part, _ in given for p in part.parameters()}
-    by_x = any(id(parameters[key]) not in own for key in moved) if leaf is None else _moves(value, leaf)
+    by_x = any(id(parameters[key]) not in own for key in moved) if leaf is None else "x" in moving
     reaches = any(penalty.reaches_x for _, penalty in given)
     if by_x != reaches:
         raise Broken(f"the penalty {name!r} {'trains' if by_x else 'does not train'} through x; say so by reaches_x")
@@ -71,6 +74,10 @@ def _exact(module: Any, name: str, value: Tensor, given: list[tuple[nn.Module, P
         raise Broken(f"the penalty {name!r} moves {more} without declaring it, and declares {less} without moving it")
 
 
-def _moves(value: Tensor, x: Tensor) -> bool:
-    (gradient,) = torch.autograd.grad(value, x, allow_unused=True, retain_graph=True)
-    return gradient is not None and bool((gradient != 0).any())
+def _slopes(value: Tensor, by: dict[str, Tensor]) -> dict[str, float]:
+    """The largest slope of a penalty by each tensor, 0 where it does not depend on it."""
+    found = torch.autograd.grad(value, list(by.values()), allow_unused=True, retain_graph=True)
+    return {
+        name: 0.0 if one is None or not one.numel() else float(one.abs().max())
+        for name, one in zip(by, found, strict=True)
+    }

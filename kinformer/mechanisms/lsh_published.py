@@ -16,7 +16,15 @@ from kinformer.core.request import Request
 from kinformer.core.score import Score
 from kinformer.execute import read
 from kinformer.mechanisms.lsh import Hashed, widened
-from kinformer.mechanisms.support.groups import LAST_RESORT, by_query_head, folded, own_column, own_pairs, picked
+from kinformer.mechanisms.support.groups import (
+    LAST_RESORT,
+    by_query_head,
+    folded,
+    no_limits,
+    own_column,
+    own_pairs,
+    picked,
+)
 from kinformer.mechanisms.support.sorted_chunks import Chunks, Windows, sort
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
@@ -40,8 +48,9 @@ class PublishedLSH(Hashed):
     divided: False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch have it; the
         paper takes log N_ij off the scores, N_ij being counted over chunks of the same round.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also`, for a layer of other heads,
-    and for keys of another sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and appendix A.
+    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also` or `ctx.only`, for a layer
+    of other heads, and for keys of another sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and
+    appendix A.
     """
 
     mass = Mechanism.mass  # weights of chunks are not those of the pattern
@@ -66,6 +75,7 @@ class PublishedLSH(Hashed):
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None or not keys.own:
             raise ValueError(self._another())
+        no_limits(self, ctx, "chunks", "LSH")
         return super().ready(queries, keys, ctx)
 
     def read(self, request: Request) -> Out[Read]:

@@ -109,9 +109,10 @@ class ProbSparse(Keyed):
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
         if keys is None:
             raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
-        if keys.own and (ctx.only is not None or ctx.also is not None):
+        if ctx.only is not None or ctx.also is not None:  # of a source too: queries are chosen among all of the row
             raise ValueError(
-                "ctx.only and ctx.also speak of single pairs, and ProbSparse takes means of rows; drop them"
+                "ctx.only and ctx.also speak of single pairs, and ProbSparse chooses among all queries of a row; "
+                "drop them"
             )
         if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
             raise ValueError("ProbSparse got positions by head; give it tokens whose positions heads share")

@@ -22,7 +22,7 @@ from kinformer.core.ties import noise_of
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed
 from kinformer.mechanisms.support.centroids import Update
-from kinformer.mechanisms.support.groups import by_key_head, by_query_head, folded, own_column, picked
+from kinformer.mechanisms.support.groups import by_key_head, by_query_head, folded, no_limits, own_column, picked
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
 
@@ -50,8 +50,8 @@ class PublishedRouting(Routed):
         with `null` there is none.
     eps: added to the number of clusters before dividing by it.
 
-    Errors: as in `Routing`, and for a null of another width than values. Source: Roy et al., 2020, arXiv:2003.05997,
-    algorithm 1.
+    Errors: as in `Routing`, for `ctx.only`, and for a null of another width than values. Source: Roy et al., 2020,
+    arXiv:2003.05997, algorithm 1.
     """
 
     mass = Mechanism.mass  # a mean of reads has no one attention matrix
@@ -101,6 +101,7 @@ class PublishedRouting(Routed):
         return Out(Read(y, None), aux=aux, stats=stats)
 
     def ready(self, queries: Queries, keys: Keys | None, ctx: Context) -> tuple[Queries, Keys | None]:
+        no_limits(self, ctx, "clusters", "Routing")
         queries, keys = super().ready(queries, keys, ctx)
         assert keys is not None
         with torch.no_grad():

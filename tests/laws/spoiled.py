@@ -30,6 +30,7 @@ from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
 
@@ -853,3 +854,71 @@ class BestAlone(PairMap):
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = x if mask is None else x.masked_fill(~mask, -torch.inf)
         return x.masked_fill(x < x.detach().amax(-1, keepdim=True), -torch.inf)
+
+
+class ChoosesAcross(Toy):
+    """Each token keeps to itself, and the first token of the row chooses its sign."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        first = torch.where(ctx.pos == 0, x[..., 0], 0.0).sum(1)[:, None, None]
+        return Out(torch.where(first > 0, self.inside(x), -self.inside(x)), state)
+
+
+class PeeksInTraining(Mean):
+    """It adds the next token, in train mode alone."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        out = super().forward(x, state, ctx)
+        return out._replace(y=out.y + torch.cat([x[:, 1:], x[:, :1] * 0], 1)) if self.training else out
+
+
+class SumsLowered(Toy):
+    """A mean of all tokens so far, whose sum is kept as precise as a token: in bfloat16 it stops growing."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        y, total, means = self.inside(x).sigmoid(), torch.zeros_like(x[:, 0]), []
+        for t in range(x.shape[1]):
+            total = total + y[:, t] * (ctx.pos[:, t, None] >= 0)
+            means.append(total / (ctx.pos[:, t, None] + 1).clamp_min(1))
+        return Out(torch.stack(means, 1) if means else x, state)
+
+
+class MixesHeads(Softmax):
+    """What a head reads goes into its neighbour too, so no weights of a head tell what was read."""
+
+    def read(self, request: Request) -> Out[Read]:
+        out = super().read(request)
+        return out._replace(y=out.y._replace(y=out.y.y + out.y.y.roll(1, 1)))
+
+
+class HasAPlace(Softmax):
+    """A right mechanism with a weight called `place`."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        super().__init__(pattern)
+        self.place = nn.Parameter(torch.zeros(3))
+
+
+class RoundsAhead(Mean):
+    """A right layer in which two terms of what comes later cancel but for rounding."""
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        real = torch.where((ctx.pos >= 0)[..., None], x, 0.0)
+        later = (0.1 * real * 3 - 0.3 * real).flip(1).cumsum(1).flip(1)
+        out = super().forward(x, state, ctx)
+        return out if state is not None else out._replace(y=out.y + later)
+
+
+class StopsAhead(Softmax):
+    """Attention both ways, which says that nothing flows out of a segment of three."""
+
+    stops = ~Segment(3, 0)
+
+    def __init__(self) -> None:
+        super().__init__(Full())
+
+
+class Silent(Band):
+    """A window that says nothing of itself."""
+
+    reach, period, live, capacity, cover = Pattern.reach, Pattern.period, Pattern.live, Pattern.capacity, Pattern.cover

@@ -33,6 +33,7 @@ from kinformer.laws import (
     heads,
     learns,
     limits,
+    mass,
     merge,
     mutation,
     neighbours,
@@ -177,6 +178,13 @@ CAUGHT = [
     (own_weights, toy(spoiled.Again), "the layer inner reads a token several times in one call"),
     (own_weights, toy(spoiled.Again, shares={"outer": "a reason"}), "the layer inner reads a token several times"),
     (own_weights, toy(spoiled.Toy, shares={"*.weight": "a reason"}), "shares names '*.weight', and no layers"),
+    (
+        limits,
+        toy(spoiled.ChoosesAcross),
+        "other tokens of one of two documents in a row of 2 change the other document",
+    ),
+    (peek, toy(spoiled.PeeksInTraining), "what follows column 0 of 2 changes it in train mode"),
+    (dtype, toy(spoiled.SumsLowered), "above 0.02 (a long row)"),
     (chunk, mechanism(lambda: spoiled.RoundsApart(Causal())), "cut into chunks of "),
     (pattern, spoiled.Ending(torch.zeros(2, 64).long()), "it fails at position 5000: IndexError"),
     (sharp, spoiled.Loose(3, -1, of="reach"), "it reads at most -1 ahead, but its reach() says 0"),
@@ -229,6 +237,31 @@ def test_without_a_state_laws_of_states_say_so(law: ModuleType) -> None:
 def test_what_promises_nothing_is_not_said_to_keep_it() -> None:
     with pytest.raises(Unjudged, match="it promises nothing"):
         list(peek.judge(mechanism(lambda: Softmax(Full()))))
+
+
+def test_attention_that_no_weights_of_a_head_tell_is_not_said_to_be_summed() -> None:
+    with pytest.raises(Unjudged, match="values are not read by weights of their own head"):
+        list(mass.judge(spoiled.MixesHeads(Causal())))
+
+
+def test_a_pattern_that_says_nothing_of_itself_is_not_said_to_be_sharp() -> None:
+    with pytest.raises(Unjudged, match="it says nothing of itself beyond its predicate"):
+        list(sharp.judge(spoiled.Silent(2)))
+
+
+def test_gradients_that_a_memory_stops_are_not_judged_where_no_memory_is_read() -> None:
+    """A layer without a state that names pairs without a gradient, and is in no attention that reads them."""
+    with pytest.raises(Unjudged, match="no state to cut at"):
+        list(gradients.judge(toy(lambda: PreNorm(Attention(QKV(16, 2), spoiled.StopsAhead())))))
+
+
+def test_a_weight_called_place_is_no_place() -> None:
+    assert verdict("groups", groups, Judged("toy", lambda: spoiled.HasAPlace(Full()))).end == "holds"
+
+
+@pytest.mark.parametrize("law", [peek, padding], ids=lambda law: law.__name__)
+def test_what_rounding_leaves_of_two_terms_that_cancel_is_no_reading(law: ModuleType) -> None:
+    assert list(law.judge(toy(spoiled.RoundsAhead))) == []
 
 
 def test_where_annotations_are_checked_nothing_is_compiled() -> None:

@@ -248,9 +248,10 @@ def test_empty_rows_give_zero_and_finite_gradients(mechanism):
     assert all(x.grad is not None and x.grad.isfinite().all() and x.grad[0].count_nonzero() == 0 for x in (q, k, v))
 
 
-@both
-def test_documents_of_the_batch_are_kept_apart(mechanism):
-    """A batch's own limits reach every folded row under its own number."""
+def test_documents_of_the_batch_are_kept_apart():
+    """A batch's own limits reach every folded row under its own number. The published form refuses them: the chunks of
+    a document would depend on the other documents of the row."""
+    mechanism = LSH(H, K, 4, 2)
     q, k, v = inputs()
     first = torch.tensor([5, 11])
     ids = (numbered() >= first[:, None]).long()
@@ -262,6 +263,10 @@ def test_documents_of_the_batch_are_kept_apart(mechanism):
         changed = call(mechanism, q, k, other[1], only=Document(ids)).y.y
         assert torch.allclose(changed[b, :, cut:], found[b, :, cut:], atol=1e-12)
         assert not torch.allclose(changed[b, :, :cut], found[b, :, :cut])
+    with pytest.raises(
+        ValueError, match=r"PublishedLSH makes its chunks from all tokens of a row, .* use LSH, or drop"
+    ):
+        call(PublishedLSH(H, K, 4, 3, 2), q, k, v, only=Document(ids))
 
 
 @pytest.mark.parametrize("sizes", [[1] * T, [5, 1, 11]], ids=str)

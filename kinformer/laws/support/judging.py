@@ -113,7 +113,7 @@ def verdict(name: str, law: ModuleType, one: Judged) -> Verdict | None:
     reason, held = one.breaks.get(name), 0
     unjudged: list[tuple[str, str]] = []
     for subject in found:
-        place = getattr(subject, "place", "")
+        place = subject.place if isinstance(subject, Subject | Trained) else ""  # a part may have a weight called place
         where = f"{place}: " if place else ""
         refusal = subject.refusal if isinstance(subject, Subject) else ""
         if refusal:

@@ -11,6 +11,8 @@ from kinformer.core.memory import Memory
 from kinformer.laws.support.batch import Batch
 from kinformer.laws.support.subject import Subject
 
+ROUNDING = 1e-13  # of the largest gradient, in float64
+
 
 def loss(out: Out, batch: Batch) -> Tensor:
     """A loss of values and aux at real positions, the same however these are placed."""
@@ -46,6 +48,11 @@ def reads(subject: Subject, module: Any, batch: Batch) -> Tensor:
         (gradient,) = torch.autograd.grad(total[:, t].sum(), leaf, retain_graph=True, allow_unused=True)
         found.append(leaf.new_zeros(batch.size) if gradient is None else gradient.abs().sum(-1))
     return torch.stack(found, 1) * batch.real[:, :, None]
+
+
+def beyond_rounding(read: Tensor) -> Tensor:
+    """Which dependences are more than what rounding leaves of two that cancel."""
+    return read > ROUNDING * read.amax()
 
 
 def _noise(like: Tensor) -> Tensor:

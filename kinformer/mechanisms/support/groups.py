@@ -86,6 +86,16 @@ def no_additions(part: object, ctx: Context, sets: str) -> None:
         raise ValueError(f"{name} reads its {sets} and cannot add keys to them by ctx.also; use Softmax, or drop it")
 
 
+def no_limits(part: object, ctx: Context, sets: str, instead: str) -> None:
+    """ValueError where a batch shuts out pairs, for a part whose choice of sets looks at all tokens of a row."""
+    if ctx.only is not None:
+        name = type(part).__name__
+        raise ValueError(
+            f"{name} makes its {sets} from all tokens of a row, so what ctx.only shuts out would change them; "
+            f"use {instead}, or drop it"
+        )
+
+
 def made_for_keys(part: object, k: Float[Tensor, "B G S K"], heads: int, k_dim: int) -> None:
     """ValueError for keys, whose heads may be fewer, that are not of the sizes a part was made for."""
     if not k.shape[1] or heads % k.shape[1] or k_dim != k.shape[3]:
