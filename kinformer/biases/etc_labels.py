@@ -36,8 +36,8 @@ class ETCLabels(Bias):
     def bind(self, piece: Request) -> ScoreFn:
         of_heads(f"an ETCLabels of {len(self.keys)} heads", len(self.keys), piece)
         segments = labels_of(piece, "segment", "ETCLabels")
-        q_pos, k_pos = piece.queries.pos, piece.keys.pos
-        term = torch.einsum("bhtk,hnk->bhtn", piece.queries.q, self.keys) * piece.scale  # [B H T K] [H N K]
+        q, q_pos, k_pos = piece.queries.q, piece.queries.pos, piece.keys.pos
+        term = torch.einsum("bhtk,hnk->bhtn", q, self.keys.to(q.dtype)) * piece.scale  # [B H T K] [H N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             ahead = torch.zeros_like(b) if segments is None else segments[1][b, j] - segments[0][b, i]

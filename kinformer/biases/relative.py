@@ -53,7 +53,7 @@ class Relative(Bias):
     def bind(self, piece: Request) -> ScoreFn:
         self._refuse_others(piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
-        term = piece.queries.q @ self.keys.mT * piece.scale  # [B H T K] [(H) N K]
+        term = piece.queries.q @ self.keys.mT.to(piece.queries.q.dtype) * piece.scale  # [B H T K] [(H) N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return s + entry(term, b, h, i, self._row(at(k_pos, b, h, j) - at(q_pos, b, h, i)))

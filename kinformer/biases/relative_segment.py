@@ -34,7 +34,8 @@ class RelativeSegment(Bias):
             return lambda s, b, h, i, j: s
         asks, asked = segments
         # [B H T K] [H 2 K]
-        term = torch.einsum("bhtk,hnk->bhtn", piece.queries.q + self.u[:, None], self.keys) * piece.scale
+        q = piece.queries.q + self.u[:, None]
+        term = torch.einsum("bhtk,hnk->bhtn", q, self.keys.to(q.dtype)) * piece.scale
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             return s + entry(term, b, h, i, (asks[b, i] != asked[b, j]).long())

@@ -68,7 +68,7 @@ class TransformerXL(Bias):
         groups = k.shape[1]
         number_of_groups(self.heads, groups)
         by_group = self.u.unflatten(0, (groups, -1))  # [G R K]: head h reads key head h // R
-        content = torch.einsum("grk,bgsk->bgrs", by_group, k).flatten(1, 2) * piece.scale  # [B H S]
+        content = torch.einsum("grk,bgsk->bgrs", by_group.to(k.dtype), k).flatten(1, 2) * piece.scale  # [B H S]
         asks = (q + self.v[:, None]) * piece.scale  # [B H T K]
         bounds = distances(piece, self.clamp)
         if bounds is None:
@@ -76,9 +76,11 @@ class TransformerXL(Bias):
             return lambda s, b, h, i, j: s + content[b, h, j] + position[b, h, i, j]
         least, most = bounds
         # the same waves in every layer of a call; what each layer learns to make of them is its own
-        key = ("sinusoids", least, most, self.d, q.dtype, q.device)
+        dtype = self.position.weight.dtype
+        key = ("sinusoids", least, most, self.d, dtype, q.device)
         far = torch.arange(least, most + 1, device=q.device)
-        table = self.position(piece.memo.get(lambda: sinusoids(far, self.d, q.dtype), *key))  # [N H*K]
+        # the queries may be in a wider precision than the weights, as where attention is told after it was read
+        table = self.position(piece.memo.get(lambda: sinusoids(far, self.d, dtype), *key)).to(q.dtype)  # [N H*K]
         of_distances = torch.einsum("bhtk,nhk->bhtn", asks, table.unflatten(-1, (self.heads, -1)))
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -91,7 +93,8 @@ class TransformerXL(Bias):
         of_heads(f"a TransformerXL of {self.heads} heads", self.heads, request)
         q = request.queries.q
         n = far if self.clamp is None else far.clamp(-self.clamp, self.clamp)
-        table = self.position(sinusoids(n, self.d, q.dtype)).unflatten(-1, (self.heads, -1)).transpose(0, 1)  # [H N K]
+        waves = sinusoids(n, self.d, self.position.weight.dtype)
+        table = self.position(waves).to(q.dtype).unflatten(-1, (self.heads, -1)).transpose(0, 1)  # [H N K]
         return Distances(q + self.u[:, None], table, (q + self.v[:, None]) * request.scale)
 
     def _of_positions(
@@ -103,7 +106,7 @@ class TransformerXL(Bias):
         """
         # angles count from the last query: those of near positions are small and keep their digits
         here = F.pad(q_pos.flatten(1), (0, 1)).amax(1)[:, None, None]
-        weight = self.position.weight.unflatten(0, (self.heads, -1))
+        weight = self.position.weight.to(asks.dtype).unflatten(0, (self.heads, -1))
         sines, cosines = torch.einsum("bhtk,hkd->bhtd", asks, weight).chunk(2, -1)
         sin, cos = sinusoids(q_pos - here, self.d, asks.dtype).chunk(2, -1)  # [B #H T D/2]
         turned = torch.cat([cosines * sin - sines * cos, sines * sin + cosines * cos], -1)

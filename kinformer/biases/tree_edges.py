@@ -56,9 +56,10 @@ class TreeEdges(Bias):
             tensors[name] = self._rows(tensors[name])
 
     def bind(self, piece: Request) -> ScoreFn:
+        q = piece.queries.q
         asks, told = (self._nodes(piece, pos) for pos in (piece.queries.pos, piece.keys.pos))
         row = torch.zeros((), dtype=torch.long, device=piece.queries.pos.device)
-        term = torch.einsum("bhtk,nk->bhtn", piece.queries.q, self.keys) * piece.scale  # [B H T K] [N K]
+        term = torch.einsum("bhtk,nk->bhtn", q, self.keys.to(q.dtype)) * piece.scale  # [B H T K] [N K]
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
             q, k = (Node(*(at(x, b if len(x) > 1 else row, h, n) for x in of)) for of, n in ((asks, i), (told, j)))

@@ -238,8 +238,11 @@ def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
 
 
 def _cast(keys: Keys, like: Tensor) -> Keys:
-    """Kept keys as those who ask are."""
-    return keys if keys.k.dtype == like.dtype else keys._replace(k=keys.k.to(like.dtype), v=keys.v.to(like.dtype))
+    """Kept keys, and all numbers that go with them, in the precision of those who ask."""
+    if keys.k.dtype == like.dtype:
+        return keys
+    sides = {name: side.to(like.dtype) for name, side in keys.sides.items()}
+    return keys._replace(k=keys.k.to(like.dtype), v=keys.v.to(like.dtype), sides=sides)
 
 
 def _spoiled(x: Tensor, lost: Tensor | None) -> Tensor:

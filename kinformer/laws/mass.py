@@ -1,11 +1,13 @@
 """Law mass: how much attention each key got is the sum of the weights by which it was read, or nobody is told."""
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from kinformer.core.bias import Bias
+from kinformer.core.choice import Choices
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import Mechanism
@@ -14,20 +16,24 @@ from kinformer.core.score import Score
 from kinformer.laws.support.compare import agree
 from kinformer.laws.support.finding import Broken, Unjudged, found
 from kinformer.laws.support.heads import WIDTH, drawn
+from kinformer.laws.support.subject import twin
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.full import Full
 
 SAYS = "the attention that it says each key got is what the key's value was read with"
 OVER = ("mechanism", "score", "bias")
+NEAR = {torch.float32: 1e-4, torch.bfloat16: 5e-2}  # of the most attention that a key got
 PIECES = 3
 ROUNDING = 1e-12  # of weights, which add up to 1
+Part = TypeVar("Part", Queries, Keys)
 KEYS = PIECES * WIDTH  # so many keys at a time have values of their own, 1 at their own place and 0 elsewhere
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
     """A row and one that begins with padding. Values of 0 and 1 tell the weights, where values are read linearly.
 
-    Where they are not, the law says that it has not judged the sums.
+    Where they are not, the law says that it has not judged the sums. In lower precisions the attention that keys got is
+    near that of the same rounded numbers in float64.
     """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)
@@ -44,6 +50,8 @@ def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
             yield f"it refuses to tell how much attention a key got in more than one line: {error}"
         raise Unjudged(f"refused: {error}") from error
     yield from found(_plausible, mass, pos)
+    for dtype in NEAR:
+        yield from found(_rounded, mechanism, queries, keys, pos, dtype)
     yield from found(_summed, mechanism, queries, keys, read, mass)
 
 
@@ -70,6 +78,30 @@ def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: Read, mass
         b, k = unread.nonzero()[0].tolist()
         raise Broken(f"key {k} of row {b} got attention of {float(mass[b, k]):.6g}, and nobody reads it")
     agree(mass, want, "a key got other attention than the sum of the weights that its value is read with")
+
+
+@torch.no_grad()
+def _rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dtype: torch.dtype) -> None:
+    """In a lower precision, and in float64 from the same rounded numbers."""
+    (low, exact), choices, found = twin(mechanism, dtype), Choices(), []
+    for one, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
+        q, k = _rounded_to(dtype, wide, queries), _rounded_to(dtype, wide, keys)
+        with choosing():
+            found.append(one.mass(q, k, _read(one, q, k), _context(q)))
+    _plausible(found[0], pos)
+    agree(found[0], found[1], f"in {dtype} a key got other attention than in float64", bound=NEAR[dtype])
+
+
+def _rounded_to(dtype: torch.dtype, wide: torch.dtype, part: Part) -> Part:
+    """Queries or keys rounded to one precision and kept in another."""
+
+    def cast(x: Tensor) -> Tensor:
+        return x.to(dtype).to(wide)
+
+    sides = {name: cast(side) for name, side in part.sides.items()}
+    if isinstance(part, Queries):
+        return part._replace(q=cast(part.q), sides=sides)
+    return part._replace(k=cast(part.k), v=cast(part.v), sides=sides)
 
 
 def _context(queries: Queries) -> Context:

@@ -1,5 +1,6 @@
 """Compressive Transformer, the member: which loss trains what, its chunks, how it decodes, what its keywords make."""
 
+import copy
 import math
 from typing import Any
 
@@ -106,3 +107,14 @@ def test_its_first_loss_is_that_of_knowing_nothing() -> None:
     torch.manual_seed(0)
     nll = compressive_transformer().train()(torch.randint(0, 256, (2, 129))).parts["nll"]
     assert float(nll) == pytest.approx(math.log(256), rel=0.1)
+
+
+def test_in_bfloat16_it_compresses_by_what_was_used_most() -> None:
+    """The loss is that of float64 from the same rounded weights, up to rounding."""
+    model = compressive_transformer(
+        d=16, depth=2, heads=2, segment=4, memory=4, compressed=4, rate=2, vocab=11, compression="most_used"
+    ).bfloat16()
+    tokens = torch.randint(11, (2, 30))
+    with torch.no_grad():
+        loss, exact = float(model(tokens).total), float(copy.deepcopy(model).double()(tokens).total)
+    assert abs(loss - exact) < 0.02 * exact

@@ -1,0 +1,61 @@
+"""Numbers that go with kept keys are handed over in the precision of the keys, for every mechanism that has any."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from kinformer.core import cache, keyed
+from kinformer.core.heads import Keys, Room, Sizes
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import Mechanism, NoState
+from kinformer.laws.support.heads import ROWS, TOKENS, WIDTH, drawn
+from kinformer.mechanisms import shortened
+from tests.discovered import discovered
+
+SIZES = Sizes(2, 2, 2, WIDTH, WIDTH)
+MADE = [(one.name, one.make) for one in discovered("mechanisms")]
+
+
+def read_by(mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> list[Keys]:
+    """The keys that a step in bfloat16 reads from a state in float32, wherever a part asks its cache for them."""
+    seen: list[Keys] = []
+    honest = cache.written
+
+    def noted(*given: Any) -> Any:
+        found = honest(*given)
+        seen.append(found[0])
+        return found
+
+    for module in (keyed, shortened):
+        monkeypatch.setattr(module, "written", noted)
+    queries, keys = drawn(mechanism)
+    state = mechanism.start(Room(ROWS, TOKENS, torch.float32, torch.device("cpu")), SIZES)
+    for at in (slice(0, TOKENS - 1), slice(TOKENS - 1, None)):
+        q, k = queries.cut(at), keys.cut(at)
+        q = q._replace(q=q.q.bfloat16(), sides={name: side.bfloat16() for name, side in q.sides.items()})
+        sides = {name: side.bfloat16() for name, side in k.sides.items()}
+        k = k._replace(k=k.k.bfloat16(), v=k.v.bfloat16(), sides=sides)
+        seen.clear()
+        with torch.no_grad():
+            ctx = Context(q.pos[:, 0], run=True, full=True, labels=q.labels)
+            state = mechanism(q, k, state, ctx).state
+    return seen
+
+
+def test_all_numbers_of_kept_keys_have_the_precision_of_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+    for name, make in MADE:
+        made = make()
+        if not isinstance(made, Mechanism) or not made.key_sides(SIZES):
+            continue
+        try:
+            seen = read_by(made.bfloat16().eval(), monkeypatch)
+        except NoState:
+            continue
+        finally:
+            monkeypatch.undo()
+        wrong = [keys for keys in seen for x in (keys.k, keys.v, *keys.sides.values()) if x.dtype != torch.bfloat16]
+        assert not wrong, f"{name} reads kept numbers of another precision"
+        judged += [name] * any(keys.sides for keys in seen)
+    assert len(judged) >= 5, judged
