@@ -64,7 +64,7 @@ class ISAB(Layer):
 
         def make() -> Context:
             pos = torch.arange(self.points, device=ctx.pos.device).expand(len(ctx.pos), -1)
-            return Context(pos, run=True, full=ctx.full, memo=fresh())
+            return Context(pos, run=True, full=ctx.full, memo=fresh(), is_clean=True)
 
         return ctx.memo.get(make, "points", ctx.pos, self.points)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -34,6 +34,12 @@ class Queries(NamedTuple):
         unmade = {name: one.cut(at) for name, one in self.unmade.items()}
         return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head, tags, unmade)
 
+    def cleaned(self) -> "Queries":
+        """The same with zeros at padding."""
+        real = (self.pos >= 0).any(1, keepdim=True)  # heads may have positions of their own
+        sides = {name: _kept(side, real) for name, side in self.sides.items()}
+        return self._replace(q=_kept(self.q, real), sides=sides)
+
 
 class Keys(NamedTuple):
     """What is asked: a key and a value per head and token, and what goes with them; all of it is cached together.
@@ -56,6 +62,13 @@ class Keys(NamedTuple):
         sides, labels, tags = each(self.sides, at, 2), each(self.labels, at, 1), each(self.tags, at, 2)
         unmade = {name: one.cut(at) for name, one in self.unmade.items()}
         return Keys(cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), sides, labels, tags, self.own, unmade)
+
+    def cleaned(self, tokens: Bool[Tensor, "B T"] | None = None) -> "Keys":
+        """The same with zeros at padding, which is where neither a key nor one of these tokens stands."""
+        real = (self.pos >= 0).any(1, keepdim=True)
+        real = real if tokens is None else real | tokens[:, None]
+        sides = {name: _kept(side, real) for name, side in self.sides.items()}
+        return self._replace(k=_kept(self.k, real), v=_kept(self.v, real), sides=sides)
 
     def detach(self) -> "Keys":
         """The same keys, through which nothing learns."""
@@ -133,6 +146,10 @@ class Unmade(NamedTuple):
         groups = x.unflatten(1, (len(self.weight), -1))
         numbers = torch.einsum("bgsrd,gnd->bgsrn", groups, self.weight)
         return (numbers if self.bias is None else numbers + self.bias[:, None, None]).flatten(1, 2)
+
+
+def _kept(x: Float[Tensor, "B G N D"], real: Bool[Tensor, "B 1 N"]) -> Float[Tensor, "B G N D"]:
+    return torch.where(real[..., None], x, 0.0)
 
 
 def cut(x: Tensor, at: Where, dim: int) -> Tensor:

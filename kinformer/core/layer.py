@@ -81,7 +81,8 @@ class Context:
     mode, where PyTorch counts no writes: begin another context there. `head` is the model's norm and head, lent to
     early exits. `taps` names inner states that are handed back in `Out.taps`: "3" is what sublayer 3 gave, "3.1.input"
     what its sublayer 1 got; a call with `taps` lets no token leave early. With `remember` a layer brings its state up
-    to date and may give no y.
+    to date and may give no y. `is_clean` promises that what stands at padding of x and of `source` is finite: the
+    outermost layer puts zeros there, and says so to the layers inside.
 
     Errors: ValueError for positions that are no whole numbers (a mask goes into `Context.of(x, mask)`).
     """
@@ -100,6 +101,7 @@ class Context:
     taps: tuple[str, ...] = ()
     remember: bool = False
     decoding: Decoding | None = None
+    is_clean: bool = False
 
     def __post_init__(self) -> None:
         for pos in (self.pos, self.source_pos):
@@ -240,6 +242,8 @@ class Layer(nn.Module, ABC):
                 f"positions have shape {list(ctx.pos.shape)} and x {list(_rows(x).shape)}; give one of each token, "
                 "[B T] beside x [B T D]"
             )
+        if not (ctx.full or ctx.is_clean):
+            x, ctx = _cleaned(x, ctx)
         return super().__call__(x, state, ctx)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
@@ -251,6 +255,14 @@ class Layer(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out: ...
+
+
+def _cleaned(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Context]:
+    """x and the source with zeros at padding: 0 times NaN is NaN, so it would reach the gradients of weights."""
+    source = ctx.source
+    if source is not None and ctx.source_pos is not None:
+        source = torch.where(ctx.source_pos[..., None] >= 0, source, 0.0)
+    return torch.where(ctx.pos[..., None] >= 0, x, 0.0), ctx.but(source=source, is_clean=True)
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -61,6 +61,15 @@ class Mechanism(nn.Module, ABC):
         Asked where there is no state.
         """
         return False
+
+    def __call__(self, queries: Queries, keys: Keys | None, state: State | None, ctx: Context) -> Any:
+        if not (ctx.full or ctx.is_clean):
+            if keys is not None:
+                # a key that is kept from this read alone may still be of a token, which has a gate
+                same = keys.own and keys.pos.shape[2] == ctx.pos.shape[1]
+                keys = keys.cleaned(ctx.pos >= 0 if same else None)
+            queries, ctx = queries.cleaned(), ctx.but(is_clean=True)
+        return super().__call__(queries, keys, state, ctx)
 
     @abstractmethod
     def start(self, room: Room, sizes: Sizes) -> State:

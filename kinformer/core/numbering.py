@@ -23,15 +23,18 @@ class Numbered(NamedTuple):
 def numbered(tokens: Int[Tensor, "B T"], state: Numbered | None = None) -> Context:
     """The context of tokens, -1 at padding, that are numbered from 0 or on from a state.
 
+    What a model makes of a token is finite, so it says that nothing need be cleaned. A model of numbers puts zeros at
+    padding itself.
+
     Errors: TypeError for other than whole numbers, ValueError for other than rows; and for padding between tokens, at
     once without a state, at the forward's one look with one.
     """
     memo = Memo()
     tokens = rows(tokens)
     if state is not None:
-        return Context(number(tokens, state.now, memo), run=True, memo=memo)
+        return Context(number(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
     ((pos, full),) = fresh(memo, tokens)
-    return Context(pos, run=True, full=full, memo=memo)
+    return Context(pos, run=True, full=full, memo=memo, is_clean=True)
 
 
 def fresh(memo: Memo, *batches: Int[Tensor, "B _"]) -> list[tuple[Int[Tensor, "B _"], bool]]:

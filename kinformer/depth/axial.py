@@ -142,7 +142,7 @@ class AxialDecoder(Layer):
             e, there, done = e[:, : last * self.columns], there[:, : last * self.columns], done[:, :last]
         at = torch.arange(e.shape[1], device=e.device).expand(len(e), -1)
         planes = self._planes(e, there, size, reports)
-        ctx = Context(torch.where(there, at, -1), run=True)
+        ctx = Context(torch.where(there, at, -1), run=True, is_clean=True)
         reports["outer"] = out = self.outer(e + _placed(self.position, ctx.pos) + planes[:, : e.shape[1]], None, ctx)
         ctx.memo.settle()
         y = torch.where(done.repeat_interleave(self.columns, 1)[..., None], out.y, 0.0)

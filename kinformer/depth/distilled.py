@@ -77,7 +77,7 @@ class Distilled(nn.Module):
             if n and self.between:
                 x, pos = self.between[n - 1](x, ctx.pos, ctx.full)
                 ctx.memo.settle()
-                ctx = Context(pos, run=True, full=ctx.full)
+                ctx = Context(pos, run=True, full=ctx.full, is_clean=True)
             out = layer(x, None, ctx)
             x, stats = out.y, {**stats, **prefixed(n, out.stats)}
         ctx.memo.settle()

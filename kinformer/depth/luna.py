@@ -131,7 +131,7 @@ class LunaStack(Layer):
             raise ValueError("packs are of all tokens of a row and cannot honour ctx.only or ctx.also; use Softmax")
         p = self.packs().expand(len(x), -1, -1)
         at = torch.arange(self.packs.count, device=x.device).expand(len(x), -1)
-        packing = Context(at, run=True, full=ctx.full, source_pos=ctx.pos)
+        packing = Context(at, run=True, full=ctx.full, source_pos=ctx.pos, is_clean=True)
         unpacking = ctx.but(source=None, source_pos=at, full=ctx.full)
         for block in self.blocks:
             x, p = block(x, p, packing, unpacking)

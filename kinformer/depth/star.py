@@ -132,7 +132,7 @@ class StarRounds(Layer):
             raise ValueError("a star is of one whole row of tokens; give it one, without ctx.only and ctx.also")
         ring, real = self.around(ctx), ctx.pos >= 0
         told = F.pad(torch.where(real, ctx.pos + 1, -1), (1, 0))  # the relay at 0, tokens from 1 on
-        relay = Context(torch.zeros_like(told[:, :1]), run=True, source_pos=told)
+        relay = Context(torch.zeros_like(told[:, :1]), run=True, source_pos=told, is_clean=True)
         h, s = e, self.mean(e, ctx)
         for one in self.rounds:
             h = self.kept(F.dropout(one.satellites(h, e, s, ring), self.dropout, self.training), ctx)

@@ -118,9 +118,13 @@ def attend(
         if q.shape[2] > k.shape[2]:  # of `Full`, which asks for no position
             q_pos = torch.arange(q.shape[2], device=q.device).expand(q.shape[0], 1, -1)
     labels = {} if ctx is None else ctx.labels
+    queries, keys = Queries(q, q_pos, sides or {}, labels), Keys(k, v, k_pos, labels=labels if own else {}, own=own)
+    full = plain or (same and ctx is not None and ctx.full)
+    if not full and not (ctx is not None and ctx.is_clean) and _may_be_padded(q_pos, k_pos):
+        queries, keys = queries.cleaned(), keys.cleaned()
     request = Request(
-        Queries(q, q_pos, sides or {}, labels),
-        Keys(k, v, k_pos, labels=labels if own else {}, own=own),
+        queries,
+        keys,
         pattern if ctx is None else narrowed(pattern, ctx.only, ctx.also),
         PRODUCT,
         bias,
@@ -129,11 +133,18 @@ def attend(
         dropout,
         rows,
         plain or (same and ctx is not None and ctx.run),
-        plain or (same and ctx is not None and ctx.full),
+        full,
         {} if ctx is None else ctx.below,
         Memo() if ctx is None else ctx.memo,
     )
     return read(request.prepared(), impl)
+
+
+def _may_be_padded(*positions: Tensor) -> bool:
+    """Is there padding? On other devices than a CPU to look would wait for them, and is not worth it."""
+    if torch.compiler.is_compiling() or any(pos.device.type != "cpu" for pos in positions):
+        return True
+    return any(bool((pos < 0).any()) for pos in positions)
 
 
 def _of_source(k_pos: Tensor | None, ctx: Context) -> bool:

@@ -1,6 +1,7 @@
 """Law padding: positions of -1, left or right, change nothing elsewhere, whatever stands there."""
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,18 +17,23 @@ from kinformer.laws.support.subject import EFFORT, ROWS, SOURCE, Subject, Traine
 SAYS = "padding changes nothing, left or right, in values and gradients"
 OVER = ("layer", "model")
 LENGTH = 13
+WILD = math.nan, math.inf, -math.inf, 1e300, -1e300
 
 
 def judge(subject: Subject | Trained) -> Iterator[str]:
     """Rows padded right, left, with other garbage: values, aux, states, gradients of a loss on real positions.
 
-    Of a model of tokens, whose padding is -1: its loss, what it counts and what it is measured by.
+    Of a model of tokens, whose padding is -1: its loss, what it counts and what it is measured by. Of a model whose
+    batches have marks, -1 at padding: its loss and gradients, with NaN and infinite numbers there.
     """
     module = subject.build()
     if isinstance(subject, Trained):
-        if not hasattr(module, "logits"):
-            raise Unjudged("it says nothing of tokens, so nobody knows what padding is to it")
-        yield from smallest(_told, LENGTH, subject, module)
+        if hasattr(module, "logits"):
+            yield from smallest(_told, LENGTH, subject, module)
+        elif _marks(subject.ragged(2).x) is not None:
+            yield from smallest(_marked, LENGTH, subject, module)
+        else:
+            raise Unjudged("its batches have neither tokens nor marks, so nobody knows what padding is to it")
         return
     for _ in subject.modes(module):
         for seed in range(EFFORT):
@@ -48,14 +54,17 @@ def _move(length: int, subject: Subject, module: Any, seed: int) -> None:
     for where, batch in moved.items():
         sentence = f"rows of {lengths} tokens give another result with more padding {where}"
         _compare(sentence, want, _values(subject, module, batch))
-    for where, batch in (("x", _spoiled(tight)), ("the source", _resourced(subject, tight, seed))):
-        _compare(f"what stands at padding of {where} matters", want, _values(subject, module, batch))
+    spoiled, resourced = _spoiled(tight), _resourced(subject, tight, seed)
+    _compare("NaN or infinite numbers at padding matter", want, _values(subject, module, spoiled))
+    if resourced is not tight:
+        _compare("what stands at padding of the source matters", want, _values(subject, module, resourced))
     _stats(subject, module, tight, moved)
     if subject.no_state(module) is None:
         states = [
-            subject.call(module, batch, subject.start(module, 3, length)).state for batch in (tight, *moved.values())
+            subject.call(module, batch, subject.start(module, 3, length)).state
+            for batch in (tight, *moved.values(), spoiled)
         ]
-        for where, state in zip(moved, states[1:], strict=True):
+        for where, state in zip((*moved, "that is NaN"), states[1:], strict=True):
             agree_states(state, states[0], f"rows of {lengths} tokens leave another state with more padding {where}")
 
 
@@ -85,6 +94,38 @@ def _told(length: int, subject: Trained, model: Any) -> None:
             agree(got[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
 
 
+def _marks(x: Any) -> Tensor | None:
+    """The whole numbers [B T] that are -1 at padding, in a batch of sets, of steps or of experience."""
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        named = dict(zip(x._fields, x, strict=True))
+        found = next((named[name] for name in ("marks", "times") if name in named), None)
+        return found if found is not None else next((m for part in x if (m := _marks(part)) is not None), None)
+    whole = (t for t in x if isinstance(t, Tensor) and t.dim() == 2 and t.dtype == torch.long)
+    return next(whole, None) if isinstance(x, tuple) else None
+
+
+def _marked(length: int, subject: Trained, model: Any) -> None:
+    drawn = subject.ragged(length)
+    marks = _marks(drawn.x)
+    assert marks is not None
+    rows, columns = marks.shape
+    ends = columns - columns // 3 * torch.arange(rows)[:, None]
+    padding = torch.arange(columns) >= ends
+    found = []
+    for wild in (False, True):
+
+        def spoil(t: Tensor, wild: bool = wild) -> Tensor:
+            if t is marks or t.shape[:2] != padding.shape:
+                return t.masked_fill(padding, -1) if t is marks else t
+            mark = padding.view(*padding.shape, *[1] * (t.dim() - 2))
+            return torch.where(mark, _wild(t) if wild else 0.0, t) if t.is_floating_point() else t
+
+        loss = model(drawn.over(spoil).x)
+        by_name = gradients(loss.total, model)
+        found.append({"loss": loss.total, **{f"the gradient of {name}": g for name, g in by_name.items()}})
+    _compare("NaN or infinite numbers at padding matter", *found)
+
+
 def _says(model: Any, x: Any) -> dict[str, Tensor]:
     loss, judged = model(x), model.judge(x)
     totals = {f"{name!r}, {n}": one for name, pair in judged.totals.items() for n, one in enumerate(pair)}
@@ -92,10 +133,19 @@ def _says(model: Any, x: Any) -> dict[str, Tensor]:
 
 
 def _spoiled(batch: Batch) -> Batch:
-    """Other garbage at padding; for a model of tokens padding is -1 itself."""
+    """NaN, infinite and huge numbers at padding of x and of the source; for a model of tokens padding is -1 itself."""
     if not batch.x.is_floating_point():
         return batch
-    return dataclasses.replace(batch, x=torch.where(batch.real[..., None], batch.x, -3 * batch.x.flip(-1) - 1))
+    x, source = batch.x, batch.source
+    if source is not None and batch.source_pos is not None:
+        source = torch.where((batch.source_pos >= 0)[..., None], source, _wild(source))
+    x = torch.where(batch.real[..., None], x, _wild(x))
+    return dataclasses.replace(batch, x=x, source=source, is_clean=False)
+
+
+def _wild(like: Tensor) -> Tensor:
+    """Numbers of which nothing finite can be made, one after the other."""
+    return torch.tensor(WILD, dtype=like.dtype).repeat(like.numel() // len(WILD) + 1)[: like.numel()].view_as(like)
 
 
 def _resourced(subject: Subject, batch: Batch, seed: int) -> Batch:

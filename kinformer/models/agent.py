@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.autocast import linear
@@ -109,8 +109,9 @@ class Agent(Speaker):
     def says(self, told: Told, state: State | None = None) -> Said:
         """The policy and the value at each step. A state that was handed over is spent."""
         ctx = numbered(told.marks, state)
-        acted = told.acted + 1 if self.discrete else told.acted.to(self.value.weight.dtype)
-        x = self.observed(told.observed) + self.acted(acted) + self.earned(told.earned.to(self.value.weight)[..., None])
+        observed, acted, earned = (_kept(x, told.marks, ctx.full) for x in told[1:])
+        acted = acted + 1 if self.discrete else acted.to(self.value.weight.dtype)
+        x = self.observed(observed) + self.acted(acted) + self.earned(earned.to(self.value.weight)[..., None])
         if self.position is not None:
             x = x + self.position(ctx.places)
         out = self.body(x, None if state is None else state.body, ctx)
@@ -135,8 +136,9 @@ class Agent(Speaker):
         mark = real if self.discrete else real[..., None]
         log_p = there.log_prob(batch.actions.where(mark, 0))  # what stands at padding may be no action
         before = batch.log_p.where(real, log_p.detach())  # nor how likely it was: an infinite ratio has no gradient
-        acting = mean(clipped_policy(log_p, before, batch.advantages, self.ratio), real)
-        apart = mean((said.value - batch.returns).square() / 2, real)
+        advantages, returns = batch.advantages.where(real, 0.0), batch.returns.where(real, 0.0)
+        acting = mean(clipped_policy(log_p, before, advantages, self.ratio), real)
+        apart = mean((said.value - returns).square() / 2, real)
         entropy = mean(there.entropy(), real)
         sums = gathered(said.aux, real)
         parts = {
@@ -175,6 +177,13 @@ class Agent(Speaker):
         return Experience(
             told, none, None, actions(), -numbers().abs(), numbers(), numbers(), numbers(), ended, ended.float()
         )
+
+
+def _kept(x: Tensor, marks: Int[Tensor, "B T"], full: bool) -> Tensor:
+    """Numbers of steps, zeros at padding: what stands there may be no number."""
+    if full or not x.is_floating_point():
+        return x
+    return x.where((marks >= 0).view(*marks.shape, *[1] * (x.dim() - 2)), 0.0)
 
 
 def _example(discrete: bool = True) -> Agent:

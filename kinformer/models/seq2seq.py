@@ -182,13 +182,13 @@ class Seq2Seq(Writer):
         memo = Memo() if ctx is None else ctx.memo
         if ctx is None and state is None:
             (source_pos, real), (pos, full) = fresh(memo, source, tokens)
-            ctx = Context(pos, run=True, full=full, memo=memo)
+            ctx = Context(pos, run=True, full=full, memo=memo, is_clean=True)
         else:
             ((source_pos, real),) = fresh(memo, source)
             if ctx is None:
                 assert state is not None
-                ctx = Context(number(tokens, state.now, memo), run=True, memo=memo)
-        its = Context(source_pos, run=True, full=real, memo=memo)
+                ctx = Context(number(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
+        its = Context(source_pos, run=True, full=real, memo=memo, is_clean=True)
         encoded = self.encoder(self._embedded(source, source_pos), None, its)
         return encoded, ctx.but(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
 

@@ -112,7 +112,8 @@ def _context(real: Tensor) -> Context:
         if not filled:
             raise ValueError("a set has no elements, and nothing can be said of it; leave it out")
     columns = torch.arange(real.shape[1], device=real.device)
-    return Context(columns.expand(len(real), -1) if full else torch.where(real, columns, -1), full=full, memo=memo)
+    pos = columns.expand(len(real), -1) if full else torch.where(real, columns, -1)
+    return Context(pos, full=full, memo=memo, is_clean=True)
 
 
 def _example() -> Sets:

@@ -191,10 +191,10 @@ class Trajectory(Reader):
         both = real[:, :-1] & real[:, 1:]
         found = {}
         if said.states is not None:
-            wanted = self.measured.normed(batch.states)[:, 1:]
+            wanted = self.measured.normed(batch.states)[:, 1:].where(both[..., None], 0.0)
             found["states"] = mean((said.states[:, :-1] - wanted).square().mean(-1), both)
         if said.returns is not None:
-            left = (batch.returns / self.measured.returns)[:, 1:]
+            left = (batch.returns / self.measured.returns)[:, 1:].where(both, 0.0)
             found["returns"] = mean((said.returns[:, :-1] - left).square(), both)
         return found
 

@@ -76,7 +76,7 @@ def test_a_sublayer_sees_what_is_meant_for_all_and_for_its_place() -> None:
     source = torch.randn(2, 3, 8)
     below = {"task": one, "0.sent": two, "1.sent": three}
     at = torch.arange(3).expand(2, 3)
-    ctx = Context(CTX.pos, True, only=Causal(), also=Causal(), source=source, source_pos=at, below=below)
+    ctx = Context(CTX.pos, True, only=Causal(), also=Causal(), source=source, source_pos=at, below=below, full=True)
     PreNorm(first, second)(torch.randn(2, 5, 8), None, ctx)
     for teller, own in ((first, two), (second, three)):
         assert teller.seen is not None and set(teller.seen.below) == {"task", "sent"}

@@ -221,3 +221,26 @@ def test_a_pattern_s_subclass_is_read_as_itself():
 
     q, k, v = torch.randn(3, 1, 2, 6, 4).unbind()
     torch.testing.assert_close(attend(q, k, v, pattern=Strict(), lse=False).y, attend(q, k, v, pattern=Strict()).y)
+
+
+def test_keys_and_queries_at_padding_may_be_no_numbers() -> None:
+    """What real queries read of real keys, and its gradients, by a loop over the real ones alone."""
+    q, k, v = (torch.randn(1, 2, 5, 4) for _ in range(3))
+    q_pos, k_pos = torch.tensor([[[-1, 0, 1, 2, -1]]]), torch.tensor([[[0, -1, 1, 2, -1]]])
+    wild = [x.clone() for x in (q, k, v)]
+    for x, pos in zip(wild, (q_pos, k_pos, k_pos), strict=True):
+        x[:, :, pos[0, 0] < 0] = torch.tensor([math.nan, math.inf, -math.inf, 1e38])
+        x.requires_grad_()
+    real_q, real_k, real_v = (
+        x.detach()[:, :, pos[0, 0] >= 0].requires_grad_()
+        for x, pos in zip((q, k, v), (q_pos, k_pos, k_pos), strict=True)
+    )
+    weights = (real_q @ real_k.mT / 2).masked_fill(~Causal().matrix(3), -torch.inf).softmax(-1)
+    want = weights @ real_v
+    read = attend(*wild, q_pos=q_pos, k_pos=k_pos, pattern=Causal())
+    torch.testing.assert_close(read.y[:, :, q_pos[0, 0] >= 0], want)
+    gradients = torch.autograd.grad(read.y.sin().sum(), wild)
+    wanted = torch.autograd.grad(want.sin().sum(), [real_q, real_k, real_v])
+    for mine, theirs, pos in zip(gradients, wanted, (q_pos, k_pos, k_pos), strict=True):
+        torch.testing.assert_close(mine[:, :, pos[0, 0] >= 0], theirs)
+        assert not mine[:, :, pos[0, 0] < 0].any()

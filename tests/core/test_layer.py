@@ -58,6 +58,10 @@ def test_a_layer_is_callable_with_x_alone() -> None:
     x = torch.zeros(2, 3, 4)
     assert Sees()(x).y is x and Sees()(x).state is None and Sees()(x, ()).state == ()
     assert seen[0].pos.tolist() == [[0, 1, 2]] * 2 and seen[0].run and seen[0].full
-    given = Context(torch.arange(3).expand(2, 3))
-    Sees()(x, None, given)
-    assert seen[-1] is given
+    for given in (
+        Context(torch.arange(3).expand(2, 3), full=True),
+        Context(torch.arange(3).expand(2, 3), is_clean=True),
+    ):
+        assert Sees()(x, None, given).y is x and seen[-1] is given
+    y = Sees()(torch.full_like(x, torch.nan), None, Context(torch.tensor([[-1, 0, 1], [0, 1, -1]]))).y
+    assert y[:, 1].isnan().all() and y[0, 0].tolist() == y[1, 2].tolist() == [0.0] * 4 and seen[-1].is_clean

@@ -240,7 +240,10 @@ class Seeing(Layer):
 
 
 def test_what_comes_from_outside_is_handed_in_whole() -> None:
-    """Every field of the context: of the row's own tokens as it came, of global tokens nothing but their segments."""
+    """Every field of the context: of the row's own tokens as it came, of global tokens nothing but their segments.
+
+    At padding of x and of the source stand zeros.
+    """
     seeing = Seeing()
     made, x = GlobalTokens(seeing, N), torch.randn(3, 10, D)
     source, head, per_token = torch.randn(3, 4, D), torch.nn.Linear(D, 2), torch.randn(3, 10, 5)
@@ -248,7 +251,8 @@ def test_what_comes_from_outside_is_handed_in_whole() -> None:
     given = {"source": source, "source_pos": POS[:, :4], "head": head, "taps": ("0",)}
     out = made(x, None, Context(POS, True, False, labels=labels, below={"task": PerToken(per_token)}, **given))
     ctx = seeing.ctx
-    assert (ctx.source is source, ctx.head is head, ctx.taps) == (True, True, ("0",)) and not ctx.run and not ctx.full
+    assert (ctx.head is head, ctx.taps) == (True, ("0",)) and not ctx.run and not ctx.full
+    assert torch.equal(ctx.source, torch.where((POS[:, :4] >= 0)[..., None], source, 0.0))
     assert torch.equal(ctx.pos[:, N:], torch.where(POS >= 0, POS + N, -1))
     assert ctx.pos[:, :N].tolist() == [[0, 1, 2], [0, 1, -1], [0, -1, -1]]
     assert torch.equal(ctx.labels["segment"][:, N:], torch.where(POS >= 0, SEGMENT.clamp(max=N - 1), -1))
@@ -256,7 +260,7 @@ def test_what_comes_from_outside_is_handed_in_whole() -> None:
     assert torch.equal(ctx.labels["stream"][:, N:], labels["stream"])
     assert torch.equal(ctx.below["task"].value[:, N:], per_token) and not ctx.below["task"].value[:, :N].any()
     assert torch.equal(out.aux["told"], ctx.pos[:, N:] * 1.0) and out.aux["price"] == 2
-    assert torch.equal(out.taps["0"], x)
+    assert torch.equal(out.taps["0"], torch.where((POS >= 0)[..., None], x, 0.0))
 
 
 def test_it_does_not_decode() -> None:

@@ -193,7 +193,7 @@ def test_nothing_kept_grows_with_depth() -> None:
     def of(kind: type[Stack], depth: int) -> int:
         module = kind([Coupled(Attention(QKV(4, 2), Softmax(Causal())), MLP(4)) for _ in range(depth)])
         x = torch.randn(2, 6, 8, requires_grad=True)
-        return kept(module, lambda: module(x, None, Context(POS, True)))
+        return kept(module, lambda: module(x, None, Context(POS, True, is_clean=True)))
 
     assert of(Reversible, 1) == of(Reversible, 8) == 2 * 6 * 8
     assert of(Stack, 8) > 7 * of(Stack, 1) > 0

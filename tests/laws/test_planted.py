@@ -80,6 +80,13 @@ FAULTS = [
         "a forward writes to a tensor that others hold, 'scores' in the up of Explicit",
     ),
     Fault(
+        "models.agent",
+        "batch.advantages.where(real, 0.0)",
+        "batch.advantages",
+        "padding",
+        "NaN or infinite numbers at padding matter (the gradient of",
+    ),
+    Fault(
         "models.forecast",
         "F.pad(values[:, begin:], (0, 0, 0, self.horizon))",
         "batch.values[:, begin:]",

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core import memo
+from kinformer.core import layer, memo
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.loss import Penalty
@@ -253,6 +253,14 @@ def test_gradients_that_a_memory_stops_are_not_judged_where_no_memory_is_read() 
     """A layer without a state that names pairs without a gradient, and is in no attention that reads them."""
     with pytest.raises(Unjudged, match="no state to cut at"):
         list(gradients.judge(toy(lambda: PreNorm(Attention(QKV(16, 2), spoiled.StopsAhead())))))
+
+
+def test_a_nan_at_padding_that_reaches_a_weight_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = mechanism(lambda: Softmax(Causal()))
+    assert list(padding.judge(subject)) == []
+    monkeypatch.setattr(layer, "_cleaned", lambda x, ctx: (x, ctx))
+    said = next(padding.judge(subject))
+    assert "NaN or infinite numbers at padding matter (the gradient of projection.qkv.weight)" in said
 
 
 def test_a_weight_called_place_is_no_place() -> None:

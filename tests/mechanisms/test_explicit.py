@@ -98,9 +98,8 @@ def in_chunks(stack: Stack, x: Tensor, pos: Tensor, cuts: list[int]) -> tuple[Te
 @pytest.mark.parametrize("pattern", [*PATTERNS, Full()], ids=repr)
 def test_realformer_is_its_equation(pattern: Pattern) -> None:
     stack, x, pos = realformer(pattern, pattern), torch.randn(3, 9, 16), rows_padded_differently(9)
-    torch.testing.assert_close(
-        stack(x, None, Context(pos)).y, naive_realformer(stack, x, pos, pattern), rtol=0, atol=1e-12
-    )
+    real, want = pos >= 0, naive_realformer(stack, x, pos, pattern)
+    torch.testing.assert_close(stack(x, None, Context(pos)).y[real], want[real], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("cuts", [[1] * 13, [5, 1, 7], [2, 8, 3], [13]], ids=str)

@@ -57,7 +57,8 @@ def test_a_lazy_block_is_its_equation(pattern: Pattern) -> None:
     stack, x = lazy(pattern), torch.randn(3, 6, 16)
     for order in (torch.arange(6), torch.randperm(6)):
         found = stack(x[:, order], None, Context(POS[:, order])).y
-        torch.testing.assert_close(found, naive(stack, x[:, order], POS[:, order], pattern), rtol=0, atol=1e-12)
+        real, want = POS[:, order] >= 0, naive(stack, x[:, order], POS[:, order], pattern)
+        torch.testing.assert_close(found[real], want[real], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("pattern", READ[:2], ids=repr)

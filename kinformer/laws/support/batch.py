@@ -4,6 +4,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -17,7 +18,10 @@ LABEL = 3  # tokens that have one label
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Inputs of one call: x is numbers [B T D] or tokens [B T], padding is -1 in `pos`; own patterns, and a source."""
+    """Inputs of one call: x is numbers [B T D] or tokens [B T], padding is -1 in `pos`; own patterns, and a source.
+
+    `is_clean` promises finite numbers at padding. No zeros are put there then, so that the part itself meets them.
+    """
 
     x: Tensor
     pos: Int[Tensor, "B T"]
@@ -25,6 +29,7 @@ class Batch:
     also: Pattern | None = None
     source: Tensor | None = None
     source_pos: Int[Tensor, "B S"] | None = None
+    is_clean: bool = True
 
     @property
     def real(self) -> Tensor:
@@ -40,7 +45,8 @@ class Batch:
         """What a layer is told of this batch. Its promises are made wherever they are true."""
         full = bool(self.real.all()) and (self.source_pos is None or bool((self.source_pos >= 0).all()))
         labels = {"segment": self.pos.clamp_min(0) // LABEL % 2}
-        return Context(self.pos, True, full, self.only, self.also, self.source, self.source_pos, labels=labels)
+        more: dict[str, Any] = {"labels": labels, "is_clean": self.is_clean}
+        return Context(self.pos, True, full, self.only, self.also, self.source, self.source_pos, **more)
 
     def tensors(self) -> list[Tensor]:
         """Everything that it hands over."""
@@ -55,7 +61,8 @@ class Batch:
         """The given rows, which may repeat."""
         at = torch.tensor(rows)
         source, source_pos = (None if one is None else one[at] for one in (self.source, self.source_pos))
-        return Batch(self.x[at], self.pos[at], _rows(self.only, at), _rows(self.also, at), source, source_pos)
+        patterns = _rows(self.only, at), _rows(self.also, at)
+        return Batch(self.x[at], self.pos[at], *patterns, source, source_pos, self.is_clean)
 
     def to(self, dtype: torch.dtype) -> "Batch":
         """The same batch in another precision."""

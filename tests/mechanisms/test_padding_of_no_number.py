@@ -1,0 +1,50 @@
+"""NaN and infinite numbers at padding of queries and keys change no mechanism's read, and no gradient of real ones."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kinformer.core.layer import Context
+from kinformer.core.mechanism import Mechanism
+from kinformer.laws.support.heads import drawn
+from tests.discovered import discovered
+
+WILD = (math.nan, math.inf, -math.inf)
+
+
+def spoiled(x: Tensor, real: Tensor) -> Tensor:
+    wild = torch.tensor(WILD).repeat(x.numel())[: x.numel()].view_as(x).to(x)
+    return torch.where(real[:, None, :, None], x.detach(), wild).requires_grad_()
+
+
+def read(mechanism: Any, wild: bool) -> list[Tensor]:
+    """What the second row's last six tokens read, and the gradients of all that made it."""
+    queries, keys = drawn(mechanism)
+    pos = torch.arange(queries.q.shape[2]) - torch.tensor([0, 3])[:, None]
+    real = pos >= 0
+    at = torch.where(real, pos, -1)[:, None]
+    queries, keys = queries._replace(pos=at), keys._replace(pos=at)
+    if wild:
+        sides = {name: spoiled(side, real) for name, side in queries.sides.items()}
+        queries = queries._replace(q=spoiled(queries.q, real), sides=sides)
+        sides = {name: spoiled(side, real) for name, side in keys.sides.items()}
+        keys = keys._replace(k=spoiled(keys.k, real), v=spoiled(keys.v, real), sides=sides)
+    out = mechanism(queries, keys, None, Context(at[:, 0], run=True, labels=queries.labels))
+    y = out.y.y.transpose(1, 2)[real]
+    leaves = [queries.q, keys.k, keys.v, *queries.sides.values(), *keys.sides.values()]
+    weights = [weight for weight in mechanism.parameters() if weight.requires_grad]
+    found = torch.autograd.grad(y.sin().sum(), [*leaves, *weights], allow_unused=True)
+    by_token = [None if one is None else one.transpose(1, 2)[real] for one in found[: len(leaves)]]
+    return [y, *(one for one in (*by_token, *found[len(leaves) :]) if one is not None)]
+
+
+def test_what_stands_at_padding_may_be_no_number() -> None:
+    """Of each file the first example."""
+    judged = {one.name: one.part for one in discovered("mechanisms") if one.name.endswith(".0")}
+    alone = {name: part.double().eval() for name, part in judged.items() if isinstance(part, Mechanism)}
+    assert len(alone) > 30
+    for name, mechanism in alone.items():
+        for ours, theirs in zip(read(mechanism, True), read(mechanism, False), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10, msg=lambda text: f"{name}: {text}")  # noqa: B023
