@@ -22,6 +22,11 @@ def by_hand(layer: Attention, x: torch.Tensor, tokens: int, k: int, clip: int, c
     """For each node of the tree the softmax over those that it reads, with a vector for each type of edge."""
     q, key, v = (torch.nn.functional.linear(x, layer.projection.matrix(n)[0]).view(len(x), 2, -1) for n in "qkv")
     nodes, a = in_post_order(tokens), layer.mechanism.bias.keys  # type: ignore[union-attr]
+
+    def row(kind: int) -> int:
+        """Of each level's 2 k + 1 types a causal table has type 0 and the odd ones, of spans before a token."""
+        return kind // (2 * k + 1) * (k + 1) + (kind % (2 * k + 1) + 1) // 2 if causal else kind
+
     y = torch.zeros_like(q)
     for i, (level, number) in enumerate(nodes):
         inside = range(number << level, (number + 1) << level)
@@ -30,7 +35,7 @@ def by_hand(layer: Attention, x: torch.Tensor, tokens: int, k: int, clip: int, c
         )
         kept = [(nodes.index(one), kind) for one, kind in read.items() if not causal or nodes.index(one) <= i]
         for h in range(2):
-            score = torch.stack([q[i, h] @ (key[j, h] + a[kind]) for j, kind in kept]) / q.shape[-1] ** 0.5
+            score = torch.stack([q[i, h] @ (key[j, h] + a[row(kind)]) for j, kind in kept]) / q.shape[-1] ** 0.5
             y[i, h] = sum(w * v[j, h] for w, (j, _) in zip(score.softmax(0), kept, strict=True))
     return layer.aggregation.linear(y.flatten(1))
 
