@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -26,3 +27,7 @@ class Carried(ABC):
     @abstractmethod
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from there."""
+
+    def moving(self) -> AbstractContextManager[None]:
+        """A context for `after_step`, which ends with the model as its next batch must find it."""
+        return nullcontext()

@@ -13,11 +13,12 @@ from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_gi
 from kinformer.core.dropping import dropped
 from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import Device, Dtype, Layer, State, room
-from kinformer.core.loss import Loss, Weight, gathered, known, mean, weighed
+from kinformer.core.loss import CHOICES, Loss, Weight, gathered, known, mean, penalties_of, weighed
 from kinformer.core.model import Judged, Metric, total
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import fork, shared
+from kinformer.depth.early_exit import EarlyExit
 from kinformer.losses.clipped_policy import clipped_policy
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.observed import Observed
@@ -34,8 +35,8 @@ class Agent(Speaker):
 
     observations: the shape of an observation: a vector's, or that of a small picture (`Observed`).
     actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers an action has.
-    body: layers that never read ahead, have a state and drop nothing: what learns is compared with what acted, and
-        dropout would make both another policy at each reading.
+    body: layers that never read ahead, have a state and choose nothing by chance: what learns is compared with what
+        acted, and dropout, drawn keys (`SAC`) and drawn exits would make both another policy at each reading.
     position: what is added to embedded steps; None where the body knows positions itself, or needs none.
     discount, trace: of the advantages (`losses/clipped_policy.py`): gamma and lambda.
     ratio: how far from 1 the ratio of probabilities is rewarded.
@@ -45,8 +46,8 @@ class Agent(Speaker):
         not begin with; what was remembered before was remembered by other weights. 0 takes it as it is.
     penalties: weights of the body's auxiliary losses, by the last part of their names.
 
-    Errors: ValueError for numbers without a meaning, a body without a state or with dropout, and an exit rule that no
-    loss trains.
+    Errors: ValueError for numbers without a meaning, a body without a state or with chance in it, and an exit rule that
+    no loss trains.
     Source: Schulman et al., 2017, arXiv:1707.06347; stored states and burn-in: Kapturowski et al., 2019, "Recurrent
     experience replay in distributed reinforcement learning", ICLR.
     """
@@ -89,8 +90,7 @@ class Agent(Speaker):
         self.value = nn.Linear(d, 1)
         self.refuse_unmet(body)
         refuse_rules(self, body)
-        if share := dropped(body):
-            raise ValueError(f"dropout={share:g} makes another policy of an agent at each reading; give its stack 0")
+        _refuse_chance(body)
         body.start(1, 1)  # NoState says what to take instead
         self.penalties = known(penalties or {}, (body, position))
 
@@ -184,6 +184,17 @@ def _kept(x: Tensor, marks: Int[Tensor, "B T"], full: bool) -> Tensor:
     if full or not x.is_floating_point():
         return x
     return x.where((marks >= 0).view(*marks.shape, *[1] * (x.dim() - 2)), 0.0)
+
+
+def _refuse_chance(body: Layer) -> None:
+    """ValueError for a body that reads the same steps otherwise each time it learns from them."""
+    another = "makes another policy of an agent at each reading"
+    if share := dropped(body):
+        raise ValueError(f"dropout={share:g} {another}; give its stack 0")
+    if CHOICES in penalties_of(body):
+        raise ValueError(f"a part that draws the keys it reads (SAC) {another}; give a stack without it")
+    if any(isinstance(part, EarlyExit) and part.chance is not None for part in body.modules()):
+        raise ValueError(f"an EarlyExit with chance {another}; leave out chance")
 
 
 def _example(discrete: bool = True) -> Agent:

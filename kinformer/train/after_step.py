@@ -1,6 +1,7 @@
 """after_step: modules that want to know are told that the optimiser has made a step, each of its own stats."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +15,62 @@ def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -
     """
     told: dict[nn.Module, dict[str, Tensor]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
-        if callable(getattr(module, "after_step", None)):
+        if hears(module):
             mine = told.setdefault(module, {})
             for name, value in beneath(path, stats).items():
                 mine[name] = mine[name] + value if name in mine else value
     with torch.no_grad():
         for module, mine in told.items():
             module.after_step(progress, mine)  # type: ignore[operator]
+
+
+def hears(module: nn.Module) -> bool:
+    """Whether a module is told of steps."""
+    return callable(getattr(module, "after_step", None))
+
+
+class FrozenBuffers:
+    """Buffers that `after_step` moves, held still for the model while it learns several steps from one rollout.
+
+    PPO compares the policy that learns with the policy that acted, so nothing but weights may differ between them.
+    Redrawn features, moving centroids and counted steps are buffers: the steps of an update move a copy of them, and
+    `release` hands the copy to the model before the next rollout. What an `after_step` does to parameters, such as a
+    clamp, takes effect at once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.moved: dict[str, Tensor] = {}
+
+    @contextmanager
+    def moving(self) -> Iterator[None]:
+        """Let `after_step` move the copy; the model's own buffers are as before afterwards."""
+        frozen = self._copies()
+        self.release()
+        yield
+        self.moved = self._copies()
+        self._fill(frozen)
+
+    def release(self) -> None:
+        """Give the model the buffers that the steps so far have moved."""
+        self._fill(self.moved)
+
+    def _copies(self) -> dict[str, Tensor]:
+        return {name: buffer.clone() for name, buffer in self._buffers().items()}
+
+    def _fill(self, values: Mapping[str, Tensor]) -> None:
+        buffers = self._buffers()
+        for name, value in values.items():
+            buffers[name].copy_(value)
+
+    def _buffers(self) -> dict[str, Tensor]:
+        """The buffers of the modules that are told of steps, and of the modules in these."""
+        return {
+            name: buffer
+            for path, module in self.model.named_modules()
+            if hears(module)
+            for name, buffer in module.named_buffers(path)
+        }
 
 
 def beneath(path: str, stats: Mapping[str, Tensor]) -> dict[str, Tensor]:

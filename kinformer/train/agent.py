@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy
@@ -18,10 +19,11 @@ from kinformer.environments.support.worlds import ADVICE, Came, Done, WorldError
 from kinformer.losses.clipped_policy import advantages
 from kinformer.models.agent import Agent
 from kinformer.models.support.remembering import Said, told_one
+from kinformer.train.after_step import FrozenBuffers
 from kinformer.train.evaluate import device_of
 from kinformer.train.learner import NotLearned
 from kinformer.train.remember import restore_state, state_tensors
-from kinformer.train.rollout import Rollout, pieces
+from kinformer.train.rollout import Rollout, pieces, under_way
 
 LONGEST = 10_000  # steps of an episode that is measured: some environments never end
 FIRST = -1  # for an action, where an episode begins
@@ -47,7 +49,9 @@ class Rollouts(Carried):
     What an agent does follows from the seed, the row, the episode and the step, and so from nothing that is kept but
     the actions of the episodes that are under way: these are done again to go on. Where an episode ends the memory of
     its row is emptied. Rows are cut where episodes end, so each piece is read as if it were alone; a piece that goes on
-    an episode begins with what was remembered then, and `burn_in` steps before it.
+    an episode begins with what was remembered then, and `burn_in` steps before it. A rollout reads the same steps again
+    before it acts, and buffers that `after_step` moves stay still until the next rollout: with the weights that acted,
+    each action is as likely when it is learned from as it was then.
 
     Errors: NotLearned for an environment that fails, a policy that is not finite, and an episode longer than a table of
     positions.
@@ -63,12 +67,14 @@ class Rollouts(Carried):
         self.held: Rollout | None = None
         self.window = 0
         self.done = self.worlds.done  # up to the end of the last whole rollout
+        self.frozen = FrozenBuffers(model)
 
     def at(self, step: int) -> Experience:
         number, step = divmod(step, self.model.epochs * self.pieces)
         if number != self.number:
             try:
                 with torch.no_grad():
+                    self.frozen.release()
                     self.held = self._collected()
             except WorldError as error:
                 raise NotLearned(str(error), ADVICE) from error
@@ -78,15 +84,20 @@ class Rollouts(Carried):
         order = numpy.random.default_rng((self.seed, number, epoch)).permutation(self.rows)
         return pieces(self.held, self.window, sorted(numpy.array_split(order, self.pieces)[piece].tolist()))
 
+    def moving(self) -> AbstractContextManager[None]:
+        return self.frozen.moving()
+
     # Acting ----------------------------------------------------------------------------------------------------------
 
     def _collected(self) -> Rollout:
         """The next steps of all rows, behind those of the rollout before that are read again before them."""
         begun = self.now if self.now is not None else _begun(self.model, self.worlds, self.length)
-        now = begun._replace(state=fork(begun.state))  # what steps spend: a rollout that fails leaves where it began
         burn_in, before = min(self.model.burn_in, self.length), self.held
         self.window = 0 if before is None else burn_in
         stored = self.early if self.window else begun.state
+        # a fork is what steps spend: a rollout that fails leaves where it began
+        state = self._remembered(before) if before is not None and self.window else fork(begun.state)
+        now = begun._replace(state=state)
         steps, early = [], self.early
         for t in range(self.length):
             if burn_in and t == self.length - burn_in:
@@ -96,6 +107,11 @@ class Rollouts(Carried):
         last = _said(self.model, now.told, fork(now.state), self.worlds).value[:, 0]
         self.now, self.early, self.done, new = now, early, self.worlds.done, self._joined(steps, last, stored)
         return new.behind(before, self.window) if before is not None and self.window else new
+
+    def _remembered(self, before: Rollout) -> State:
+        """The state after the last `window` steps of the rollout before, read again by the weights of now."""
+        told, state = under_way(before, self.early, self.window)
+        return self.model.says(told, fork(state)).state if told.marks.shape[1] else fork(state)
 
     def _step(self, now: Now) -> tuple["Step", Now]:
         said = _said(self.model, now.told, now.state, self.worlds)
@@ -160,13 +176,19 @@ class Rollouts(Carried):
             "sizes": torch.tensor([len(one) for one in self.done.history]),
             "history": torch.stack(actions) if actions else torch.zeros(0),
         }
-        return {f"rollouts/{name}": tensor for name, tensor in (tensors | told).items()}
+        moved = {f"moved/{name}": buffer for name, buffer in self.frozen.moved.items()}
+        return {f"rollouts/{name}": tensor for name, tensor in (tensors | told | moved).items()}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from there. A first rollout must have been made, which has the form of every other."""
         there = {name.removeprefix("rollouts/"): one for name, one in tensors.items() if name.startswith("rollouts/")}
         like, device = (self.now, self.early, self.held), device_of(self.model)
         self.now, self.early, self.held = restore_state(like, there, there["places"].tolist(), device)
+        self.frozen.moved = {
+            name.removeprefix("moved/"): buffer.to(device)
+            for name, buffer in there.items()
+            if name.startswith("moved/")
+        }
         self.number, self.window, steps = there["counts"].tolist()
         history = [list(part.numpy()) for part in there["history"].split(there["sizes"].tolist())]
         self.done = Done(there["episodes"].numpy(), history, steps)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from kinformer.core.loss import Loss
 from kinformer.core.model import Model
 from kinformer.core.state import select
 from kinformer.data.batches import on, tokens_of
+from kinformer.data.carried import Carried
 from kinformer.data.kind import Stream
 from kinformer.data.lanes import Lanes
 from kinformer.train.after_step import after_step
@@ -63,7 +65,8 @@ class Learner:
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         parts, stats = together(losses)
-        after_step(self.model, spent, stats)
+        with self.stream.moving() if isinstance(self.stream, Carried) else nullcontext():
+            after_step(self.model, spent, stats)
         self.state = joined([loss.state for loss in losses]) if isinstance(self.stream, Lanes) else None
         return Learned(tokens, lr, float(norm), parts)
 

@@ -67,6 +67,19 @@ def pieces(held: Rollout, window: int, rows: Sequence[int]) -> Experience:
     return Experience(told, _cut(held.told, place, before), state, *others)
 
 
+def under_way(held: Rollout, early: State, window: int) -> tuple[Told, State]:
+    """The last `window` steps of the episodes that have not ended, a row each, and the state before these.
+
+    early: the state of all rows before the last `window` steps.
+    """
+    ended = held.ended[:, held.ended.shape[1] - window :]
+    place = torch.arange(len(ended), device=ended.device)
+    after = torch.where(ended, torch.arange(1, window + 1, device=ended.device), 0).amax(1)
+    length = held.ended.shape[1]
+    ends = [(length - window + first, length) for first in after.tolist()]
+    return _cut(held.told, place, ends), reset(early, ended.any(1))
+
+
 def _cut(told: Told, place: Tensor, ends: Sequence[tuple[int, int]]) -> Told:
     """Columns first .. end - 1 of each row, -1 in their marks behind."""
     _, real = _gathered(told.marks, place, ends)
