@@ -15,7 +15,7 @@ from kinformer.train.evaluate import evaluate
 from kinformer.train.fit import fit
 
 SIZES: dict[str, Any] = {"d": 64, "depth": 12, "heads": 4}
-LENGTH, ROWS, STEPS, TEXT = 64, 8, 120, "text=stdlib"
+LENGTH, ROWS, STEPS, RATE, TEXT = 64, 8, 120, 1e-3, "text=stdlib"
 JUDGED = 1024  # bytes, of which those are scored that have a whole window before them
 SAYS = "twelve layers end with a lower loss with auxiliary losses (positions, layers, further targets) than without"
 SOURCE = "Al-Rfou et al., 2018, arXiv:1808.04444, abstract and its ablation of the auxiliary losses"
@@ -34,7 +34,7 @@ def bits(without: str, seed: int, steps: int, text: Text) -> float:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = al_rfou(**SIZES, length=LENGTH, **WITHOUT[without])
-        fit(model, text, steps=steps, batch=ROWS, length=LENGTH, seed=seed, valid_bytes=JUDGED)
+        fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=RATE, seed=seed, valid_bytes=JUDGED)
     return evaluate(model, text.part("valid"), LENGTH, JUDGED, stride=1, full=True).value
 
 

@@ -17,7 +17,7 @@ from kinformer.members.disagreement import disagreement
 from kinformer.members.guided_attention import guided_attention
 from kinformer.train.fit import fit
 
-HEADS, LENGTH, ROWS, STEPS, TEXT = 4, 64, 8, 100, "text=stdlib"
+HEADS, LENGTH, ROWS, STEPS, RATE, TEXT = 4, 64, 8, 100, 2e-3, "text=stdlib"
 SIZES: dict[str, Any] = {"d": 64, "depth": 2, "heads": HEADS, "length": LENGTH}
 UNFELT = 1e-9  # a weight with which a loss is told and teaches nothing
 SAYS = "a loss on what heads read makes them less alike, and guided heads come near their patterns"
@@ -40,7 +40,7 @@ def told(make: Make, weight: float, key: str, seed: int, steps: int, text: Text)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make(weight)
-        fit(model, text, steps=steps, batch=ROWS, length=LENGTH, seed=seed, valid_bytes=1024)
+        fit(model, text, steps=steps, batch=ROWS, length=LENGTH, lr=RATE, seed=seed, valid_bytes=1024)
         rows = text.valid[: 16 * LENGTH].long().view(16, LENGTH)
         with torch.no_grad():
             return float(model.train()(rows).parts[key]) / SIZES["depth"]
