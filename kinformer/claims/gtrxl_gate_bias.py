@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.claims.support.verdict import Claim, Measure
-from kinformer.members.support.gated_xl import GatedXL
+from kinformer.members.gtrxl import gtrxl
 
 SYMBOLS, LAG, LENGTH, ROWS = 4, 8, 24, 16  # each symbol is to be said again LAG later
 WIDTH, DEPTH, SHALLOW, RATE = 32, 6, 2, 1e-3
@@ -25,7 +25,7 @@ class Reader(nn.Module):
     def __init__(self, b_g: float, depth: int):
         super().__init__()
         self.begin, self.end = nn.Linear(SYMBOLS, WIDTH), nn.Linear(WIDTH, SYMBOLS)
-        self.body = GatedXL(WIDTH, depth, 2, LENGTH, 0, b_g=b_g).stack()
+        self.body = gtrxl(d=WIDTH, depth=depth, heads=2, segment=LENGTH, memory=0, b_g=b_g).body
 
     def forward(self, symbols: Int[Tensor, "B T"]) -> Float[Tensor, "B _ N"]:
         return self.end(self.body(self.begin(F.one_hot(symbols, SYMBOLS).float())).y)[:, LAG:]

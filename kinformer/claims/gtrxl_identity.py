@@ -1,5 +1,6 @@
 """GTrXL: at the start a gated stack hands on what it is given, within 15 percent."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from statistics import mean
@@ -11,9 +12,12 @@ from torch.nn import functional as F
 
 from kinformer.claims.support.verdict import Claim, Draw, Measure
 from kinformer.core.layer import Context
-from kinformer.members.support.gated_xl import B_G, BIASED, GatedXL, GateName
+from kinformer.depth.stack import Stack
+from kinformer.members.gtrxl import gtrxl
+from kinformer.members.support.gated_xl import B_G, BIASED, GateName
 
 WITHIN = 0.15
+BY_FORMULA = 0.1  # how far the change of the GRU gates may be from the closed form, as a share of it
 WIDTH, DEPTH, LENGTH = 128, 4, 64  # a member's usual size, one segment
 DEEPEST, STARTS = 12, (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
 SAYS = "at the start the output of a stack of gated blocks equals its input within 15 percent"
@@ -39,7 +43,8 @@ def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WI
     """What the first sublayer, the first two, ... of a fresh stack make of normal numbers; two are a block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        stack = GatedXL(d, depth, 4, LENGTH, 0, gate, b_g).stack().eval()
+        stack = gtrxl(d=d, depth=depth, heads=4, segment=LENGTH, memory=0, gate=gate, b_g=b_g).body.eval()
+        assert isinstance(stack, Stack)
         x = y = torch.randn(1, LENGTH, d)
         found, ctx = [], Context.of(x)
         for block in stack.layers:
@@ -49,14 +54,29 @@ def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WI
         return found
 
 
+def formula(sublayers: int, b_g: float = B_G) -> float:
+    """The change by GRU gates whose logits are b_g alone and whose candidate h is 0: 1 - (1 - sigmoid(-b_g))^n."""
+    return 1 - (1 - 1 / (1 + math.exp(b_g))) ** sublayers
+
+
 def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: int = WIDTH) -> Claim:
-    """The four gates whose bias may say so, and beside them the one without a bias, TrXL-I and TrXL."""
+    """The four gates whose bias may say so, and beside them the one without a bias, TrXL-I and TrXL.
+
+    It does not hold for `gru` and `highway`, by the paper's own formula: with b_g = 2 a gate replaces sigmoid(-2) = 12%
+    of the stream, so the 8 gates of 4 blocks replace 1 - 0.88^8 = 64% of it. Measured are 66%; the direction stays
+    (cosine 0.98), and the norm before each sublayer hides the smaller size. Within 15% stay 4 blocks from b_g = 5 on.
+    `output` and `sigtanh` add to the stream in place of replacing it, and stay within 15% (8% and 2%).
+    """
     found = {gate: [changes(gate, seed, deepest, d=d) for seed in seeds] for gate in GATES}
     by_start = {b_g: [changes("gru", seed, deepest, b_g, d) for seed in seeds] for b_g in STARTS}
     measures = [
         Measure(f"change by {depth} blocks, {gate}", [one[2 * depth - 1].size for one in found[gate]], "most", WITHIN)
         for gate in BIASED
     ]
+    ratio = [one[2 * depth - 1].size / formula(2 * depth) for one in found["gru"]]
+    measures.append(
+        Measure(f"change by {depth} blocks, gru, over the formula's", ratio, "near", 1.0, within=BY_FORMULA)
+    )
     spots = {"one gate": 1, "1 block": 2, f"{depth} blocks": 2 * depth, f"{deepest} blocks": 2 * deepest}
     told = {f"change by {', '.join(spots)}, {gate}": _said(found[gate], spots.values()) for gate in GATES}
     for name, n in spots.items():

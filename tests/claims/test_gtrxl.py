@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kinformer.claims import gtrxl_gate_bias, gtrxl_identity
-from kinformer.members.support.gated_xl import GatedXL
+from kinformer.members.gtrxl import gtrxl
 
 
 @torch.no_grad()
@@ -12,7 +12,7 @@ def test_the_change_of_all_sublayers_is_that_of_the_stack() -> None:
     found = gtrxl_identity.changes("gru", seed=3, depth=2, b_g=1.0, d=16)
     torch.manual_seed(3)
     stack, x = (
-        GatedXL(16, 2, 4, gtrxl_identity.LENGTH, 0, b_g=1.0).stack().eval(),
+        gtrxl(d=16, depth=2, segment=gtrxl_identity.LENGTH, memory=0, b_g=1.0).body.eval(),
         torch.randn(1, gtrxl_identity.LENGTH, 16),
     )
     y = stack(x).y[0]
