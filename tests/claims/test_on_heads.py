@@ -10,15 +10,14 @@ from kinformer.attention import Attention
 from kinformer.claims import collaborative_width, hard_coded_translation, head_losses, lazyformer_time
 from kinformer.claims.support.verdict import Claim
 from kinformer.data.text import Text
-from kinformer.mechanisms.lending import Lending
-from kinformer.mechanisms.softmax import Softmax
+from kinformer.mechanisms.reused import Reused
 from kinformer.members.gpt import gpt
-from kinformer.models.mlm import MLM
 
 
-def comparing(model: MLM, tokens: Tensor) -> float:
+def counted(model: lazyformer_time.Made, tokens: Tensor) -> float:
     """How many blocks compare queries with keys, as if they took a second and nothing else did."""
-    return float(sum(isinstance(part, Lending | Softmax) for part in model.modules()))
+    mechanisms = [part.mechanism for part in model.modules() if isinstance(part, Attention)]
+    return float(sum(not isinstance(mechanism, Reused) for mechanism in mechanisms))
 
 
 def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
@@ -32,7 +31,7 @@ def on_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     monkeypatch.setattr(head_losses, "told", lambda make, weight, *_: 0.9 - 0.6 * weight)
     of = {"collaborative_width": collaborative_width, "hard_coded_translation": hard_coded_translation}
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})
-    monkeypatch.setattr(lazyformer_time, "seconds", comparing)
+    monkeypatch.setattr(lazyformer_time, "seconds", counted)
     lazy = lazyformer_time.claim((0, 1), lengths=(8, 12), rounds=1)
     return {name: one.claim((0, 1)) for name, one in {**of, "head_losses": head_losses}.items()} | {
         "lazyformer_time": lazy
@@ -88,14 +87,14 @@ def test_a_loss_that_is_not_felt_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         assert 0 < head_losses.told(make, weight, key, 0, 1, rows) < 4
 
 
-def test_lazy_blocks_are_timed_against_blocks_that_make_the_same_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All have one function of the weights that they share, and matrix products are those of d and L alone."""
+def test_what_lazy_blocks_multiply_is_counted_beside_blocks_that_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})
     there, tokens = lazyformer_time.models(12), torch.randint(256, (1, 12))
-    there["m=1, one kernel"].load_state_dict(there["m=1"].state_dict())
-    plain, fused = (there[name].logits(tokens).y for name in ("m=1", "m=1, one kernel"))
-    torch.testing.assert_close(plain, fused)
-    count = {name: lazyformer_time.multiplied(there[name], tokens) for name in ("m=1", "m=2", "m=4")}
+    count = {name: lazyformer_time.multiplied(model, 12) for name, model in there.items()}
     saved = 2 * 12 * (2 * 8 * 8 + 8 * 12)
     assert count["m=1"] - count["m=2"] == 2 * saved and count["m=1"] - count["m=4"] == 3 * saved
+    block = 24 * 12 * 8 * 8 + 4 * 12 * 12 * 8
+    assert count["m=1"] == 4 * block
+    for every, fewer in ((1, 0), (2, 2), (4, 3)):
+        assert lazyformer_time.formula(every, 12) == pytest.approx(4 * block / (4 * block - fewer * saved))
     assert 0 < lazyformer_time.seconds(there["m=2"], tokens) < 60
