@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
-from statistics import correlation, mean
+from statistics import StatisticsError, correlation, mean
 from typing import Any
 
 from kinformer.claims.support.episodes import CART, leaning, offline, returned, taught
@@ -45,7 +45,11 @@ def _came(data: Offline, seed: int, steps: int, beside: float) -> Asked:
 
 
 def _together(found: Asked) -> float:
-    return correlation(*map(list, zip(*found, strict=True)))
+    """The correlation of both; 0 where the same came whatever was asked."""
+    try:
+        return correlation(*map(list, zip(*found, strict=True)))
+    except StatisticsError:
+        return 0.0
 
 
 def _draw(found: list[Asked], axes: Any) -> None:

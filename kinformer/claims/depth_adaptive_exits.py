@@ -20,6 +20,7 @@ STEPS, MORE = 200, 80  # of the layers, and of these with a classifier
 ROWS, RATE = 32, 5e-3
 JUDGED, DRAWS = 512, 2000
 PRICE = 0.1  # a layer's, for each token
+LEARNT = 0.95  # of the answers, by all layers: a model that learned nothing loses nothing by leaving early
 CLASSIFIERS, ORACLES = ("sequence", "multinomial", "geometric"), ("likelihood", "correctness")
 SAYS = "tokens leave after less than half of the layers, hard ones later than easy ones, and are as often right"
 SOURCE = "Elbayad et al., 2019, arXiv:1910.10073, abstract and section 4"
@@ -161,6 +162,7 @@ def _measures(name: str, found: list[Taken]) -> list[Measure]:
     measures = [
         Measure(f"{name}: share of the layers", share, "most", 0.5),
         Measure(f"{name}: right answers lost to the full model", lost, "most", 0.01),
+        Measure(f"{name}: right answers of the full model", [one.full for one in found], "least", LEARNT, 1 / KINDS),
     ]
     if name == "sequence":  # of one row all leave alike
         return measures

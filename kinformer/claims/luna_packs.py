@@ -14,10 +14,8 @@ from kinformer.attention import Attention
 from kinformer.claims.support.growth import draw_growth, ticks
 from kinformer.claims.support.verdict import Claim, Draw, Measure, slope
 from kinformer.core.layer import Layer
-from kinformer.depth.luna import LunaBlock, LunaStack, Nested
-from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.mechanisms.support.packs import Packs
+from kinformer.members.luna import luna
 from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
 from kinformer.train.tally import Tally
@@ -44,12 +42,17 @@ def sets(rows: int, drawn: torch.Generator) -> Sets:
     return Sets(torch.cat([3 * one, number[..., None]], -1), total > 0)
 
 
+def layer(packs: int) -> Layer:
+    """A Luna's one layer of one head, which knows no positions: the model adds them, and a set has none."""
+    return luna(d=WIDTH, depth=1, heads=1, packs=packs, length=SIZE).body
+
+
 def accuracy(packs: int, seed: int, steps: int) -> float:
     """Of a layer of so many packs with one head, trained a little: how many members it tells right of fresh sets."""
     drawn = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        body = LunaStack([LunaBlock(Nested(WIDTH, 1), MLP(WIDTH))], Packs(packs, WIDTH))
+        body = layer(packs)
         begin, end = nn.Linear(KINDS + 1, WIDTH), nn.Linear(WIDTH, 1)
     optimiser = torch.optim.Adam([*begin.parameters(), *body.parameters(), *end.parameters()], 5e-3)
     for _ in range(steps):
@@ -77,9 +80,9 @@ def products(layer: Layer, length: int) -> int:
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, steps: int = STEPS) -> Claim:
     """Multiplications by length, in which there is no chance, and accuracy by packs, by seeds."""
-    luna = LunaStack([LunaBlock(Nested(WIDTH, 1), MLP(WIDTH))], Packs(PACKS[-1], WIDTH))
+    packed = layer(PACKS[-1])
     dense = Attention(QKV(WIDTH, 1), Softmax(Full(), lse=False))
-    count = {"Luna": [products(luna, n) for n in lengths], "dense attention": [products(dense, n) for n in lengths]}
+    count = {"Luna": [products(packed, n) for n in lengths], "dense attention": [products(dense, n) for n in lengths]}
     found = {packs: [accuracy(packs, seed, steps) for seed in seeds] for packs in PACKS}
     gains = [
         Measure(

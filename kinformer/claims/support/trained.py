@@ -1,6 +1,6 @@
-"""What the attention layers of a model are asked: queries, keys and values of its heads, as it reads rows."""
+"""What the attention layers of a model are asked: queries, keys and values of its heads, and which pairs it reads."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.core.model import Model
+from kinformer.core.pattern import Pattern
 
 
 class Heads(NamedTuple):
@@ -35,3 +36,8 @@ def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[Heads]:
         for hook in hooks:
             hook.remove()
     return found
+
+
+def patterns(model: nn.Module) -> list[Pattern]:
+    """The pattern of every attention layer, in order."""
+    return [cast(Pattern, part.mechanism.pattern) for part in model.modules() if isinstance(part, Attention)]

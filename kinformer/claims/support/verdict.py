@@ -41,15 +41,16 @@ class Measure(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """It holds where the effect is more than two standard errors and the threshold is met, and does not where the
-        threshold is missed by more than two."""
+        threshold is missed by more than two, or where every seed shows no effect at all."""
         if self.wanted == "near":
             missed = abs(self.mean - self.threshold) - self.within
             return "holds" if missed + 2 * self.error <= 0 else _missed(missed, self.error)
         sign = 1 if self.wanted == "least" else -1
         nothing = self.threshold if self.nothing is None else self.nothing
         effect, missed = sign * (self.mean - nothing), sign * (self.threshold - self.mean)
-        sure = effect > 2 * self.error or (effect == self.error == 0 and self.nothing is None)
-        return "holds" if sure and missed <= 0 else _missed(missed, self.error)
+        if effect > 2 * self.error and missed <= 0:
+            return "holds"
+        return "does not hold" if effect <= self.error == 0 else _missed(missed, self.error)
 
     @property
     def said(self) -> str:
