@@ -99,7 +99,7 @@ class Fading(NamedTuple):
 Weight = float | Fading
 
 
-def weighed(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float = 1.0) -> Tensor:
+def weighed(nll: Tensor, sums: Mapping[str, Tensor], penalties: Mapping[str, Weight], progress: float) -> Tensor:
     """The loss with its penalties when this part of the training is done; aux without a weight is only reported."""
     now = {name: one.at(progress) if isinstance(one, Fading) else one for name, one in penalties.items()}
     return nll + sum(weight * sums[name] for name, weight in now.items() if name in sums)

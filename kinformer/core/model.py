@@ -81,8 +81,12 @@ class Model(nn.Module, ABC):
         return None if most is None else min(most, self.trained_length or most)
 
     @abstractmethod
-    def forward(self, batch: Batch, state: State | None = None, progress: float = 1.0) -> Loss:
-        """The loss of a batch; `progress` is the part of the training that is done, from 0 to 1."""
+    def forward(self, batch: Batch, state: State | None = None, progress: float = 0.0) -> Loss:
+        """The loss of a batch; `progress` is the part of the training that is done, from 0 to 1.
+
+        The default is the beginning of a training, where every auxiliary loss has its full weight: so a loop that knows
+        nothing of progress trains all parts. A loss that fades needs the progress.
+        """
 
     @abstractmethod
     def judge(self, batch: Batch, state: State | None = None) -> Judged:

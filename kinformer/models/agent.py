@@ -129,7 +129,7 @@ class Agent(Speaker):
                 state = self.says(batch.before, self.start(rows, columns) if state is None else state).state
         return self.says(batch.told, state)
 
-    def forward(self, batch: Experience, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Experience, state: State | None = None, progress: float = 0.0) -> Loss:
         """PPO's loss of the steps, with how far the policy is from the one that acted as `kl`."""
         said, real = self.replayed(batch, state), batch.told.marks >= 0
         there = self.policy.of(said.policy)

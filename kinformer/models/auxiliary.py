@@ -69,7 +69,7 @@ class AuxiliaryLM(LM):
 
         self.further, self.beneath = heads(targets - 1), nn.ModuleList(heads(targets) for _ in range(layers))
 
-    def forward(self, batch: Tokens, state: Numbered | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tokens, state: Numbered | None = None, progress: float = 0.0) -> Loss:
         """The loss of an LM, with what lower layers and further tokens cost at this part of the training."""
         loss = super().forward(batch, state, progress)
         if self.everywhere:

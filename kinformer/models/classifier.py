@@ -38,7 +38,7 @@ class Classifier(OfRows):
         """The score of each class for each row."""
         return self.read(tokens).y
 
-    def forward(self, batch: Labelled, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Labelled, state: State | None = None, progress: float = 0.0) -> Loss:
         """The loss of saying the classes of rows, in nats a row."""
         tokens, labels = batch
         return self.costs(self.read(tokens), tokens, labels, progress)

@@ -42,13 +42,13 @@ class ContrastiveMLM(MLM):
             raise ValueError("a ContrastiveMLM hides whole parts of a row; say by segment= which part a token is of")
         self.contrastive, self.contrast = Contrastive(), within("contrast", contrast, 0, 1)
 
-    def forward(self, batch: Tokens, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """Both losses; that of an MLM alone where the batch says what is scored, or has several documents in a row."""
         batch = TokenBatch.of(batch)
         if batch.scored is not None or batch.documents is not None:
             return super().forward(batch, state, progress)
         tokens, body = batch.tokens, self.body
-        fixed, seed = not self.training or progress < 1, int(progress * 2**52) if self.training else 0
+        fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
         read, wanted = self.hide(tokens, fixed=fixed, seed=seed)
         segment = self.segment(tokens)  # type: ignore[misc]  # of what is hidden too
         hidden, there = self.parts(tokens, segment, fixed=fixed, seed=seed + 1)
@@ -64,7 +64,7 @@ class ContrastiveMLM(MLM):
         aux = {name: one[:, body.n :] if one.dim() else one for name, one in out.aux.items()}
         sums = {"contrast": value, **gathered(aux, tokens >= 0)}
         weights = {"contrast": self.contrast, **self.penalties}
-        loss = weighed((1 - self.contrast) * nll, sums, weights, progress)
+        loss = weighed((1 - self.contrast) * nll, sums, weights, progress or 0.0)
         return Loss(loss, {"nll": nll, **sums}, None, out.stats, (wanted >= 0).sum())
 
     def parts(

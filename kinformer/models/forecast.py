@@ -87,7 +87,7 @@ class Forecast(Forecaster):
         """
         return self._forecast(batch)[0]
 
-    def forward(self, batch: Windows, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Windows, state: State | None = None, progress: float = 0.0) -> Loss:
         said, stats = self._forecast(batch)
         wanted = self._wanted(batch)
         error = F.mse_loss(said, wanted)

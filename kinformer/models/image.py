@@ -155,7 +155,7 @@ class Image(Predictor):
             stats={**prefixed("encoder", encoded.stats), **prefixed("body", out.stats)},
         )
 
-    def forward(self, batch: Batch, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Batch, state: State | None = None, progress: float = 0.0) -> Loss:
         values, given = self.inputs(batch)
         out = self._said(values, **given)
         nll = self.values.surprise(out.y, values).sum() / values.numel()

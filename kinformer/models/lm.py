@@ -120,7 +120,7 @@ class LM(Texts):
         """What the head makes of the body's tokens, or of the last one alone."""
         return self.head(out.y[:, -1:] if last else out.y)
 
-    def forward(self, batch: Tokens, state: Numbered | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tokens, state: Numbered | None = None, progress: float = 0.0) -> Loss:
         """The loss of predicting each token, or each that is scored, from those before it.
 
         The state stands before the last token, which the next chunk repeats.

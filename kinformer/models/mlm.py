@@ -28,8 +28,8 @@ class MLM(Encoder):
 
     Choose it to learn from text without writing any. Of the tokens it chooses 15%; of these 80% are hidden behind the
     id `mask`, which is `vocab` itself and is never an answer, 10% replaced by a random token, 10% left alone; the loss
-    is over the chosen ones. In a training a row's own tokens decide and how far it is (`progress` below 1), whoever
-    reads the row beside which others; without a progress they are drawn as dropout is, seeded by `torch.manual_seed`.
+    is over the chosen ones. In training the choice follows from a row's own tokens and from `progress`, so that it does
+    not depend on the other rows; without a progress it is drawn as dropout is, seeded by `torch.manual_seed`.
     In eval mode, and in `judge`, the row's tokens decide alone, so that the choice is always the same. Of a
     `TokenBatch` it hides exactly the scored tokens, each behind `mask`. -1 is padding, at the ends of a row only.
 
@@ -89,15 +89,15 @@ class MLM(Encoder):
         out = self.body(self.embedded(tokens, ctx), None, ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
 
-    def forward(self, batch: Tokens, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """The loss of filling in what it hides, in nats for each chosen or scored token."""
         batch = TokenBatch.of(batch)
-        seed = int(progress * 2**52) if self.training else 0
-        read, wanted = self.hidden(batch, fixed=not self.training or progress < 1, seed=seed)
+        fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
+        read, wanted = self.hidden(batch, fixed=fixed, seed=seed)
         out, data, parts = self.learned(self.logits(read, ctx=batch.limited(numbered(read))), wanted)
         sums = gathered(out.aux, batch.tokens >= 0)
         count = (wanted >= 0).sum()
-        return Loss(weighed(data, sums, self.penalties, progress), {**parts, **sums}, None, out.stats, count)
+        return Loss(weighed(data, sums, self.penalties, progress or 0.0), {**parts, **sums}, None, out.stats, count)
 
     def learned(self, out: Out, wanted: Int[Tensor, "B T"]) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what it costs, and the parts of that."""

@@ -53,7 +53,7 @@ class MultiTask(OfRows):
         """The score of each class for each row, -inf for those of other tasks."""
         return self._own(self.read(tokens, {"task": task}).y, task)
 
-    def forward(self, batch: Rows, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Rows, state: State | None = None, progress: float = 0.0) -> Loss:
         """The loss of saying the classes of rows, in nats a row."""
         tokens, task, wanted = batch
         out = self.read(tokens, {"task": task})

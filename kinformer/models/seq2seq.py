@@ -123,7 +123,7 @@ class Seq2Seq(Writer):
             ctx = numbered(tokens, state)
         return self._decoded(tokens, state, ctx, last)
 
-    def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Pair, state: Numbered | None = None, progress: float = 0.0) -> Loss:
         source, (read, wanted) = batch[0], self.taught(batch)
         encoded, ctx = self._with_source(read, source, state, None)
         out, data, parts = self.learned(

@@ -70,7 +70,7 @@ class Sets(Model):
         """The answer to each set; marks are -1 where there is no element."""
         return self._read(elements, marks).y
 
-    def forward(self, batch: SetBatch, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: SetBatch, state: State | None = None, progress: float = 0.0) -> Loss:
         """The mean over sets of what its answer learns from."""
         elements, marks, right = batch
         out = self._read(elements, marks)

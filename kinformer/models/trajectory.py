@@ -121,7 +121,7 @@ class Trajectory(Reader):
         """What is said at each step, of real ones; nothing of what comes after them is read."""
         return self._read(batch)[0]
 
-    def forward(self, batch: Steps, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Steps, state: State | None = None, progress: float = 0.0) -> Loss:
         said, out = self._read(batch)
         real = batch.times >= 0
         nll = mean(self._apart(said, batch), real)

@@ -17,7 +17,7 @@ def test_gathered_averages_values_over_real_tokens_and_keeps_penalties() -> None
 
 def test_weighed_adds_what_has_a_weight() -> None:
     sums = {"ponder": torch.tensor(6.0), "span": torch.tensor(4.0)}
-    assert weighed(torch.tensor(1.0), sums, {"span": 0.5, "absent": 9.0}).item() == 3.0
+    assert weighed(torch.tensor(1.0), sums, {"span": 0.5, "absent": 9.0}, 0.0).item() == 3.0
 
 
 def test_what_stands_at_padding_reaches_no_loss() -> None:

@@ -154,7 +154,7 @@ def test_rows_of_what_carries_a_state_begin_afresh() -> None:
     assert model.lanes
     seen, forward = [], model.forward
 
-    def watched(batch: object, state: object = None, progress: float = 1.0) -> object:
+    def watched(batch: object, state: object = None, progress: float = 0.0) -> object:
         seen.append(state)
         return forward(batch, state, progress)  # type: ignore[arg-type]
 

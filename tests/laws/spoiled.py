@@ -781,14 +781,14 @@ class FirstForLast(LM):
 class CountsRows(LM):
     """Its loss is said to be the mean over rows."""
 
-    def forward(self, batch: Tensor, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tensor, state: State | None = None, progress: float = 0.0) -> Loss:
         return super().forward(batch, state)._replace(count=torch.tensor(len(batch) + 1))
 
 
 class SumsRows(LM):
     """Its loss grows with the batch."""
 
-    def forward(self, batch: Tensor, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tensor, state: State | None = None, progress: float = 0.0) -> Loss:
         found = super().forward(batch, state)
         return found._replace(total=found.total * len(batch))
 
@@ -796,7 +796,7 @@ class SumsRows(LM):
 class CountsPadding(LM):
     """Its loss is over all columns."""
 
-    def forward(self, batch: Tensor, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tensor, state: State | None = None, progress: float = 0.0) -> Loss:
         found = super().forward(batch, state)
         return found._replace(total=found.total * found.count / (batch.numel() - len(batch)))
 
@@ -804,7 +804,7 @@ class CountsPadding(LM):
 class LearnsLowered(LM):
     """A loss that lowered products make larger, in training alone."""
 
-    def forward(self, batch: Any, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Any, state: State | None = None, progress: float = 0.0) -> Loss:
         found = super().forward(batch, state, progress)
         lowered = self.training and torch.is_autocast_enabled("cpu")
         return found._replace(total=found.total * (1.1 if lowered else 1.0))

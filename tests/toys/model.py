@@ -27,7 +27,7 @@ class Classifier(Model):
         self.embedding, self.head = nn.Embedding(vocab, body.d), nn.Linear(body.d, classes)
         self.refuse_unmet(body)
 
-    def forward(self, batch: Labelled, state: State | None = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Labelled, state: State | None = None, progress: float = 0.0) -> Loss:
         scores, sums = self._scores(batch[0])
         nll = F.cross_entropy(scores, batch[1])
         return Loss(nll, {"nll": nll, **sums}, count=len(batch[1]))

@@ -37,7 +37,7 @@ class Bigram(Writer):
         x = self.mix(self.embedding(tokens.clamp_min(0)))
         return Out(self.head(x[:, -1:] if last else x), None if state is None else x[:, -1])
 
-    def forward(self, tokens: Tensor, state: Any = None, progress: float = 1.0) -> Loss:
+    def forward(self, tokens: Tensor, state: Any = None, progress: float = 0.0) -> Loss:
         self.states.append(state)
         out = self.logits(tokens[:, :-1], state)
         nll = cross_entropy(out.y.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=-1)
@@ -80,7 +80,7 @@ class Classifier(Model):
     def answers(self, rows: Tensor) -> Tensor:
         return self.head(self.embedding(rows.clamp_min(0)).where(rows[..., None] >= 0, 0.0).mean(1))
 
-    def forward(self, batch: tuple[Tensor, Tensor], state: Any = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: tuple[Tensor, Tensor], state: Any = None, progress: float = 0.0) -> Loss:
         rows, labels = batch
         loss = cross_entropy(self.answers(rows), labels)
         return Loss(loss, {"nll": loss}, count=len(labels))

@@ -37,7 +37,7 @@ class Wrapped(Texts):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Any:
         return self.model.start(batch, length, dtype=dtype, device=device)
 
-    def forward(self, batch: Tokens, state: Any = None, progress: float = 1.0) -> Loss:
+    def forward(self, batch: Tokens, state: Any = None, progress: float = 0.0) -> Loss:
         """The loss of predicting each token, or each that is scored, from those before it."""
         batch = TokenBatch.of(batch)
         read, wanted = batch.tokens[:, :-1], next_tokens(batch)
