@@ -1,6 +1,7 @@
 """Auxiliary losses: which lower layers still predict, which further tokens, and what all of it costs."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -9,17 +10,26 @@ from torch.nn import functional as F
 
 from kinformer.losses.cross_entropy import cross_entropy
 
+LowerSchedule = Literal["step", "linear"]
 
-def contributing(depth: int, progress: float) -> range:
-    """The layers beneath the last, from 0, that still predict when this part of a training is done.
 
-    Layer l of n, from 1, stops at l / (2 n): the lowest first, and all but the last by the half. Choose it where deep
-    layers are first to be taught by shallow ones, over `aligned`, whose exits all learn to the end, since all serve.
-    The paper calls lower layers weighted less and less and names these ends alone: here a layer weighs 1 until its own.
+def layer_weights(depth: int, progress: float, schedule: LowerSchedule = "step") -> dict[int, float]:
+    """The weight of each lower layer that still predicts, by its number from 0; the last layer is not among them.
+
+    Layer l of n, counted from 1, stops at progress l / (2 n): the lowest first, and all but the last by the half of a
+    training. Choose it to teach deep layers by shallow ones first; choose `aligned` where lower layers shall answer
+    after the training too.
+
+    depth: n, the number of layers.
+    progress: the part of the training that is done, from 0 to 1.
+    schedule: "step" keeps the weight at 1 until the layer stops; "linear" lets it fall in a line from 1 to 0 there,
+        w = 1 - 2 n progress / l. The paper says that lower layers "contribute less and less" and gives their ends
+        alone, which both schedules share.
 
     Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Intermediate layer losses".
     """
-    return range(min(int(2 * depth * progress), depth - 1), depth - 1)
+    spent = {layer: 2 * depth * progress / (layer + 1) for layer in range(depth - 1)}
+    return {layer: 1.0 if schedule == "step" else 1 - part for layer, part in spent.items() if part < 1}
 
 
 def following(wanted: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]]:

@@ -8,6 +8,7 @@ from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.losses.auxiliary import LowerSchedule
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.auxiliary import AuxiliaryLM
 from kinformer.train.recipe import Recipe
@@ -16,13 +17,14 @@ from kinformer.train.recipe import Recipe
 @member(recipe=Recipe(lr=1e-3, warmup=0.2))
 def al_rfou(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, hidden: int | None = None,
-    every_position: bool = True, every_layer: bool = True, shared_head: bool = False, targets: int = 2,
-    further: float = 0.5, pattern: str = "Causal()", position: Positions = "learned", per_layer: bool = True,
-    norm: Norms = "post", length: int = 512, vocab: int = 256, dropout: float = 0.0
+    every_position: bool = True, every_layer: bool = True, lower_schedule: LowerSchedule = "step",
+    shared_head: bool = False, targets: int = 2, further: float = 0.5, pattern: str = "Causal()",
+    position: Positions = "learned", per_layer: bool = True, norm: Norms = "post", length: int = 512, vocab: int = 256,
+    dropout: float = 0.0
 ) -> AuxiliaryLM:
     """The character Transformer (Al-Rfou et al., 2018, arXiv:1808.04444): layers and further tokens as more losses.
 
-    loss = sum of L_l over the last layer n and each l with progress < l / (2 n); L = CE_1 + further sum_(k > 1) CE_k
+    loss = L_n + sum of w_l L_l over each l with progress < l / (2 n); L = CE_1 + further sum_(k > 1) CE_k
 
     Choose it over `gpt` for deep post-norm stacks, which the paper could hardly teach from their end alone. It writes
     as gpt does: heads of lower layers and of further tokens serve training alone. The paper's is `d=512 depth=64
@@ -38,6 +40,7 @@ def al_rfou(
     every_position: learn at each position of a row, as everyone does since; False at the last alone, of further
         tokens at the last that has one.
     every_layer: lower layers predict too, until their part of the training is done.
+    lower_schedule: the weight w_l of a lower layer: "step" is 1 until the layer stops, "linear" falls to 0 until then.
     shared_head: lower layers predict by the heads of the last; the paper's have heads of their own.
     targets: how many of the next tokens are predicted at each position, by a head each; 2 in the paper.
     further: the weight of each of them but the first.
@@ -53,7 +56,7 @@ def al_rfou(
     if targets == 1:
         unread("targets=1", further=(further, 0.5))
     if not every_layer:
-        unread("every_layer=False", shared_head=(shared_head, False))
+        unread("every_layer=False", shared_head=(shared_head, False), lower_schedule=(lower_schedule, "step"))
     made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
     def block() -> Layer:
@@ -62,7 +65,8 @@ def al_rfou(
     body = made.stack([block() for _ in range(at_least("depth", depth, 1))])
     return AuxiliaryLM(
         vocab, d, body, targets=targets, weight=further, lower=every_layer, shared=shared_head,
-        everywhere=every_position, position=made.added(), scale=made.scale, std=made.start, dropout=dropout
+        lower_schedule=lower_schedule, everywhere=every_position, position=made.added(), scale=made.scale,
+        std=made.start, dropout=dropout
     )
 
 
@@ -70,7 +74,9 @@ TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "length": 64, "vocab": 
 EXAMPLES = (
     lambda: al_rfou(**TINY),
     Example(
-        lambda: al_rfou(**TINY, every_position=False, targets=1, shared_head=True, norm="pre"),
+        lambda: al_rfou(
+            **TINY, every_position=False, targets=1, shared_head=True, norm="pre", lower_schedule="linear"
+        ),
         breaks={"chunk": "the last position of each row that came is learned alone, so a cut row has more of them"},
     ),
 )

@@ -9,12 +9,12 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from kinformer.core.batch import TokenBatch
-from kinformer.core.checks import a_flag, a_part, at_least, unread, within
+from kinformer.core.checks import a_flag, a_part, at_least, one_of, unread, within
 from kinformer.core.layer import Context, Out
 from kinformer.core.loss import Loss, mean, surprise
 from kinformer.core.numbering import Numbered
 from kinformer.depth.stack import Stack
-from kinformer.losses.auxiliary import contributing, following, last, several
+from kinformer.losses.auxiliary import LowerSchedule, following, last, layer_weights, several
 from kinformer.models.lm import LM
 from kinformer.models.support.texts import Tokens, next_tokens
 
@@ -22,8 +22,8 @@ from kinformer.models.support.texts import Tokens, next_tokens
 class AuxiliaryLM(LM):
     """An `LM` over a `Stack` whose layers beneath the last predict too, the lowest first to stop, and further tokens.
 
-    loss = sum of L_l over the last layer and those `contributing`, L = CE(token 1 ahead) + weight sum_k CE(token k
-    ahead). Choose it for stacks too deep to learn from their end alone; choose `MultiExit` where lower layers shall
+    loss = L_n + sum of w_l L_l over lower layers l, by `layer_weights`; L = CE(token 1 ahead) + weight sum_k CE(token
+    k ahead). Choose it for stacks too deep to learn from their end alone; choose `MultiExit` where lower layers shall
     answer as well. It writes as an LM does: the heads of lower layers and of further tokens serve training alone, where
     each costs as much as the head. All are means over the same number of targets, those one token ahead, so that a
     batch may be cut.
@@ -32,6 +32,7 @@ class AuxiliaryLM(LM):
     targets: how many tokens ahead are predicted, by a head each.
     weight: of every further one.
     lower: lower layers predict.
+    lower_schedule: how the weights of lower layers fall while a training goes on: "step" or "linear".
     shared: they do so by the heads of the last layer, in place of heads of their own.
     everywhere: predict at every position; False at the last of each row alone, of a further token at the last that has
         one, as before the paper.
@@ -52,6 +53,7 @@ class AuxiliaryLM(LM):
         targets: int = 2,
         weight: float = 0.5,
         lower: bool = True,
+        lower_schedule: LowerSchedule = "step",
         shared: bool = False,
         everywhere: bool = True,
         **others: Any,
@@ -60,8 +62,9 @@ class AuxiliaryLM(LM):
         super().__init__(vocab, d, body, **others)
         self.targets, self.weight = at_least("targets", targets, 1), within("weight", weight, 0, math.inf)
         self.lower, self.everywhere = a_flag("lower", lower), a_flag("everywhere", everywhere)
+        self.lower_schedule = one_of("lower_schedule", lower_schedule, LowerSchedule)
         if not lower:
-            unread("lower=False", shared=(shared, False))
+            unread("lower=False", shared=(shared, False), lower_schedule=(lower_schedule, "step"))
         layers = 0 if a_flag("shared", shared) or not lower else len(body.layers) - 1
 
         def heads(count: int) -> nn.ModuleList:
@@ -81,7 +84,8 @@ class AuxiliaryLM(LM):
     ) -> tuple[Out, Tensor, dict[str, Tensor]]:
         """A reading, what all layers that still predict pay for it, and the parts of that."""
         depth = len(self.body.layers)
-        layers = [*(contributing(depth, progress) if self.lower else ()), depth - 1]
+        weights = layer_weights(depth, progress, self.lower_schedule) if self.lower else {}
+        layers = [*weights, depth - 1]
         out = call(tuple(str(n) for n in layers))
         targets = following(wanted, self.targets)
         targets = targets if self.everywhere else [last(one) for one in targets]
@@ -92,7 +96,8 @@ class AuxiliaryLM(LM):
         if self.targets > 1:
             parts["further"] = top - nll
         if self.lower:
-            parts["beneath"] = torch.stack([nll.new_zeros(()), *beneath]).sum()
+            weighted = [weight * value for weight, value in zip(weights.values(), beneath, strict=True)]
+            parts["beneath"] = torch.stack([nll.new_zeros(()), *weighted]).sum()
         return out, sum(parts.values(), nll.new_zeros(())), parts
 
     def _several(self, n: int, out: Out, targets: list[Int[Tensor, "B T"]]) -> Tensor:

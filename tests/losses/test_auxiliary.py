@@ -3,15 +3,23 @@
 import pytest
 import torch
 
-from kinformer.losses.auxiliary import contributing, following, last, several
+from kinformer.losses.auxiliary import following, last, layer_weights, several
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5, 12])
 def test_layer_l_of_n_stops_when_l_over_2n_of_the_training_is_done(depth: int) -> None:
     for done in (*(n / (4 * depth) for n in range(4 * depth + 1)), 0.499):
         want = [layer - 1 for layer in range(1, depth) if not done >= layer / (2 * depth)]
-        assert list(contributing(depth, done)) == want
-    assert len(contributing(depth, 0.0)) == depth - 1 and not contributing(depth, 0.5)
+        assert layer_weights(depth, done) == dict.fromkeys(want, 1.0)
+        assert list(layer_weights(depth, done, "linear")) == want
+    assert len(layer_weights(depth, 0.0)) == depth - 1 and not layer_weights(depth, 0.5)
+
+
+def test_the_weight_of_a_lower_layer_can_fall_in_a_line_until_it_stops() -> None:
+    """Layer 2 of 4 stops at 2 / 8 of the training, layer 3 at 3 / 8."""
+    for done, second, third in ((0.0, 1.0, 1.0), (0.125, 0.5, 2 / 3), (0.1875, 0.25, 0.5), (0.25, 0.0, 1 / 3)):
+        weights = layer_weights(4, done, "linear")
+        assert weights.get(1, 0.0) == pytest.approx(second) and weights[2] == pytest.approx(third)
 
 
 def test_a_further_target_has_every_one_before_it() -> None:

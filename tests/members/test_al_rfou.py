@@ -38,7 +38,8 @@ def test_what_the_paper_varies_is_a_keyword() -> None:
     model = al_rfou(**TINY, every_position=False, every_layer=False, targets=1, per_layer=False, norm="pre")
     assert not (model.lower or model.everywhere or len(model.further) or len(model.beneath))
     assert isinstance(model.position, Learned) and model.body.norm is not None
-    model = al_rfou(**TINY, shared_head=True, targets=4, further=0.1, dropout=0.3, hidden=24)
+    model = al_rfou(**TINY, shared_head=True, targets=4, further=0.1, dropout=0.3, hidden=24, lower_schedule="linear")
+    assert model.lower_schedule == "linear"
     assert (len(model.further), len(model.beneath), model.weight, model.dropout) == (3, 0, 0.1, 0.3)
     with pytest.raises(ValueError, match="^position='rotary' is in every layer as it is"):
         al_rfou(**TINY, position="rotary")

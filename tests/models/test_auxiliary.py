@@ -31,6 +31,8 @@ def naive(model: AuxiliaryLM, rows: list[list[int]], progress: float) -> tuple[f
         for layer in range(1, DEPTH + 1):
             if layer < DEPTH and (not model.lower or progress >= layer / (2 * DEPTH)):
                 continue
+            falls = layer < DEPTH and model.lower_schedule == "linear"
+            share = 1 - progress / (layer / (2 * DEPTH)) if falls else 1.0
             h = model.body.norm(Stack(model.body.layers[:layer])(x, None, ctx).y[0])
             own = list(model.beneath[layer - 1]) if layer < DEPTH and len(model.beneath) else None
             heads = [model.head, *model.further] if own is None else own
@@ -38,7 +40,7 @@ def naive(model: AuxiliaryLM, rows: list[list[int]], progress: float) -> tuple[f
                 places = range(len(row) - k)
                 for t in places if model.everywhere else list(places)[-1:]:
                     cost = -float(head(h[t]).log_softmax(-1)[row[t + k]])
-                    total += cost if k == 1 else model.weight * cost
+                    total += share * (cost if k == 1 else model.weight * cost)
         count += len(row) - 1 if model.everywhere else 1
     return total, count
 
@@ -53,6 +55,7 @@ ROWS = [[int(token) for token in row if token >= 0] for row in BATCH]
         {},
         {"targets": 4, "weight": 0.3},
         {"shared": True, "targets": 3},
+        {"lower_schedule": "linear"},
         {"lower": False, "tie": False},
         {"targets": 1, "everywhere": False},
         {"targets": 3, "everywhere": False},
@@ -103,6 +106,7 @@ def test_writing_and_measuring_read_the_last_layer_s_next_token_alone(float64: N
     [
         ({"targets": 0}, "^targets=0: give"),
         ({"weight": -0.5}, "^weight=-0.5"),
+        ({"lower": False, "lower_schedule": "linear"}, "^lower_schedule='linear' is not read with lower=False"),
         ({"lower": False, "shared": True}, "^shared=True is not read with lower=False; leave it out$"),
     ],
 )
