@@ -20,7 +20,6 @@ from kinformer.cli.support.wanted import spelled
 from kinformer.data.spec import read_spec
 from kinformer.train.budget import Steps
 from kinformer.train.loop import TrainingStopped, train
-from kinformer.train.recipe import Recipe
 from kinformer.train.settings import Settings
 
 RATES = ("2.5e-4", "5e-4", "1e-3", "2e-3", "4e-3")
@@ -41,7 +40,7 @@ def reached(member: str, data: str, rate: str, seed: int, steps: int) -> Reached
             model = spelled(member).build(seed)
             own = settings.recipe(model)
             lr, _, warmup = rate.partition(":")
-            plan = Recipe(float(lr), float(warmup or own.warmup), own.schedule)
+            plan = replace(own, lr=float(lr), warmup=float(warmup or own.warmup))
             history = train(model, read_spec(data), Steps(steps), replace(settings, plan=plan))
         except TrainingStopped:
             return None

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kinformer.train.checkpoint import load, save
     from kinformer.train.fit import fit
     from kinformer.train.recipe import Recipe
+    from kinformer.train.recipe_lr import RecipeLR
 
 __version__ = "0.1.0"
 
@@ -80,6 +81,7 @@ __all__ = [
     "Queries",
     "Read",
     "Recipe",
+    "RecipeLR",
     "Refusal",
     "Request",
     "ResidualBlock",
@@ -146,6 +148,7 @@ _FILES = {
     "train.checkpoint": ("load", "save"),
     "train.fit": ("fit",),
     "train.recipe": ("Recipe",),
+    "train.recipe_lr": ("RecipeLR",),
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names}
 

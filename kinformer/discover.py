@@ -15,7 +15,7 @@ import sys
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -139,7 +139,7 @@ def examples(kind: str) -> Iterator[tuple[str, Example]]:
 class Record:
     """What a model remembers of its member: the name, every keyword with its value, and where a user's own file is.
 
-    And how the member wants to be trained, where it says so.
+    And how the member wants to be trained, where it says so, and what its keywords are unless they are given.
     """
 
     name: str
@@ -147,6 +147,7 @@ class Record:
     file: str | None = None
     sha256: str | None = None
     recipe: "Recipe | None" = None
+    defaults: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -203,9 +204,9 @@ def _member(function: Callable[..., Any], recipe: "Recipe | None") -> Callable[.
         check_keywords(function, given)
         if isinstance(depth := given.get("depth"), int) and depth > DEEPEST:
             raise ValueError(f"depth={depth}: a model of so many layers would never be built; give at most {DEEPEST:,}")
-        resolved = {name: parameter.default for name, parameter in found.parameters.items()} | given
-        model = function(**resolved)
-        model.member = Record(name_of(function), resolved, origin.file, origin.sha256, recipe)
+        defaults = {name: parameter.default for name, parameter in found.parameters.items()}
+        model = function(**defaults | given)
+        model.member = Record(name_of(function), defaults | given, origin.file, origin.sha256, recipe, defaults)
         return model
 
     build.origin = origin  # type: ignore[attr-defined]

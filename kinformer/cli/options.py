@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from kinformer.cli.support import early
+from kinformer.train.recipe import ScheduleName
 
 MOST = 10**12  # of anything that is counted; what memory holds is asked where it is needed
 WIDTH = 200  # of a table where there is no terminal to ask, so that no cell is cut
@@ -35,6 +36,23 @@ Length = Annotated[
     int, typer.Option(help="Tokens in a window or chunk; in a side of a pair, at most.", min=1, max=MOST)
 ]
 Rate = Annotated[float | None, typer.Option(help="The highest learning rate; the member's own unless given.")]
+Schedule = Annotated[
+    ScheduleName | None,
+    typer.Option(is_eager=True, help="The learning rate after the warm-up; the member's own unless given."),
+]  # known before --warmup is looked at
+Warmup = Annotated[
+    str | None,
+    typer.Option(
+        callback=early.warmup,
+        metavar="PART|STEPS",
+        help="The warm-up: a part of the training, as 0.05, or steps, as 4000; the member's own unless given.",
+    ),
+]
+Betas = Annotated[
+    str | None,
+    typer.Option(callback=early.betas, metavar="B1,B2", help="Of Adam, as 0.9,0.98; the member's own unless given."),
+]
+Eps = Annotated[float | None, typer.Option(callback=early.eps, help="Of Adam, as 1e-9; the member's own unless given.")]
 Seed = Annotated[int, typer.Option(help="Of the weights, the windows and the samples.", min=0, max=LAST_SEED)]
 Temperature = Annotated[
     float | None,

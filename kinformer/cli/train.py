@@ -13,8 +13,10 @@ from kinformer.cli.options import (
     OUT,
     SEED,
     Batch,
+    Betas,
     Data,
     Device,
+    Eps,
     Keywords,
     Length,
     Member,
@@ -22,8 +24,10 @@ from kinformer.cli.options import (
     Overwrite,
     Rate,
     Resume,
+    Schedule,
     Seed,
     Valid,
+    Warmup,
 )
 from kinformer.cli.support import early
 from kinformer.cli.support.wanted import Wanted
@@ -45,6 +49,10 @@ def train(
     batch: Batch = BATCH,
     length: Length = LENGTH,
     lr: Rate = None,
+    schedule: Schedule = None,
+    warmup: Warmup = None,
+    betas: Betas = None,
+    eps: Eps = None,
     seed: Seed = SEED,
     clip: Annotated[float, typer.Option(help="The most that a gradient's norm may be.")] = 1.0,
     accumulate: Annotated[
@@ -88,6 +96,11 @@ def train(
     policy and a value, which learn by PPO from --length steps at a time in --batch environments, judged by what
     episodes return. Keywords that the member has not are `agent`'s: discount=0.98, entropy=0.02, burn_in=8.
 
+    The learning rate rises during the --warmup to --lr and then follows the --schedule, which ends when the --steps or
+    --minutes do: its progress is the part of the budget that is spent. A --warmup in steps takes so many steps under
+    either budget. noam is the rate of the 2017 Transformer, for the width of the model unless --lr is given: with
+    --warmup 4000 it depends on the step alone.
+
     It saves every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume goes on from
     there, on a CPU to the same weights as if it had never stopped; where nothing was saved it begins anew. More --steps
     or --minutes go on with what has ended, at the rates of a schedule of the new length. --from DIR starts a new run
@@ -113,8 +126,8 @@ def train(
         refuse_kind(one, data)
         job = prepare(
             data, steps, minutes, valid=valid, device=device, tensorboard=tensorboard, group=group, batch=batch,
-            length=length, lr=lr, seed=seed, clip=clip, accumulate=accumulate, precision=precision,
-            checkpointing=checkpointing, compile=compile,
+            length=length, lr=lr, schedule=schedule, warmup=warmup, betas=betas, eps=eps, seed=seed, clip=clip,
+            accumulate=accumulate, precision=precision, checkpointing=checkpointing, compile=compile,
         )  # fmt: skip
         _run(fitting(one, job.data), job, out, then or (), start=start, overwrite=overwrite, resume=resume)
 

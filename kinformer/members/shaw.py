@@ -7,7 +7,7 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=7e-4, warmup=0.04, schedule="inverse_sqrt"))
+@member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9))
 def shaw(
     d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 1024, clip: int = 16,
     values: bool = True, by_head: bool = False, pattern: str = "Full()", norm: Norms = "post", vocab: int = 256,

@@ -9,7 +9,7 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=7e-4, warmup=0.04, schedule="inverse_sqrt"))
+@member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9))
 def transformer(
     d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 2048,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "sinusoidal", norm: Norms = "post",
@@ -19,14 +19,16 @@ def transformer(
 
     The base model of the paper, for pairs of sequences: sinusoidal positions, one embedding for source, target and
     head, scaled by sqrt(d), label smoothing. For text alone choose `gpt`. `norm` is "post" as in the paper, which wants
-    a warm-up (`kinformer.train.noam` is the paper's), or "pre" (Xiong et al., 2020, arXiv:2002.04745). `pattern` says
+    a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745). `pattern` says
     who reads whom in the encoder, and in the decoder among what was written, in all blocks or for each from the bottom;
     every target token reads all of the source. `position` is how each side knows order; learned ones have `length`
     rows.
 
     Embeddings start small, so that the first loss is near ln(vocab): with the d**-0.5 of the authors' code the tied
-    head repeats what it has read, at more than twice that. Rate and warm-up are the paper's for the base model,
-    a peak of 7e-4 after 4% of the training; the optimiser is this library's AdamW(0.9, 0.95) with a decay of 0.1.
+    head repeats what it has read, at more than twice that. The learning rate is the paper's, d^-1/2 min(t^-1/2,
+    t 4000^-3/2) in step t of 100,000, stretched or pressed to the length of the training: its peak comes after 4% of
+    it. `--warmup 4000` is the paper's to the step. Adam's betas and eps are the paper's, 0.9, 0.98 and 1e-9; the decay
+    of weights, 0.1, is this library's.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 

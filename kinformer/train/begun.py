@@ -16,7 +16,9 @@ from kinformer.train.recipe import Recipe
 from kinformer.train.settings import Settings
 
 KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")
-DEFAULTS = {name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe())
+DEFAULTS: dict[str, Any] = json.loads(
+    json.dumps({name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe()))
+)
 LOOKED_AT, BLOCKS = 4096, 64  # numbers of a block, and blocks, that tell data from other data
 
 
@@ -38,15 +40,19 @@ def begun(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
     return json.loads(json.dumps(found))
 
 
-def refuse_others(where: object, before: dict[str, Any], now: dict[str, Any]) -> None:
+def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any, settings: Settings) -> None:
     """ResumeError, which names what differs, where a training was begun with something else.
 
-    The name of the same data may be another. A setting that an earlier version did not know had its default value.
+    The name of the same data may be another. A setting or a keyword that an earlier version did not know had its
+    default value.
     """
+    now = begun(model, data, settings)
+    keywords = json.loads(json.dumps(recorded(model).defaults))
     if "settings" in before:
-        words = difference(before | {"settings": DEFAULTS | before["settings"]}, now)
+        settings_before = DEFAULTS | before["settings"]
+        words = difference(before | {"settings": settings_before, "keywords": keywords | before["keywords"]}, now)
     else:
-        words = _since_then(before, now)
+        words = _since_then(keywords | before, now)
     if words is not None:
         raise ResumeError(
             f"the training in {where} was begun with {words}; give the same to go on, or begin another in a folder of "

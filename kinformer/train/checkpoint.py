@@ -124,7 +124,8 @@ def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | Non
     mine = json.loads(json.dumps(_config(record))) if isinstance(record, Record) else {}
     if any(there.get(key) != mine.get(key) for key in ("member", "file")):
         return f"a model of {there['member']!r}" + (f" of {there['file']}" if "file" in there else "")
-    old, new = there["keywords"], mine["keywords"]
+    usual = {} if record is None else json.loads(json.dumps(record.defaults))  # of keywords newer than the folder
+    old, new = {**usual, **there["keywords"]}, mine["keywords"]
     for name in sorted({*old, *new}):
         if name not in old or name not in new or old[name] != new[name]:
             return f"a model of {there['member']!r} with {name}={old.get(name)!r}"

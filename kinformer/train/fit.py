@@ -78,7 +78,8 @@ def fit(
     overwrite: a model that is in `out` may be replaced; else it is refused before the first step.
     valid: a file or folder to watch in place of a split of `data`, which is then learned from whole.
     parallel: in a script that torchrun starts, "ddp" gives each process all weights, "shard" a share of them.
-    others: any other field of `Settings`: accumulate=4, precision="bf16", checkpointing=True, clip=0.5, ...
+    others: any other field of `Settings`: accumulate=4, precision="bf16", checkpointing=True, clip=0.5, or of the
+        `Recipe`: schedule="linear", warmup=100, betas=(0.9, 0.98), eps=1e-9.
 
     Errors: ValueError, in one line, for data that the model does not read, for a model that learns what comes next and
     reads ahead or cannot go on, for a model in `out`, and for arguments without a meaning;

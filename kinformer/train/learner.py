@@ -22,6 +22,7 @@ from kinformer.train.fits import fitting, out_of_memory
 from kinformer.train.optimise import adamw, clip, clipped_apart
 from kinformer.train.parallel import Alone
 from kinformer.train.pieces import cut, cut_state, detached, joined, row_count, rows, together
+from kinformer.train.recipe_lr import RecipeLR
 from kinformer.train.remember import random_tensors, restore_random
 from kinformer.train.settings import Settings
 
@@ -51,7 +52,9 @@ class Learner:
         self.device = device_of(model)
         self.recipe = settings.recipe(model)
         self.call = group.call(model, torch.compile if settings.compile else _as_it_is)
-        self.optimiser = adamw(model, self.recipe.lr, settings.decay)
+        recipe = self.recipe
+        self.optimiser = adamw(model, recipe.peak, settings.decay, recipe.betas, recipe.eps)
+        self.schedule = RecipeLR(self.optimiser, recipe)
         self.apart = clipped_apart(model)
         self.state: State | None = None
 
@@ -59,9 +62,7 @@ class Learner:
         """A step, at a point of the budget; NotLearned where its loss is not finite, or there is too little memory."""
         self.group.stir(self.settings.seed, number)
         tokens, losses, norm = self.gradients(number, spent)
-        lr = self.recipe.lr * self.recipe.rate(spent)
-        for group in self.optimiser.param_groups:
-            group["lr"] = lr
+        lr = self.schedule.begin(number, spent)
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
         parts, stats = together(losses)
@@ -128,7 +129,7 @@ class Learner:
         if not math.isfinite(found := float(value.detach())):
             batch = f"chunk {number % self.stream.chunks}" if isinstance(self.stream, Lanes) else f"batch {number}"
             why = f"the {what} became {found} at step {number:,}, in {batch}"
-            raise NotLearned(why, f"try a lr below {self.recipe.lr:g}")
+            raise NotLearned(why, f"try a lr below {self.recipe.peak:g}")
 
     def _too_large(self, number: int, spent: float) -> NotLearned:
         """What was too large for the memory, and what fits, tried on this very batch."""

@@ -176,7 +176,7 @@ class Training:
         if not math.isfinite(score.value):
             kept = f"what was kept before is{self._place}" if self.run and self.run.step else "nothing was kept before"
             why = f"{score.metric.name} on valid became {score.value} at step {done.step:,}"
-            raise TrainingStopped(f"{why}: {kept}; try a lr below {self.learner.recipe.lr:g}")
+            raise TrainingStopped(f"{why}: {kept}; try a lr below {self.learner.recipe.peak:g}")
         point = Point(done.step, done.seconds / 60, self.smooth or 0.0, score.value, score.others)
         done.points.append(point)
         if self.run is not None and done.best is point:
@@ -323,7 +323,7 @@ def train(
 def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> tuple[Settings, Decisions | None]:
     """Put the weights of a run into the model; the settings with what it fixed when it was begun, and its decisions."""
     state = run.state()
-    refuse_others(run.folder, state["begun"], begun(model, data, settings))
+    refuse_others(run.folder, state["begun"], model, data, settings)
     run.restore(model)
     return replace(settings, **state["measuring"]), saved(state)
 

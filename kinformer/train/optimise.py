@@ -10,7 +10,9 @@ from torch.optim import AdamW
 from kinformer.core.loss import penalties_of
 
 
-def adamw(model: nn.Module, lr: float, decay: float) -> AdamW:
+def adamw(
+    model: nn.Module, lr: float, decay: float, betas: tuple[float, float] = (0.9, 0.95), eps: float = 1e-8
+) -> AdamW:
     """AdamW with weight decay on matrices alone: a decayed bias or norm gain only shrinks what the norm restores.
 
     Loshchilov and Hutter, 2019, arXiv:1711.05101; beta2 0.95, since short trainings have short memories.
@@ -20,7 +22,7 @@ def adamw(model: nn.Module, lr: float, decay: float) -> AdamW:
         {"params": [parameter for parameter in trained if parameter.dim() >= 2], "weight_decay": decay},
         {"params": [parameter for parameter in trained if parameter.dim() < 2], "weight_decay": 0.0},
     ]
-    return AdamW([group for group in groups if group["params"]], lr=lr, betas=(0.9, 0.95))
+    return AdamW([group for group in groups if group["params"]], lr=lr, betas=betas, eps=eps)
 
 
 def clipped_apart(model: nn.Module) -> list[list[nn.Parameter]]:

@@ -4,44 +4,107 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-Schedule = Literal["cosine", "inverse_sqrt", "constant"]
-FLOOR = 0.1
+ScheduleName = Literal["cosine", "linear", "constant", "inverse_sqrt", "noam"]
+LR = 2e-3  # the highest learning rate of a recipe that names none
+FLOOR = 0.1  # where "cosine" ends, over the highest rate
+FIRST = 0.01  # the least rate of a warm-up, over the highest: a first step at 0 would learn nothing
+NOAM_STEPS = 100_000  # of the 2017 Transformer's base model, whose warm-up is 4,000 of them
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """The learning rate of a training, over its length: `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`.
+    """The learning rate of a training and the numbers of its Adam: `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`.
 
-    lr: the highest learning rate.
-    warmup: the part of the training, from 0 to 1, in which it rises to that in a line; post-norm blocks want more.
-    schedule: what follows. "cosine": half a cosine down to a tenth. "inverse_sqrt": lr * sqrt(warmup / spent), the
-        2017 Transformer's. "constant": nothing.
+    The rate rises in a line from 0 to `lr` during the warm-up and then follows the schedule. `s` is the part of the
+    budget that is spent, from 0 to 1, whether the budget is steps or minutes; `w` is the value of `s` at which the
+    warm-up ends. So every schedule but "noam" ends when the budget does, on a slow machine too.
 
-    Errors: ValueError for numbers without a meaning, and "inverse_sqrt" without a warm-up. Source: cosine: Loshchilov
-    and Hutter, 2017, arXiv:1608.03983; inverse_sqrt: Vaswani et al., 2017, arXiv:1706.03762, section 5.3.
+    lr: the highest learning rate. Unless given it is 2e-3, and (d warmup)^-1/2 under "noam", d the width of the model.
+    warmup: a float is a part of the training, from 0 to 1; an int is a number of steps. Post-norm blocks want a longer
+        warm-up. Under a budget of minutes, the `w` of a warm-up in steps follows from the mean time of a step so far.
+    schedule: the rate after the warm-up, over `lr`.
+        "cosine": 0.1 + 0.9 (1 + cos(pi (s - w) / (1 - w))) / 2.
+        "linear": 1 - (s - w) / (1 - w).
+        "constant": 1.
+        "inverse_sqrt": sqrt(w / s), which is sqrt(warmup / step) for a warm-up in steps.
+        "noam": the 2017 Transformer's, d^-1/2 min(t^-1/2, t warmup^-3/2) in step t = 1, 2, ... With a warm-up in steps
+            it depends on the step alone, never on the budget. With a warm-up that is a part, the 100,000 steps of the
+            paper's base model are stretched or pressed to the length of the training: t = 100,000 s.
+    betas: the decay rates of Adam's two running means.
+    eps: what Adam adds to the root of the second one.
+
+    Errors: ValueError for numbers without a meaning, and for "inverse_sqrt" and "noam" without a warm-up. Sources:
+    cosine: Loshchilov and Hutter, 2017, arXiv:1608.03983; inverse_sqrt and noam: Vaswani et al., 2017,
+    arXiv:1706.03762, section 5.3; Adam: Kingma and Ba, 2015, arXiv:1412.6980.
     """
 
-    lr: float = 2e-3
-    warmup: float = 0.05
-    schedule: Schedule = "cosine"
+    lr: float | None = None
+    warmup: float | int = 0.05
+    schedule: ScheduleName = "cosine"
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = 1e-8
 
     def __post_init__(self) -> None:
-        if not 0 < self.lr < math.inf:
+        if self.schedule not in get_args(ScheduleName):
+            raise ValueError(f"schedule={self.schedule!r} is not known; choose {', '.join(get_args(ScheduleName))}")
+        check_warmup(self.warmup)
+        if self.lr is None and self.schedule != "noam":
+            object.__setattr__(self, "lr", LR)
+        if self.lr is not None and not 0 < self.lr < math.inf:
             raise ValueError(f"lr must be above 0, and {self.lr} came")
-        if not 0 <= self.warmup <= 1:
-            raise ValueError(f"warmup is a part of the training, from 0 to 1, and {self.warmup} came")
-        if self.schedule not in get_args(Schedule):
-            raise ValueError(f"schedule={self.schedule!r} is not known; choose {', '.join(get_args(Schedule))}")
-        if self.schedule == "inverse_sqrt" and not self.warmup:
-            raise ValueError("schedule='inverse_sqrt' falls from the end of its warm-up; give warmup above 0")
+        if self.schedule in ("inverse_sqrt", "noam") and not self.warmup:
+            raise ValueError(f"schedule={self.schedule!r} falls from the end of its warm-up; give warmup above 0")
+        check_betas(self.betas)
+        check_eps(self.eps)
 
-    def rate(self, spent: float) -> float:
-        """The learning rate over its peak when a part of the training, from 0 to 1, is spent."""
-        if spent < self.warmup:
-            return max(spent / self.warmup, 0.01)
+    @property
+    def peak(self) -> float:
+        """The highest learning rate, where it does not depend on a model."""
+        if self.lr is None:
+            raise ValueError("schedule='noam' takes its highest rate from the width of a model; give lr=")
+        return self.lr
+
+    def rate(self, step: int, spent: float) -> float:
+        """The learning rate over its peak in a step, counted from 0, that begins when this part is spent."""
+        if self.schedule == "noam":
+            step, spent = step + 1, spent + 1 / NOAM_STEPS
+        now, end = (step, self.warmup) if isinstance(self.warmup, int) else (spent, self.warmup)
+        if now < end:
+            return now / end if self.schedule == "noam" else max(now / end, FIRST)
         if self.schedule == "constant":
             return 1.0
-        if self.schedule == "inverse_sqrt":
-            return math.sqrt(self.warmup / spent)
-        along = min((spent - self.warmup) / ((1 - self.warmup) or 1), 1.0)
-        return FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * along)) / 2
+        if self.schedule in ("inverse_sqrt", "noam"):
+            return math.sqrt(end / now)
+        begun = spent * end / now if now else 0.0  # the part that the warm-up took
+        along = min((spent - begun) / ((1 - begun) or 1), 1.0)
+        return 1 - along if self.schedule == "linear" else FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * along)) / 2
+
+
+def noam_peak(d: int, warmup: float | int) -> float:
+    """The highest rate of the 2017 Transformer for a model of width d: (d warmup)^-1/2, the warm-up in steps."""
+    return (d * (warmup if isinstance(warmup, int) else warmup * NOAM_STEPS)) ** -0.5
+
+
+def check_warmup(warmup: float | int) -> float | int:
+    """A part of a training, a float from 0 to 1, or a number of steps, an int; ValueError for anything else."""
+    steps = isinstance(warmup, int) and not isinstance(warmup, bool) and warmup >= 0
+    if not steps and not (isinstance(warmup, float) and 0 <= warmup <= 1):
+        raise ValueError(
+            f"warmup={warmup!r}: give a part of the training from 0.0 to 1.0, such as 0.05, or a whole number of steps"
+        )
+    return warmup
+
+
+def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
+    """Two numbers from 0 that are below 1; ValueError for anything else."""
+    good = isinstance(betas, tuple) and len(betas) == 2
+    if not good or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas):
+        raise ValueError(f"betas={betas!r}: give two numbers from 0 that are below 1, such as (0.9, 0.98)")
+    return betas
+
+
+def check_eps(eps: float) -> float:
+    """A number above 0; ValueError for anything else."""
+    if not 0 < eps < math.inf:
+        raise ValueError(f"eps={eps!r}: give a number above 0, such as 1e-9")
+    return eps

@@ -1,11 +1,11 @@
 """Settings: everything that a training depends on besides its model, its data and its budget."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from kinformer.core.checks import a_number, at_least, from_to, whole
-from kinformer.train.recipe import Recipe
+from kinformer.train.recipe import Recipe, ScheduleName, noam_peak
 
 Precision = Literal["float32", "bf16"]
 LAST_SEED = 2**63 - 1  # of what NumPy and PyTorch both take
@@ -36,6 +36,8 @@ class Settings:
     measures: how often valid is measured at most. Where valid_bytes is not given, it is measured less often if that
         takes more than about a tenth of the training's time, and at least once.
     plan: a whole recipe instead of the member's.
+    schedule, warmup, betas, eps: those of `Recipe`; the member's own unless given. With schedule="noam" and no lr the
+        highest rate is the 2017 Transformer's for the width of the model.
 
     Errors: ValueError for numbers without a meaning.
     """
@@ -53,6 +55,10 @@ class Settings:
     measures: int = 6
     valid_bytes: int | None = None
     plan: Recipe | None = None
+    schedule: ScheduleName | None = None
+    warmup: float | int | None = None
+    betas: tuple[float, float] | None = None
+    eps: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch", "length", "accumulate", "measures", "seed"):
@@ -66,6 +72,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be above 0, and {value} came")
+        Recipe(**self.own)  # ValueError for numbers without a meaning
         if not 0 <= self.decay < math.inf:
             raise ValueError(f"decay must not be negative, and {self.decay} came")
         if self.precision not in get_args(Precision):
@@ -84,7 +91,28 @@ class Settings:
         return self.valid_bytes or SAMPLE
 
     def recipe(self, model: Any) -> Recipe:
-        """This plan, the recipe that the model's member brings, or the usual one; with this learning rate, if any."""
+        """This plan, the recipe that the model's member brings, or the usual one; with what was given in its place.
+
+        Its learning rate is a number, also where it follows from the width of the model.
+        """
         record = getattr(model, "member", None)
         found = self.plan or getattr(record, "recipe", None) or Recipe()
-        return found if self.lr is None else Recipe(self.lr, found.warmup, found.schedule)
+        made = replace(found, **self.own, **({} if self.lr is None else {"lr": self.lr}))
+        if self.lr is None and (self.schedule == "noam" or found.lr is None):
+            warmup = made.warmup if made.schedule == "noam" else found.warmup
+            made = replace(made, lr=noam_peak(_width(model), warmup))
+        return made
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What is given in place of the recipe's."""
+        own = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
+        return {name: value for name, value in own.items() if value is not None}
+
+
+def _width(model: Any) -> int:
+    """The width of a model; ValueError where it has none."""
+    for part in (model, getattr(model, "body", None), getattr(model, "decoder", None)):
+        if isinstance(width := getattr(part, "d", None), int):
+            return width
+    raise ValueError(f"schedule='noam' follows the width of a model, and a {type(model).__name__} has none; give lr=")

@@ -2,14 +2,14 @@
 
 import math
 
-import pytest
 import torch
 from torch import Tensor
 
 from kinformer.core.block import Join
 from kinformer.generation import generate
 from kinformer.members.transformer import transformer
-from kinformer.train.noam import noam
+from kinformer.train.recipe import Recipe, noam_peak
+from kinformer.train.recipe_lr import RecipeLR
 
 
 def test_the_base_model_is_the_papers() -> None:
@@ -51,15 +51,6 @@ def test_dropout_and_smoothing_are_the_papers() -> None:
     assert given.smoothing == 0.2
 
 
-def test_noam_is_equation_3() -> None:
-    for step in (1, 17, 3999, 4000, 4001, 100_000):
-        wanted = 512 ** (-0.5) * min(1 / math.sqrt(step), step / (4000 * math.sqrt(4000)))
-        assert noam(step, 512) == pytest.approx(wanted, rel=1e-12)
-    assert max(range(1, 500), key=lambda step: noam(step, 64, 123)) == 123
-    with pytest.raises(ValueError, match="step=0 and warmup=4000 must be at least 1"):
-        noam(0, 512)
-
-
 def pairs(rows: int = 64) -> Tensor:
     """Rows of 2 to 6 of eight symbols, padded on the right."""
     tokens, lengths = torch.randint(0, 8, (rows, 6)), torch.randint(2, 7, (rows, 1))
@@ -68,14 +59,14 @@ def pairs(rows: int = 64) -> Tensor:
 
 def test_it_learns_to_copy_and_where_to_end() -> None:
     model = transformer(d=32, depth=1, heads=4, hidden=64, vocab=8, dropout=0.0)
-    optimiser = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9)
-    for step in range(1, 301):
-        for group in optimiser.param_groups:
-            group["lr"] = noam(step, 32, 100)
+    optimiser = torch.optim.Adam(model.parameters(), lr=noam_peak(32, 100), betas=(0.9, 0.98), eps=1e-9)
+    schedule = RecipeLR(optimiser, Recipe(schedule="noam", warmup=100))
+    for _ in range(300):
         source = pairs()
         optimiser.zero_grad()
         model((source, source)).total.backward()
         optimiser.step()
+        schedule.step()
     source = pairs(200)
     wanted = torch.cat([source, torch.full((200, 1), -1)], 1)
     wanted[torch.arange(200), (source >= 0).sum(1)] = model.end

@@ -12,7 +12,7 @@ import torch
 
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
-from kinformer.discover import members
+from kinformer.discover import member, members
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
@@ -20,15 +20,15 @@ from kinformer.members.performer import performer
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.train import loop
-from kinformer.train.begun import ResumeError
-from kinformer.train.budget import Steps
+from kinformer.train.begun import ResumeError, begun
+from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import load
 from kinformer.train.fit import fit
 from kinformer.train.history import History
 from kinformer.train.loop import train
 from kinformer.train.parallel import Alone
 from kinformer.train.progress import Show
-from kinformer.train.run import Run
+from kinformer.train.run import STATE, Run
 from kinformer.train.stages import finished
 from tests.train import tiny
 from tests.train.runs import SMALL, Killed, KilledAt, lines, noise, same, steps
@@ -94,6 +94,67 @@ def test_every_member_goes_on_to_the_same_weights(
     assert same(trained(tmp_path / "parts", 3, 5), trained(tmp_path / "whole"))
 
 
+@pytest.mark.parametrize(
+    ("budget", "given"),
+    [
+        (Steps(8), {"schedule": "noam", "warmup": 3, "betas": (0.9, 0.98), "eps": 1e-9}),
+        (Steps(8), {"schedule": "inverse_sqrt", "warmup": 0.5}),
+        (Minutes(8 / 60), {"schedule": "linear", "warmup": 3}),
+    ],
+)
+def test_it_goes_on_at_the_rates_of_its_schedule(
+    budget: Budget, given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(loop, "monotonic", lambda: float(next(ticks)))  # a step takes a second
+    monkeypatch.setattr(loop, "EVERY", 0.0)
+    text, settings = noise(), replace(SMALL, **given)
+
+    def trained(folder: str, *stops: int) -> Model:
+        for stop in (*stops, None):
+            torch.manual_seed(0)
+            model = tiny.bigram()
+            with nullcontext() if stop is None else pytest.raises(Killed):
+                show = Show() if stop is None else KilledAt(stop)
+                train(
+                    model, text, budget, settings, folder=tmp_path / folder, show=show,
+                    resume=stop != (*stops, None)[0],
+                )  # fmt: skip
+        return model
+
+    whole, parts = trained("whole"), trained("parts", 2, 5)
+    assert same(parts, whole) and lines(tmp_path / "parts") == lines(tmp_path / "whole")
+    rates = [line["lr"] for line in lines(tmp_path / "whole") if "step" in line]
+    assert len(rates) == 8 and len(set(rates)) > 6
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what its files do not know, it had what is usual today: a keyword of its member, the numbers of Adam."""
+    text, model = noise(), newer()
+    monkeypatch.setattr(loop, "begun", _without_news)
+    model.member = replace(model.member, keywords={"d": 8})
+    train(model, text, Steps(2), SMALL, folder=tmp_path)
+    monkeypatch.undo()
+    state = (tmp_path / "trainer" / "2" / STATE).read_text()
+    assert "optimiser" not in state and "extra" not in state + (tmp_path / "config.json").read_text()
+    for other, settings, said in (
+        (newer(extra=4), SMALL, "was begun with extra=3, and 4 came"),
+        (newer(), replace(SMALL, eps=1e-9), r"was begun with optimiser=AdamW\(betas=\(0.9, 0.95\), eps=1e-08\), and"),
+    ):
+        with pytest.raises(ResumeError, match=said):
+            train(other, text, Steps(4), settings, folder=tmp_path, resume=True)
+    assert train(newer(), text, Steps(4), SMALL, folder=tmp_path, resume=True).step == 4
+
+
+@member
+def newer(d: int = 8, extra: int = 3) -> tiny.Bigram:
+    return tiny.Bigram(d)
+
+
+def _without_news(*given: Any) -> dict[str, Any]:
+    return {name: value for name, value in begun(*given).items() if name not in ("extra", "optimiser")}
+
+
 def _own(model: Any) -> Any:
     return tiny.lane if isinstance(model, tiny.Lane) else None
 
@@ -113,7 +174,7 @@ def test_a_larger_budget_goes_on_with_what_has_ended(tmp_path: Path) -> None:
     longer = train(tiny.bigram(), text, Steps(9), SMALL, folder=tmp_path, resume=True)
     assert steps(tmp_path) == list(range(1, 10)) and longer.points[:3] == first.points and longer.points[-1].step == 9
     rates = [line["lr"] for line in lines(tmp_path) if "step" in line]
-    wanted = [1e-2 * SMALL.recipe(model).rate(step / 9) for step in range(6, 9)]
+    wanted = [1e-2 * SMALL.recipe(model).rate(step, step / 9) for step in range(6, 9)]
     assert rates[6:] == wanted and rates[6] > rates[5]  # those of the new length
 
 

@@ -71,6 +71,19 @@ def test_a_phase_that_names_a_window_or_a_top_has_them() -> None:
     assert doubled(longformer_lm, before, 64, {"window": 80}) == {"window": 80, "top": 128}
     with pytest.raises(ValueError, match="decrease from window=256 in the lowest layer to top=128"):
         doubled(longformer_lm, before, 64, {"window": 256})
+def test_a_schedule_that_is_given_is_that_of_every_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--schedule", "linear", "--warmup", "2", "--betas", "0.8,0.9"]
+    assert run(command(tmp_path, *given, "--then", "steps=4")) == 0
+    for folder, peak in (("run/phase-1", 0.01), ("run", 0.005)):
+        lines = [json.loads(line) for line in (tmp_path / folder / "metrics.jsonl").read_text().splitlines()]
+        rates = [line["lr"] / peak for line in lines if "lr" in line]
+        assert rates[:3] == pytest.approx([0.01, 0.5, 1.0]) and rates[-1] == pytest.approx(1 / (len(rates) - 2))
+    plan = json.loads((tmp_path / "run" / "phases.json").read_text())
+    given = {"schedule": "linear", "warmup": 2, "betas": [0.8, 0.9]}
+    assert all(given.items() <= phase["settings"].items() for phase in plan)
+    capsys.readouterr()
+    assert run(command(tmp_path, "--schedule", "noam", "--then", "steps=4", "--overwrite")) == 2
+    assert "--schedule noam has one rate for a whole training" in capsys.readouterr().err
 
 
 def test_a_longer_table_is_the_trained_rows_over_and_over_and_all_else_is_as_it_was() -> None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -21,6 +22,7 @@ from kinformer.discover import has_plugins, own_files, refuse_no_member
 from kinformer.from_json import from_json
 from kinformer.keywords import nearest, parse_keywords, split
 from kinformer.train.kept import CONFIG, WEIGHTS, contents
+from kinformer.train.recipe import Recipe, check_betas, check_eps
 
 PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
 ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files
@@ -139,6 +141,37 @@ def masked(folder: Path) -> Path:
                 "what comes next"
             )
     return folder
+
+
+def warmup(ctx: typer.Context, text: str | None) -> float | int | None:
+    """A warm-up is a part of a training or a number of steps, and a schedule that needs one has it."""
+    if text is None:
+        return None
+    try:
+        found = int(text) if text.strip().isdecimal() else float(text)
+    except ValueError:
+        raise UserError(f"--warmup {text}: give a part of the training, such as 0.05, or a number of steps") from None
+    with from_user(ValueError):
+        Recipe(warmup=found, schedule=ctx.params.get("schedule") or "cosine")
+    return found
+
+
+def betas(text: str | None) -> tuple[float, ...] | None:
+    """The decay rates of Adam are two numbers from 0 that are below 1."""
+    if text is None:
+        return None
+    try:
+        found: Any = tuple(map(float, text.split(",")))
+    except ValueError:
+        raise UserError(f"--betas {text}: give two numbers with a comma between, such as 0.9,0.98") from None
+    with from_user(ValueError):
+        return check_betas(found)
+
+
+def eps(value: float | None) -> float | None:
+    """What Adam adds is above 0."""
+    with from_user(ValueError):
+        return None if value is None else check_eps(value)
 
 
 def datastore(folder: Path | None) -> Path | None:

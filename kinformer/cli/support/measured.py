@@ -41,7 +41,7 @@ def row_of(
         member=model.member.name,
         keywords=model.member.keywords,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        lr=first.job.settings.recipe(model).lr,
+        lr=first.job.settings.recipe(model).peak,
         measures=means,
         interval=interval([next(iter(one.values())) for one in found]),
         tokens_per_second=sum(done[one.name].tokens for one in trials) / sum(done[one.name].seconds for one in trials),

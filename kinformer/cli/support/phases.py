@@ -18,6 +18,7 @@ from kinformer.train.begun import difference, fingerprint
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.files import write
 from kinformer.train.history import History
+from kinformer.train.recipe import Recipe
 from kinformer.train.run import BEST, Run
 from kinformer.train.settings import Settings
 from kinformer.train.stages import carry, doubled, finished, phase_recipe
@@ -99,16 +100,20 @@ def _tell(title: str, history: History, job: Job, folder: Path) -> None:
 
 
 def _planned(first: Wanted, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
-    lr = job.settings.recipe(first.build(job.settings.seed)).lr
-    phases = [Phase(first, _at(job, lr, job.budget), out / "phase-1")]
+    if job.settings.schedule == "noam":
+        raise UserError("--schedule noam has one rate for a whole training, and each phase its own; leave out --then")
+    recipe = job.settings.recipe(first.build(job.settings.seed))
+    phases = [Phase(first, _at(job, recipe, recipe.peak, job.budget), out / "phase-1")]
     for n, text in enumerate(then, 2):
         phases.append(_following(phases[-1], text, out if n > len(then) else out / f"phase-{n}"))
     return phases
 
 
-def _at(job: Job, lr: float, budget: Budget) -> Job:
+def _at(job: Job, recipe: Recipe, lr: float, budget: Budget) -> Job:
+    """A job at the rate and under the budget of a phase, with the optimiser of the member's own recipe."""
     with from_user(ValueError):
-        return replace(job, budget=budget, settings=replace(job.settings, lr=None, plan=phase_recipe(lr, budget)))
+        plan = replace(phase_recipe(lr, budget), betas=recipe.betas, eps=recipe.eps)
+        return replace(job, budget=budget, settings=replace(job.settings, lr=None, plan=plan))
 
 
 def _following(phase: Phase, text: str, folder: Path) -> Phase:
@@ -118,7 +123,9 @@ def _following(phase: Phase, text: str, folder: Path) -> Phase:
     if len(given) < len(words):
         raise UserError(f"--then {text} gives a name twice; give it once")
     told = {name: _number(name, given[name]) for name in OPTIONS if name in given}
-    settings, lr = phase.job.settings, phase.job.settings.plan.lr  # type: ignore[union-attr]  # _at gave one
+    settings = phase.job.settings
+    assert settings.plan is not None  # `_at` gave one
+    recipe = settings.plan
     if "steps" in told and "minutes" in told:
         raise UserError(f"--then {text}: give one of steps= and minutes=")
     with from_user(ValueError, TypeError):
@@ -132,7 +139,8 @@ def _following(phase: Phase, text: str, folder: Path) -> Phase:
         own = parse_keywords(phase.one.function, [word for word in words if word.partition("=")[0].strip() not in told])
         keywords = doubled(phase.one.function, phase.one.keywords, length, own)
     one = replace(phase.one, text=with_keywords(phase.one.name, as_texts(keywords)), keywords=keywords)
-    return Phase(one, _at(replace(phase.job, settings=settings), told.get("lr", lr / 2), budget), folder)
+    lr = told.get("lr", recipe.peak / 2)
+    return Phase(one, _at(replace(phase.job, settings=settings), recipe, lr, budget), folder)
 
 
 def _number(name: str, text: str) -> float:

@@ -19,7 +19,7 @@ from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
 from kinformer.data.spec import kind_of, read_spec
 from kinformer.data.text import Text
 from kinformer.keywords import name_of, signature
-from kinformer.train.begun import begun, refuse_others
+from kinformer.train.begun import refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import built_by, load, occupied
 from kinformer.train.decisions import Decisions, decide
@@ -82,7 +82,7 @@ class Job:
         """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
         with from_user(ValueError, LookupError):
             state = Run(folder).state()
-            refuse_others(folder, state["begun"], begun(model, self.data, self.settings))
+            refuse_others(folder, state["begun"], model, self.data, self.settings)
             return replace(self, settings=replace(self.settings, **state["measuring"]))
 
 

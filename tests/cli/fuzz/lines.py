@@ -56,6 +56,8 @@ class Lines(Asking):
         words += ["--batch", self.mostly("2", "1", *NUMBERS), "--length", self.mostly("8", "16", "1", *NUMBERS)]
         return words + self.some({
             "--valid": (self.path("text", "pairs.tsv"),), "--lr": ("0.001", "0", "-1", "nan", "1e30", "x"),
+            "--schedule": ("linear", "noam", "inverse_sqrt", "x"), "--warmup": ("0.1", "5", *NUMBERS, "nan", "x"),
+            "--betas": ("0.9,0.98", "0.9", "1,2", "x,", "nan,0"), "--eps": ("1e-9", "0", "nan", "x"),
             "--seed": SMALL, "--clip": ("1", *SMALL), "--accumulate": ("1", "2", "3", "0"), "--resume": None,
             "--precision": ("bf16", "float32", "x"), "--checkpointing": None, "--from": (self.path(*MODELS),),
             "--device": ("cpu", "cuda", "meta", "x", ""), "--parallel": ("ddp", "shard", "x"),
