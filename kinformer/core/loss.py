@@ -13,6 +13,7 @@ from kinformer.core.checks import within
 from kinformer.core.layer import State
 
 CHOICES = "log_p"  # the penalty of parts that choose by chance: per token the log of what was chosen, for a reward
+LEAVING = "leaving"  # the loss of a rule by which tokens leave a stack, which the model computes from all exits
 
 
 class Loss(NamedTuple):
@@ -34,12 +35,14 @@ class Penalty(NamedTuple):
 
     `reaches_x` says that it also trains, through the part's input, whatever lies beneath: in an Attention its
     projection and the matrix of its sides too. `alone` says that no other loss trains these parameters, so that a
-    training clips their gradient apart: how large it is must slow nothing else.
+    training clips their gradient apart: how large it is must slow nothing else. `by` names the keyword by which a model
+    weighs it; without one it is weighed by `penalties=`.
     """
 
     trains: tuple[nn.Parameter, ...]
     reaches_x: bool = False
     alone: bool = False
+    by: str | None = None
 
 
 def penalties_of(*modules: nn.Module | None) -> dict[str, list[Penalty]]:
@@ -110,8 +113,10 @@ def known(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) ->
     there = penalties_of(*modules)
     for name, weight in weights.items():
         if name not in there:
-            names = ", ".join(sorted(there)) or "none"
+            names = ", ".join(sorted(name for name in there if not any(one.by for one in there[name]))) or "none"
             raise ValueError(f"penalties={dict(weights)}: no part of this model reports {name!r}; it reports {names}")
+        if by := next((penalty.by for penalty in there[name] if penalty.by), None):
+            raise ValueError(f"penalties={dict(weights)}: {name!r} is not weighed by penalties=; give {by}={weight}")
         start, hold = weight if isinstance(weight, Fading) else (weight, 0.0)
         within(f"penalties[{name!r}]", start, 0, math.inf)
         within(f"penalties[{name!r}].hold", hold, 0, 1)

@@ -2,20 +2,22 @@
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
 from kinformer.core.autocast import linear, precise
 from kinformer.core.checks import a_flag, at_least
+from kinformer.core.loss import LEAVING, Penalty
 
 States = Sequence[Float[Tensor, "B T D"]]  # of the layers so far, the last one at the end
 Logits = Sequence[Float[Tensor, "B T V"]]  # likewise
+DECAY = 0.9  # of the running share of tokens that agree
 Head = Callable[[Tensor], Tensor]  # a state to logits: the exit's norm and the head that the model lends
 
 
@@ -44,6 +46,10 @@ class Confidence(nn.Module, ABC):
     def loss(self, states: States, logits: Logits, wanted: Int[Tensor, "B T"]) -> Float[Tensor, "B T"] | None:
         """What it learns by from the states and logits of all layers, per token; None where there is nothing to."""
         return None
+
+    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+        """What `after_step` is told of a batch in training: sums, so that those of its pieces add up."""
+        return {}
 
 
 class SoftmaxResponse(Confidence):
@@ -106,26 +112,49 @@ class Probe(Confidence):
     """sigmoid(w.h + b), one w for all layers: does this layer predict what the last one will?
 
     It learns by the binary cross-entropy of each layer but the last, their mean, and no gradient reaches the
-    backbone, which the paper freezes first. A probe with two outputs and a softmax is the same with the differences of
-    its columns.
+    backbone, which the paper freezes first. So its gradient is clipped apart, and the backbone learns as it does
+    without a probe. A probe with two outputs and a softmax is the same with the differences of its columns.
 
     d: the width of a state.
     bias: whether there is a b.
-    balance: of a layer weigh the tokens that agree by the share of those that do not, and the others by the rest, as
-        the authors' code can; the paper weighs all alike.
+    balance: weigh the tokens of a layer that agree with the last one by 1 - s and the others by s, s the share of
+        those that agree, as the authors' code can; the paper weighs all alike. Their s is that of the batch; here it is
+        a running mean over the batches of earlier steps (decay 0.9, 1/2 before the first), so that a batch may be cut
+        into pieces or shared between processes. A loop of one's own moves it by `train.after_step`.
+    depth: how many layers there are; `balance` needs it.
 
-    Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5.
+    Errors: ValueError for `balance` without `depth`, for states of another width, and for another number of layers.
+    Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5; `balance`: t5x/contrib/calm/models.py.
     """
 
     range, joins = (0.0, 1.0), True
+    share: Float[Tensor, " N"] | None
+    steps: Int[Tensor, ""] | None
 
-    def __init__(self, d: int, *, bias: bool = True, balance: bool = False):
+    def __init__(self, d: int, *, bias: bool = True, balance: bool = False, depth: int | None = None):
         super().__init__()
         self.unit, self.balance = nn.Linear(at_least("d", d, 1), 1, bias=bias), a_flag("balance", balance)
+        if balance and depth is None:
+            raise ValueError("balance=True counts the tokens of each layer; give depth=, how many there are")
+        layers = 0 if depth is None else at_least("depth", depth, 1) - 1
+        self.register_buffer("share", torch.full((layers,), 0.5) if balance else None)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long) if balance else None)
 
     def agree(self, d: int) -> None:
         if self.unit.in_features != d:
             raise ValueError(f"Probe({self.unit.in_features}) came for states of width {d}; give Probe({d})")
+
+    def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
+        """Give a file of an earlier version, which counted no shares, those of the start."""
+        if f"{prefix}unit.weight" in tensors:
+            for name, value in (("share", self.share), ("steps", self.steps)):
+                if value is not None:
+                    tensors.setdefault(f"{prefix}{name}", value.clone())
+
+    def penalties(self) -> dict[str, Penalty]:
+        """Its own loss trains it alone: states are detached, and nothing else of a loss reads it."""
+        own = tuple(p for p in self.unit.parameters() if p.requires_grad)
+        return {LEAVING: Penalty(own, alone=True, by="alpha")} if own else {}
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         return linear(self.unit, states[-1])[..., 0].sigmoid()
@@ -134,15 +163,38 @@ class Probe(Confidence):
         if len(states) < 2:
             return None
         said = torch.stack([linear(self.unit, h.detach())[..., 0] for h in states[:-1]])  # [N-1 B T]
-        last = logits[-1].argmax(-1)
-        agrees = torch.stack([one.argmax(-1) == last for one in logits[:-1]])
+        agrees = _agrees(logits)
         found = F.binary_cross_entropy_with_logits(said, agrees.to(said.dtype), reduction="none")
-        if self.balance:
-            real = wanted >= 0
-            share = (agrees & real).sum((1, 2)) / real.sum().clamp_min(1)
-            share = share[:, None, None].to(found.dtype)
+        if self.share is not None:
+            if len(self.share) != len(found):
+                depth = len(states)
+                raise ValueError(f"Probe(depth={len(self.share) + 1}) came for {depth} layers; give depth={depth}")
+            share = self.share[:, None, None].to(found.dtype)
             found = found * torch.where(agrees, 1 - share, share)
         return found.mean(0)
+
+    @torch.no_grad()
+    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+        """Of each layer but the last how many targets agree, and behind these how many targets there are."""
+        if self.share is None or len(logits) < 2:
+            return {}
+        real = wanted >= 0
+        return {"agreeing": torch.cat([(_agrees(logits) & real).sum((1, 2)), real.sum()[None]])}
+
+    def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
+        """Move the running mean by the share of a step."""
+        if "agreeing" not in stats or self.share is None or self.steps is None or not stats["agreeing"][-1]:
+            return
+        *agreeing, count = stats["agreeing"]
+        found = (torch.stack(agreeing) / count).to(self.share.dtype)
+        self.share.copy_(torch.where(self.steps > 0, DECAY * self.share + (1 - DECAY) * found, found))
+        self.steps += 1
+
+
+def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
+    """Which tokens each layer but the last predicts as the last one does."""
+    last = logits[-1].argmax(-1)
+    return torch.stack([one.argmax(-1) == last for one in logits[:-1]])
 
 
 def _probabilities(

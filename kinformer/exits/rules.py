@@ -1,7 +1,7 @@
 """Exit rules: which tokens leave a stack after a layer, by what a classifier or a confidence says."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from kinformer.core.autocast import linear, precise
 from kinformer.core.checks import a_flag, a_part, at_least
 from kinformer.core.choice import choice
-from kinformer.core.layer import Context, State
+from kinformer.core.layer import Context, State, prefixed
 from kinformer.exits.confidence import Confidence, Head, Logits, States, evenly
 from kinformer.exits.decaying import Decaying, Threshold, checked_threshold, of_layer
 from kinformer.losses.exit_oracles import ExitOracle, Likelihood
@@ -74,6 +74,10 @@ class Rule(nn.Module, ABC):
         """
         return None
 
+    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+        """What parts of the rule are told by `after_step` of a batch in training, under their names in it."""
+        return {}
+
 
 class Confident(Rule):
     """A token leaves once its confidence reaches the threshold.
@@ -129,6 +133,9 @@ class Confident(Rule):
         self, states: States, logits: Logits, wanted: Int[Tensor, "B T"], ctx: Context | None = None
     ) -> Float[Tensor, "B T"] | None:
         return self.confidence.loss(states, logits, wanted)
+
+    def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
+        return prefixed("confidence", self.confidence.stats(logits, wanted))
 
 
 class Multinomial(Rule):

@@ -38,6 +38,8 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     if any(g is not None and bool(g.any()) for g in moved):
         yield "its output moves parameters of which a penalty says that it trains them alone"
     for name, given in declared.items():
+        if name not in sums and leaf is not None and all(penalty.by for _, penalty in given):
+            continue  # the model above the layer computes it
         if name not in sums:
             yield f"it declares the penalty {name!r}, and reports {', '.join(map(repr, sorted(sums))) or 'nothing'}"
         else:

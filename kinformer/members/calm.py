@@ -41,7 +41,7 @@ def calm(
     """
     sure: Confidence
     if one_of("confidence", confidence, Sure) == "probe":
-        sure = Probe(d, balance=balance)
+        sure = Probe(d, balance=balance, depth=depth)
     else:
         sure = SoftmaxResponse() if confidence == "softmax_response" else Saturation()
     if confidence != "probe":

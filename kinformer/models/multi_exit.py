@@ -70,7 +70,7 @@ class MultiExit(ManyExits, LM):
         super().refuse_untrained(part)
 
 
-def _example() -> MultiExit:
+def _example(balance: bool = False) -> MultiExit:
     from kinformer.attention import Attention
     from kinformer.blocks.pre_norm import PreNorm
     from kinformer.exits.confidence import Probe
@@ -82,8 +82,8 @@ def _example() -> MultiExit:
     from kinformer.projections.qkv import QKV
 
     blocks = [PreNorm(Attention(QKV(16, 2), Softmax(Causal())), MLP(16)) for _ in range(3)]
-    body = EarlyExit(blocks, [LayerNorm(16) for _ in blocks], Confident(Probe(16), 0.5))
+    body = EarlyExit(blocks, [LayerNorm(16) for _ in blocks], Confident(Probe(16, balance=balance, depth=3), 0.5))
     return MultiExit(11, 16, body, weights="linear")
 
 
-EXAMPLES = (_example,)
+EXAMPLES = (_example, lambda: _example(balance=True))

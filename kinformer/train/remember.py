@@ -45,9 +45,10 @@ def restore_optimiser(model: nn.Module, optimiser: Optimizer, tensors: Mapping[s
     known: dict[int, dict[str, Tensor]] = {}
     for key, values in by_key.items():
         for name, value in upgraded(model, values).items():
-            if name not in order:
+            if name in values and name not in order:
                 raise CheckpointError(f"the optimiser of this run knows {name!r}, which the model does not train")
-            known.setdefault(order[name], {})[key] = _as_spread(value, parameters[name])
+            if name in order:
+                known.setdefault(order[name], {})[key] = _as_spread(value, parameters[name])
     optimiser.load_state_dict({"state": known, "param_groups": optimiser.state_dict()["param_groups"]})
 
 

@@ -1,11 +1,17 @@
 """calm: a probe that learns after its layers, which stay as they were."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
+from kinformer.data.batches import Batches
 from kinformer.members.calm import calm
+from kinformer.train.budget import Steps
+from kinformer.train.checkpoint import load, save
+from kinformer.train.loop import train
+from kinformer.train.settings import Settings
 from kinformer.train.stages import carry
 
 TINY = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}
@@ -46,3 +52,27 @@ def test_the_threshold_falls_as_the_paper_has_it_with_each_confidence(
     assert rule.threshold.ends == pytest.approx(ends)
     assert rule.threshold.ends == tuple(rule.threshold(torch.tensor([[0, TINY["length"]]]))[0].tolist())
     assert calm(**TINY, confidence=confidence, threshold=0.5, temperature=None).exits.rule.threshold == 0.5
+
+
+def test_a_probe_changes_no_layer_in_a_training() -> None:
+    """Without its loss (alpha=0) the layers end with the same weights, to the bit."""
+    models = []
+    for alpha in (0.0, 1.0, 1000.0):
+        torch.manual_seed(0)
+        model = calm(**TINY, confidence="probe")
+        model.alpha = alpha
+        data = Batches([model.sample(4, 13, seed) for seed in range(5)])
+        train(model, data, Steps(20), Settings(batch=4, length=12, lr=1e-2, clip=0.05, measures=1))
+        models.append({name: weight for name, weight in model.state_dict().items() if ".rule." not in name})
+    for other in models[1:]:
+        assert all(torch.equal(weight, other[name]) for name, weight in models[0].items())
+
+
+def test_a_balanced_probe_of_an_earlier_version_is_loaded_and_begins_to_count(tmp_path: Path) -> None:
+    model = calm(**TINY, confidence="probe", balance=True)
+    probe = model.exits.rule.confidence
+    probe.share = probe.steps = None
+    save(model, tmp_path)
+    again = load(tmp_path).exits.rule.confidence
+    assert torch.equal(again.unit.weight, probe.unit.weight)
+    assert again.share.tolist() == [0.5, 0.5] and again.steps.item() == 0

@@ -90,11 +90,15 @@ def test_the_probe_learns_and_teaches_nothing_beneath(float64: None) -> None:
 def test_a_balanced_probe_weighs_each_layer_s_classes_by_the_other_s_share(float64: None) -> None:
     states, logits = [torch.randn(2, 5, D) for _ in range(3)], [torch.randn(2, 5, 3) for _ in range(3)]
     wanted = torch.tensor([[0, 1, 2, 0, -1], [1, 2, -1, -1, -1]])
-    plain, balanced = Probe(D), Probe(D, balance=True)
-    balanced.load_state_dict(plain.state_dict())
-    found, last = balanced.loss(states, logits, wanted), logits[-1].argmax(-1)
+    plain, balanced = Probe(D), Probe(D, balance=True, depth=3)
+    balanced.load_state_dict(plain.state_dict(), strict=False)
+    first, last = balanced.loss(states, logits, wanted), logits[-1].argmax(-1)
     agrees = [one.argmax(-1) == last for one in logits[:2]]
     shares = [float(one[wanted >= 0].double().mean()) for one in agrees]
+    torch.testing.assert_close(first, plain.loss(states, logits, wanted) / 2)  # before the first step both count alike
+    with torch.no_grad():
+        balanced.after_step(0.0, balanced.stats(logits, wanted))
+    found = balanced.loss(states, logits, wanted)
     assert 0 < shares[0] < 1 and 0 < shares[1] < 1 and shares[0] != shares[1]
     for b, t in (wanted >= 0).nonzero().tolist():
         total = 0.0
@@ -102,6 +106,32 @@ def test_a_balanced_probe_weighs_each_layer_s_classes_by_the_other_s_share(float
             sure, yes = float(plain([states[n]])[b, t].detach()), bool(agrees[n][b, t])
             total -= (1 - shares[n]) * math.log(sure) if yes else shares[n] * math.log(1 - sure)
         assert float(found[b, t].detach()) == pytest.approx(total / 2, rel=1e-12)
+
+
+@torch.no_grad()
+def test_the_shares_of_a_balanced_probe_are_a_running_mean_over_whole_batches(float64: None) -> None:
+    probe, pieces = Probe(D, balance=True, depth=3), []
+    for count in (2, 6):  # the first batch comes in two pieces, the second at once
+        logits = [torch.randn(count, 5, 3) for _ in range(3)]
+        wanted = torch.randint(-1, 3, (count, 5))
+        halves = [slice(0, 1), slice(1, None)] if count == 2 else [slice(None)]
+        stats = [probe.stats([one[rows] for one in logits], wanted[rows])["agreeing"] for rows in halves]
+        probe.after_step(0.0, {"agreeing": torch.stack(stats).sum(0)})
+        agrees = [(one.argmax(-1) == logits[-1].argmax(-1))[wanted >= 0].double().mean() for one in logits[:2]]
+        pieces.append(torch.stack(agrees))
+    torch.testing.assert_close(probe.share, 0.9 * pieces[0] + 0.1 * pieces[1])
+    before = probe.share.clone()
+    probe.after_step(0.0, probe.stats(logits, torch.full_like(wanted, -1)))  # no targets
+    assert torch.equal(probe.share, before)
+    with pytest.raises(ValueError, match=r"Probe\(depth=3\) came for 2 layers; give depth=2"):
+        probe.loss([torch.zeros(6, 5, D)] * 2, logits[:2], wanted)
+    with pytest.raises(ValueError, match=r"balance=True counts the tokens of each layer; give depth="):
+        Probe(D, balance=True)
+
+
+def test_the_loss_of_a_rule_is_weighed_by_alpha_alone() -> None:
+    with pytest.raises(ValueError, match=r"'leaving' is not weighed by penalties=; give alpha=2.0"):
+        build(Confident(Probe(D), 0.5), penalties={"leaving": 2.0})
 
 
 def test_in_training_nobody_leaves_an_lm_either(float64: None) -> None:

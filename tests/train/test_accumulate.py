@@ -9,6 +9,7 @@ from torch import Tensor
 from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
+from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.members.gpt import gpt
 from kinformer.members.routing_transformer import routing_transformer
@@ -47,6 +48,7 @@ MODELS = {
     "penalties": (lambda: compressive_transformer(**SIZE, segment=4, memory=4, compressed=2, rate=2), None),
     "penalties per token": (lambda: universal_transformer(**SIZE, ponder=0.5), None),
     "stats": (lambda: routing_transformer(**SIZE), None),
+    "balanced probe": (lambda: calm(**SIZE | {"depth": 3}, length=8, confidence="probe", balance=True), None),
     "targets of uneven length": (lambda: transformer(**SIZE, hidden=16, vocab=9, dropout=0.0), pairs),
 }
 

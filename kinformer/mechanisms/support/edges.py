@@ -109,7 +109,7 @@ class Choosing(nn.Module):
 
     def penalties(self) -> dict[str, Penalty]:
         """What was chosen trains the network and, through what it sees, the layer's input."""
-        return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True)}
+        return {CHOICES: Penalty(trains=tuple(self.predictor.parameters()), reaches_x=True, alone=True, by="weight")}
 
     def key_sides(self, sizes: Sizes) -> Mapping[str, Side]:
         return {"node": Side(self.predictor.width)}

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import at_least, one_of, within
-from kinformer.core.layer import Context, Decoding, Layer, Out
-from kinformer.core.loss import mean, surprise
+from kinformer.core.layer import Context, Decoding, Layer, Out, prefixed
+from kinformer.core.loss import LEAVING, mean, surprise
 from kinformer.core.model import Batch, Writer, total
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.exits.classifiers import PerExit, of_exit
@@ -99,9 +99,10 @@ class ManyExits(Writer):
             parts = {"nll": mean(surprise(out.y, wanted), real), "exits": loss}
         learned = body.rule.loss(states, logits, wanted, ctx)
         if learned is not None:
-            parts["leaving"] = mean(learned, real)
-            loss = loss + self.alpha * parts["leaving"]
-        return out, loss, parts
+            parts[LEAVING] = mean(learned, real)
+            loss = loss + self.alpha * parts[LEAVING]
+        stats = prefixed("rule", body.rule.stats(logits, wanted)) if self.training else {}
+        return out._replace(stats={**out.stats, **stats}), loss, parts
 
     @abstractmethod
     def every_exit(self, batch: Batch) -> Exits:
