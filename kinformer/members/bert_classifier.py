@@ -3,6 +3,7 @@
 from typing import Literal
 
 from kinformer.discover import member
+from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.classifier import Classifier
@@ -16,7 +17,8 @@ Pool = Literal["mean", "first"]
 def bert_classifier(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",
-    length: int = 1024, kinds: int = 2, classes: int = 2, pool: Pool = "mean", vocab: int = 256, dropout: float = 0.0
+    length: int = 1024, kinds: int = 2, classes: int = 2, pool: Pool = "mean", init: Scheme = "truncated_normal",
+    vocab: int = 256, dropout: float = 0.0
 ) -> Classifier:
     """BERT that sorts texts (Devlin et al., 2018, arXiv:1810.04805, section 4.1): one class for each row.
 
@@ -28,11 +30,12 @@ def bert_classifier(
     pooling = First(d) if pool == "first" else Mean()
     made = Wiring(d, heads, head_dim, position, length + pooling.own, norm=norm, dropout=dropout, eps=EPS)
     body = encoder(made, depth, pattern, dropout)
-    return Classifier(
+    model = Classifier(
         vocab, d, body,
         classes=classes, pooling=pooling, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS,
         dropout=dropout,
     )  # fmt: skip
+    return initialise(model, init, std=at_width(0.02, 768, d))
 
 
 EXAMPLES = (

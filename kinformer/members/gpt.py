@@ -1,20 +1,24 @@
 """GPT: the decoder-only Transformer."""
 
-from typing import Any
+from typing import Any, Literal
 
 from kinformer.core.layer import Layer
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.windows import each
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
+
+Paper = Literal["paper"]
 
 
 @member
 def gpt(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Causal()", position: Positions = "learned", norm: Norms = "pre",
-    length: int = 1024, per_layer: bool = False, vocab: int = 256, dropout: float = 0.0
+    length: int = 1024, per_layer: bool = False, init: Scheme | Paper = "paper", vocab: int = 256,
+    dropout: float = 0.0
 ) -> LM:
     """GPT-2 (Radford et al., 2019): causal attention, pre-norm blocks, learned positions, tied embeddings.
 
@@ -23,6 +27,11 @@ def gpt(
     `position` is how it knows order; learned ones have `length` rows, and with `per_layer` are added anew before each
     block, a table for each (Al-Rfou et al., 2018, arXiv:1808.04444). `norm` is "pre" as in GPT-2, or "post" as in the
     first GPT (2018).
+
+    `init` is how weights start (`kinformer.initialise`). "paper" is "scaled_normal" with pre-norm, as in GPT-2: N(0,
+    0.02^2) at a width of 768 and in proportion to d^-1/2 at others, the last map of each of the N = 2 depth branches
+    divided by sqrt(N), biases 0. With post-norm it is "normal", without that division, as in the first GPT. "library"
+    is that of the other decoders here.
     """
     made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
@@ -30,7 +39,9 @@ def gpt(
         return made.block(made.attention(one, dropout=dropout), MLP(d, activation="gelu_tanh"))
 
     body = made.stack(block(one) for one in each("pattern", pattern, depth))
-    return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+    model = LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
+    scheme: Scheme = ("scaled_normal" if norm == "pre" else "normal") if init == "paper" else init
+    return initialise(model, scheme, std=at_width(0.02, 768, d))
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "length": 64, "vocab": 11}

@@ -29,7 +29,7 @@ def gtrxl(
     of the stream and four layers a third of it, in nearly its direction; with 5 they keep 0.94. `gate` is the
     paper's ablation: "gru" is GTrXL, "residual" TrXL-I, "post_norm" TrXL. Each layer reads its `segment` and `memory`
     tokens before it, normed together; the norm stands on what a sublayer is told, a ReLU on what it says. Gates of
-    "gru" cost as much as the rest of a layer. Embeddings are read and start as transformer_xl's do: as the paper has no
+    "gru" cost as much as the rest of a layer. Embeddings start at 0.02 and are read times sqrt(d): as the paper has no
     norm at the end, a token's own logit starts at about d^1.5 times their variance.
     """
     wiring = GatedXL(d, depth, heads, segment, memory, gate, b_g, head_dim, hidden, dropout)

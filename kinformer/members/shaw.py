@@ -1,6 +1,7 @@
 """Shaw's Transformer: relative positions in keys and values, and no others."""
 
 from kinformer.discover import member
+from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder_decoder import encoder_decoder, start
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.seq2seq import Seq2Seq
@@ -10,8 +11,8 @@ from kinformer.train.recipe import Recipe
 @member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9))
 def shaw(
     d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 1024, clip: int = 16,
-    values: bool = True, by_head: bool = False, pattern: str = "Full()", norm: Norms = "post", vocab: int = 256,
-    dropout: float = 0.1, smoothing: float = 0.1
+    values: bool = True, by_head: bool = False, pattern: str = "Full()", norm: Norms = "post",
+    init: Scheme = "library", vocab: int = 256, dropout: float = 0.1, smoothing: float = 0.1
 ) -> Seq2Seq:
     """The Transformer with relative positions (Shaw et al., 2018, arXiv:1803.02155), for pairs of sequences.
 
@@ -21,11 +22,12 @@ def shaw(
     reads none ahead, clip + 1. The paper finds that without `values` little is lost. With `by_head` each head has
     tables of its own, as in the paper's base model, whose sizes are the defaults. Nothing is added to what is embedded,
     and where the source is read no distance counts. For text alone choose `gpt(position="relative")`. The recipe and
-    the start are those of `transformer`.
+    `init` are those of `transformer`.
     """
     made = Wiring(d, heads, head_dim, "relative", clip=clip, values=values, by_head=by_head, norm=norm, dropout=dropout)
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
-    return Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, std=start(made), smoothing=smoothing, dropout=dropout)
+    model = Seq2Seq(vocab, d, encoder, decoder, scale=d**0.5, std=start(made), smoothing=smoothing, dropout=dropout)
+    return initialise(model, init, std=at_width(0.02, 768, d))
 
 
 EXAMPLES = (lambda: shaw(d=16, depth=2, heads=2, hidden=24, clip=5, vocab=11, dropout=0.0),)

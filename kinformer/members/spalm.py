@@ -7,6 +7,7 @@ from kinformer.biases.transformer_xl import SHARED
 from kinformer.core.checks import unread
 from kinformer.core.example import Example
 from kinformer.discover import member
+from kinformer.initialise import Scheme, with_embeddings
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.memories.datastore import Datastore, DatastoreError
 from kinformer.models.lm import LM
@@ -14,6 +15,8 @@ from kinformer.models.spalm import SPALM
 from kinformer.models.support.taps import Tap
 from kinformer.train.checkpoint import load
 from kinformer.train.recipe import Recipe
+
+START = 2.0  # the length of an embedding at the start
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.2))
@@ -30,6 +33,8 @@ def spalm(
     memory: int = 64,
     same_length: bool = False,
     clamp: int | None = None,
+    init: Scheme = "library",
+    std: float | None = None,
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
@@ -47,19 +52,27 @@ def spalm(
     frozen: the folder of the model that made its keys; where the datastore says, unless given.
     k: neighbours of a token; the paper has 4.
     distance: let near neighbours count more; the paper saw no gain.
+    std: the standard deviation of embeddings at the start; beside a datastore 2 / sqrt(d) unless given. A retrieved
+        embedding y adds at most |y|^2 to the logit of its own token, d std^2 at the start: 4. The 0.02 of
+        `transformer_xl` makes that 0.05 for d=128, and training raises it slowly, so the gate finds nothing worth
+        opening for. The paper states none.
     Others: those of `transformer_xl`.
     """
     others: dict[str, Any] = {"head_dim": head_dim, "same_length": same_length, "clamp": clamp, "dropout": dropout}
+    if std is None and datastore is not None:
+        std = START * d**-0.5
+    others |= {"init": init, "std": std}
     base = transformer_xl(d=d, depth=depth, heads=heads, segment=segment, memory=memory, vocab=vocab, **others)
     if datastore is None:
         unread("datastore=None", frozen=(frozen, None), k=(k, 4), distance=(distance, False))
         return base
     keys = _keys(Path(datastore), frozen)
-    return SPALM(
+    model = SPALM(
         vocab, d, base.body,
         frozen=keys.model, store=keys.store, tap=keys.tap, made_by=keys.store.manifest.model, k=k, distance=distance,
-        scale=d**0.5, std=0.02, dropout=dropout, lanes=True,
+        scale=d**0.5, dropout=dropout, lanes=True,
     )  # fmt: skip
+    return with_embeddings(model, std)
 
 
 class _Keys(NamedTuple):

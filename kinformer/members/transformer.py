@@ -3,6 +3,7 @@
 from typing import Any
 
 from kinformer.discover import member
+from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder_decoder import encoder_decoder, start
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.seq2seq import Seq2Seq
@@ -13,30 +14,32 @@ from kinformer.train.recipe import Recipe
 def transformer(
     d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 2048,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "sinusoidal", norm: Norms = "post",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.1, smoothing: float = 0.1
+    length: int = 1024, init: Scheme = "library", vocab: int = 256, dropout: float = 0.1, smoothing: float = 0.1
 ) -> Seq2Seq:
     """The Transformer (Vaswani et al., 2017, arXiv:1706.03762): `depth` encoder and as many decoder blocks, post-norm.
 
     The base model of the paper, for pairs of sequences: sinusoidal positions, one embedding for source, target and
     head, scaled by sqrt(d), label smoothing. For text alone choose `gpt`. `norm` is "post" as in the paper, which wants
-    a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745). `pattern` says
-    who reads whom in the encoder, and in the decoder among what was written, in all blocks or for each from the bottom;
-    every target token reads all of the source. `position` is how each side knows order; learned ones have `length`
-    rows.
+    a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745). `pattern` says who reads whom in the encoder, and in the
+    decoder among what was written, in all blocks or for each from the bottom; every target token reads all of the
+    source. `position` is how each side knows order; learned ones have `length` rows.
 
     Embeddings start small, so that the first loss is near ln(vocab): with the d**-0.5 of the authors' code the tied
-    head repeats what it has read, at more than twice that. The learning rate is the paper's, d^-1/2 min(t^-1/2,
-    t 4000^-3/2) in step t of 100,000, stretched or pressed to the length of the training: its peak comes after 4% of
-    it. `--warmup 4000` is the paper's to the step. Adam's betas and eps are the paper's, 0.9, 0.98 and 1e-9; the decay
-    of weights, 0.1, is this library's.
+    head repeats what it has read, at more than twice that. `init` is how linear maps start (`kinformer.initialise`):
+    the paper states nothing and its code has "xavier", which learns neither faster nor slower than "library".
+
+    The learning rate is the paper's, d^-1/2 min(t^-1/2, t 4000^-3/2) in step t of 100,000, stretched or pressed to the
+    length of the training: its peak comes after 4% of it. `--warmup 4000` is the paper's to the step. Adam's betas and
+    eps are the paper's, 0.9, 0.98 and 1e-9; the decay of weights, 0.1, is this library's.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)
-    return Seq2Seq(
+    model = Seq2Seq(
         vocab, d, encoder, decoder, position=made.added(), scale=d**0.5, std=start(made), smoothing=smoothing,
         dropout=dropout
     )
+    return initialise(model, init, std=at_width(0.02, 768, d))
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "hidden": 24, "length": 64, "vocab": 11, "dropout": 0.0}

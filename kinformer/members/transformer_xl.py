@@ -8,6 +8,7 @@ from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.initialise import Scheme, at_width, initialise, with_embeddings
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
@@ -28,6 +29,8 @@ def transformer_xl(
     memory: int = 64,
     same_length: bool = False,
     clamp: int | None = None,
+    init: Scheme = "library",
+    std: float | None = None,
     vocab: int = 256,
     dropout: float = 0.0,
 ) -> LM:
@@ -37,9 +40,12 @@ def transformer_xl(
     it, so `depth` layers see depth times as far; with `same_length` each token reads exactly `memory` keys, itself
     included, wherever it stands in its segment. `memory` is no part of the weights: a trained model's go into a member
     with a longer one, in which distances beyond `clamp` count as that. Both are options of the authors' code, for
-    evaluation. It trains on consecutive text, its memory carried from batch to batch. Embeddings start as in the
-    authors' code, with a deviation of 0.02, and are read times sqrt(d): in a post-norm stack a token's own logit starts
-    at about d times that deviation.
+    evaluation. It trains on consecutive text, its memory carried from batch to batch.
+
+    `init` is how weights start (`kinformer.initialise`). The paper states nothing; its code has "normal", N(0, 0.02^2)
+    at a width of 410 and in proportion to d^-1/2 at others, biases 0. "library" starts embeddings at the 0.02 of the
+    code and linear maps as PyTorch does. `std` gives embeddings a standard deviation of their own. They are read times
+    sqrt(d): in a post-norm stack a token's own logit starts at about d times that deviation.
     """
     biases = TransformerXL.sharing(at_least("depth", depth, 1), heads, head_width(d, heads, head_dim), d, clamp)
     if a_flag("same_length", same_length):
@@ -52,7 +58,8 @@ def transformer_xl(
         attention = Attention(projection, mechanism, memory=Hidden(segment, memory))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
-    return LM(vocab, d, Stack(block(bias) for bias in biases), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)
+    model = LM(vocab, d, Stack(block(bias) for bias in biases), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)
+    return with_embeddings(initialise(model, init, std=at_width(0.02, 410, d)), std)
 
 
 EXAMPLES = (

@@ -332,8 +332,7 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
     every = model.state_dict(keep_vars=True)
     first = {id(tensor): name for name, tensor in reversed(every.items())}
     own = {name: tensor for name, tensor in every.items() if first[id(tensor)] == name}
-    missing = [name for name in own if name not in tensors]
-    unexpected = [name for name in tensors if name not in own]
+    missing, unexpected = [name for name in own if name not in tensors], [name for name in tensors if name not in own]
     shapes = [
         f"{name} is {tuple(tensors[name].shape)} and must be {tuple(tensor.shape)}"
         for name, tensor in own.items()
@@ -346,6 +345,6 @@ def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
             raise CheckpointError(
                 f"{path} {what} {', '.join(names[:3])}{more}; it is of another model than {CONFIG} says"
             )
-    for name in own:
-        own[name].data = tensors[name].to(own[name].device)
+    for name, tensor in own.items():
+        tensor.data = tensors[name].to(tensor.device)
     model.load_state_dict(model.state_dict())  # for the hooks of parts that keep a number of their weights

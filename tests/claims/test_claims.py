@@ -341,7 +341,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(knn_lm_datastore, "trained", lambda *_: None)
     monkeypatch.setattr(knn_lm_datastore, "beside", swept_or_not)
     looks = {"Transformer-XL": 3.0, "with kNN-LM": 2.0, "SPALM": 1.0}
-    monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, 0.5, 0.1, 2.0))
+    monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, looks, 0.5, 0.1, 2.0))
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
     monkeypatch.setattr(nystromformer_landmarks, "ROWS", 1)
@@ -457,9 +457,10 @@ def test_names_are_marked_where_they_stand() -> None:
 
 @pytest.mark.prove
 def test_spalm_and_knn_lm_are_measured_as_they_are(monkeypatch: Any) -> None:
-    monkeypatch.setattr(spalm_names, "SIZES", {**spalm_names.SIZES, "d": 8, "depth": 1})
+    monkeypatch.setattr(spalm_names, "SIZES", {**spalm_names.SIZES, "d": 8, "depth": 1, "std": None})
     found = spalm_names.found(0, people=6, steps=1)
     assert list(found.bits) == ["Transformer-XL", "with kNN-LM", "SPALM"] and 0 < found.at_names < 1
+    assert found.names.keys() == {"Transformer-XL", "SPALM"} and max(found.names.values()) < 10
     monkeypatch.setattr(knn_lm_datastore, "read_spec", lambda spec: spalm_names.toy(0, 60).text)
     monkeypatch.setenv(knn_lm_datastore.MORE, "more.txt")
     texts = knn_lm_datastore.domains()

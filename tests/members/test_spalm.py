@@ -89,6 +89,24 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     assert not (made / "new").exists()
 
 
+def test_a_retrieved_embedding_gives_its_token_a_logit_that_a_gate_can_open_for(made: Path) -> None:
+    """|y|^2 is the most that it adds: 4 at the start, where transformer_xl's embeddings have 0.02^2 d."""
+    sizes = {**SMALL, "d": 64}
+    for build, given, length in (
+        (lambda **more: spalm(datastore=str(made / "store"), **SMALL, **more), {}, 4.0),
+        (lambda **more: spalm(datastore=str(made / "store"), **SMALL, **more), {"std": 0.5}, 0.25 * SMALL["d"]),
+        (lambda **more: spalm(**sizes, **more), {}, 0.02**2 * 64),  # it is the transformer_xl
+        (lambda **more: transformer_xl(**sizes, **more), {}, 0.02**2 * 64),
+        (lambda **more: transformer_xl(**sizes, **more), {"init": "normal"}, 0.02**2 * 410),
+        (lambda **more: transformer_xl(**sizes, **more), {"std": 0.3}, 0.09 * 64),
+    ):
+        model = build(**given)
+        assert model.head.weight is model.embedding.weight
+        assert model.embedding.weight.square().sum(1).mean().item() == pytest.approx(length, rel=0.1)
+    with pytest.raises(ValueError, match=r"std=0.0: give a number above 0"):
+        spalm(**sizes, std=0.0)
+
+
 def test_without_a_datastore_it_is_its_transformer_xl() -> None:
     words = {**SMALL, "segment": 5, "memory": 3, "vocab": 11}
     torch.manual_seed(0)
