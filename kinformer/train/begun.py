@@ -16,9 +16,7 @@ from kinformer.train.recipe import Recipe
 from kinformer.train.settings import Settings
 
 KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")
-DEFAULTS: dict[str, Any] = json.loads(
-    json.dumps({name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe()))
-)
+DEFAULTS: dict[str, Any] = json.loads(json.dumps({name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe())))
 LOOKED_AT, BLOCKS = 4096, 64  # numbers of a block, and blocks, that tell data from other data
 
 

@@ -71,6 +71,8 @@ def test_a_phase_that_names_a_window_or_a_top_has_them() -> None:
     assert doubled(longformer_lm, before, 64, {"window": 80}) == {"window": 80, "top": 128}
     with pytest.raises(ValueError, match="decrease from window=256 in the lowest layer to top=128"):
         doubled(longformer_lm, before, 64, {"window": 256})
+
+
 def test_a_schedule_that_is_given_is_that_of_every_phase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--schedule", "linear", "--warmup", "2", "--betas", "0.8,0.9"]
     assert run(command(tmp_path, *given, "--then", "steps=4")) == 0
