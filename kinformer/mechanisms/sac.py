@@ -95,10 +95,10 @@ class SAC(Choosing, Chosen):
 
     Choose it to see what connections a task asks for, not for speed: choices are made one by one. For each token, in
     order, the LSTM is stepped `edges` times by the token it chose last and chooses key j with p(j) = softmax_j(h W (x_j
-    + D)), D a learned vector of the distance; drawn in training, the likeliest in eval mode. Nothing later is looked
-    at, so it decodes, its LSTM carried in the state. The loss learns nothing through a choice: aux "log_p" is the log
-    of what was chosen for each token, by which a `Reinforced` model trains the network. The paper's network also
-    chooses queries, of the whole row: `PublishedSAC`.
+    + D)), D a learned vector of the distance; drawn in training, for each row by itself, the likeliest in eval mode.
+    Nothing later is looked at, so it decodes, its LSTM carried in the state. The loss learns nothing through a choice:
+    aux "log_p" is the log of what was chosen for each token, by which a `Reinforced` model trains the network. The
+    paper's network also chooses queries, of the whole row: `PublishedSAC`.
 
     edges: keys that a token chooses beside itself; the paper's edges are alpha times the length.
     width: of the network.
@@ -162,7 +162,7 @@ class SAC(Choosing, Chosen):
         for here in (request.queries.pos[:, :, t, None] for t in range(request.queries.pos.shape[2])):  # [B 1 1]
             may = (k_pos >= 0) & (k_pos <= here)
             for turn in range(self.edges):
-                noise = self.noise(nodes, here * self.edges + turn, k_pos)
+                noise = self.noise(nodes, here * self.edges + turn, k_pos, may)
                 at, worth, after = self.predictor.choose(walk, nodes, may, here - k_pos, noise)
                 walk = after.where(here >= 0, walk)
                 position.append(torch.where(here >= 0, k_pos.expand(-1, at.shape[1], -1).gather(2, at), -1))

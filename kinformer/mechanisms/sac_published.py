@@ -114,11 +114,11 @@ class PublishedSAC(Choosing, ChosenPairs):
         for n in range(self.edges * length):
             goes_on = n < self.edges * tokens  # [B P 1]
             turn = torch.full_like(here, 2 * n)
-            noise = self.noise(nodes, turn, pos)
+            noise = self.noise(nodes, turn, pos, real)
             query, worth, after = self.predictor.choose(walk, nodes, real, (here - pos).abs(), noise)
             asks = pos.gather(2, query)
             may = real & self.pattern(*_places(batch, walkers, pos.device), asks, pos)
-            noise = self.noise(nodes, turn + 1, pos)
+            noise = self.noise(nodes, turn + 1, pos, real)
             key, worth_of_key, after = self.predictor.choose(after, nodes, may, (asks - pos).abs(), noise)
             walk, here = after.where(goes_on, walk), torch.where(goes_on, pos.gather(2, key), here)
             both = torch.where(goes_on, (worth + worth_of_key)[..., None], 0.0).to(log_p.dtype)

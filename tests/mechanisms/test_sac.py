@@ -82,7 +82,7 @@ def test_training_draws_from_the_softmax_and_eval_takes_the_likeliest() -> None:
     mechanism, count = SAC(1, N), 4_000
     net, nodes = mechanism.predictor, torch.randn(1, 1, 5, N).expand(1, count, -1, -1)
     may, distance = torch.tensor([[[True, True, True, True, False]]]), torch.arange(4, -1, -1).expand(1, 1, -1)
-    noise = mechanism.noise(nodes, torch.tensor([[[4]]]), torch.arange(5)[None, None])
+    noise = mechanism.noise(nodes, torch.tensor([[[4]]]), torch.arange(5)[None, None], may)
     at, log_p, _ = net.choose(net.begin(nodes), nodes, may, distance, noise)
     p = torch.stack([log_p[at[..., 0] == n].mean().exp() for n in range(4)])
     torch.testing.assert_close(p.sum(), torch.tensor(1.0))
@@ -90,7 +90,21 @@ def test_training_draws_from_the_softmax_and_eval_takes_the_likeliest() -> None:
     # within 5 standard deviations of a share of 4,000
     assert bool(((drawn[:4] - p).abs() < 5 * (p * (1 - p) / count).sqrt()).all()) and drawn[4] == 0
     likeliest, _, _ = net.choose(net.begin(nodes), nodes, may, distance, None)
-    assert mechanism.eval().noise(nodes, at[:1], distance) is None and bool((likeliest == p.argmax()).all())
+    assert mechanism.eval().noise(nodes, at[:1], distance, may) is None and bool((likeliest == p.argmax()).all())
+
+
+@torch.no_grad()
+def test_rows_draw_apart_and_equal_rows_alike() -> None:
+    """Of two choices that are uniform over n keys a share of 1 / n agrees, and a row alone draws what it drew before."""
+    layer, rows, length = Attention(QKV(8, 2), SAC(1, 16, send=True)), 600, 6
+    layer.mechanism.predictor.match.weight.zero_()  # type: ignore[operator, union-attr]
+    x = torch.randn(rows, length, 8)
+    chosen = layer(x).up["edges"].value[..., 0]
+    for t in range(1, length):
+        agree, n = (chosen[0::2, t] == chosen[1::2, t]).double().mean(), t + 1
+        assert abs(float(agree) - 1 / n) < 5 * (1 / n * (1 - 1 / n) / (rows / 2)) ** 0.5
+    for some in ([5], [9, 9, 2]):
+        assert torch.equal(layer(x[some]).up["edges"].value[..., 0], chosen[some])
 
 
 def test_edges_that_are_handed_up_are_those_of_the_layer_beneath() -> None:

@@ -182,6 +182,21 @@ def test_noise_is_gumbels_and_of_training_alone() -> None:
     assert abs(float(drawn.var()) - math.pi**2 / 6) < 0.1
 
 
+def test_rows_draw_noise_apart_and_equal_rows_alike() -> None:
+    """A net that says nothing sorts by noise alone."""
+    net = BlockNet(16, 4)
+    net.weight.data.zero_()
+    mechanism, pos = Sinkhorn(SIZE, net, causal=False), torch.arange(3 * SIZE).expand(4, -1)
+    side = torch.randn(4, 2, 3 * SIZE, 16)
+    side[2] = side[0]
+    blocks = mechanism.blocks_of(pos[:, None])
+    sort = mechanism.sorting(side, blocks)
+    assert torch.equal(sort[0], sort[2])
+    assert not any(torch.allclose(sort[0], sort[n], atol=0.1) for n in (1, 3))
+    alone = mechanism.sorting(side[3:], mechanism.blocks_of(pos[3:, None]))
+    assert torch.equal(alone[0], sort[3])
+
+
 def test_refusals() -> None:
     attention = Attention(QKV(8, 2), Sinkhorn(2, BlockNet(4, 3)))
     with pytest.raises(ValueError, match="3 blocks of 2"):

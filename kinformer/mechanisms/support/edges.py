@@ -14,7 +14,7 @@ from kinformer.core.heads import Side, Sizes
 from kinformer.core.loss import CHOICES, Penalty
 from kinformer.core.request import Request
 from kinformer.core.ties import equals, noise_of
-from kinformer.mechanisms.support.chance import Chance
+from kinformer.mechanisms.support.chance import Chance, content
 
 By = Literal["layer", "head"]
 
@@ -119,9 +119,19 @@ class Choosing(nn.Module):
         nodes = precise(request.keys.sides["node"])
         return nodes if self.by == "head" else nodes.mean(1, keepdim=True)
 
-    def noise(self, nodes: Tensor, turn: Int[Tensor, "B #P 1"], k_pos: Int[Tensor, "B #P S"]) -> Tensor | None:
-        """What makes a choice among nodes [B P S n] a draw [B P S], by the turn that it is; None in eval mode."""
+    def noise(
+        self,
+        nodes: Float[Tensor, "B P S n"],
+        turn: Int[Tensor, "B #P 1"],
+        k_pos: Int[Tensor, "B #P S"],
+        known: Bool[Tensor, "B #P S"],
+    ) -> Tensor | None:
+        """Noise [B P S] that makes a choice among nodes a draw, by its turn and by the known nodes; None in eval mode.
+
+        The known nodes are those that the choice may depend on, so rows that differ in one of them draw apart.
+        """
         if not self.training:
             return None
         walker = torch.arange(nodes.shape[1], device=nodes.device)[:, None]
-        return self.chance.gumbel(walker, turn, k_pos).to(nodes.dtype)
+        row = torch.where(known, content(nodes, k_pos), 0).sum(-1, keepdim=True)
+        return self.chance.gumbel(walker, turn, k_pos, row).to(nodes.dtype)
