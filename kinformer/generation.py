@@ -144,11 +144,12 @@ def _begun(
     reader = model if most is None else Sliding(model, most)
     given: dict[str, Any] = {} if source is None else {"source": source.to(device)}
     full = state is None and not recompute and not padded and most is None
+    room = max(length - 1, 1)  # the last new token is not read
     if state is not None:
-        state = _longer(model, state, length if most is None else most)
+        state = widened(state, model.start(1, _told(state) + room if most is None else most))
         state = state if most is None or isinstance(state, Slid) else reader.goes_on(state)
     elif not recompute:
-        state = reader.start(len(prompt), length)
+        state = reader.start(len(prompt), room)
     columns = prompt.shape[1]
     return reader, Text(prompt.to(device, torch.long), columns, state, given, columns, steps, full)
 
@@ -208,11 +209,6 @@ def _prompt(
         if rows not in (None, len(tokens)):
             raise ValueError(f"the prompt has {len(tokens)} rows and the {what} {rows}; give both the same number")
     return tokens, bool((tokens < 0).any())
-
-
-def _longer(model: Any, state: State, length: int) -> State:
-    """A state with room for `length` tokens more, so that no cache is full while they are written."""
-    return widened(state, model.start(1, _told(state) + length))
 
 
 def _told(state: State | None) -> int:

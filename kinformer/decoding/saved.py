@@ -119,7 +119,9 @@ def _sum(header: dict[str, Any], tensors: dict[str, Tensor]) -> str:
 def _add(found: Any, tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in sorted(tensors.items()):
         found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        # a slice of one number is contiguous whatever its stride, and only a stride of 1 can be read as bytes
+        plain = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
+        found.update(plain.view(torch.uint8).numpy().tobytes())
 
 
 def _leaves(state: State, place: str = "") -> Iterator[tuple[str, Tensor]]:
