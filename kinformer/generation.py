@@ -10,11 +10,11 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from kinformer.core.cache import widened
-from kinformer.core.checks import a_number, from_to, whole
+from kinformer.core.checks import a_number, from_to, refuse_unused, whole
 from kinformer.core.layer import State
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
-from kinformer.decoding.draw import Hear, Seed, Stop, draw, sampler
+from kinformer.decoding.draw import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, sampler
 from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.text import Text
 from kinformer.models.support.sliding import Slid, Sliding, beyond
@@ -28,11 +28,11 @@ def generate(
     tokens: Shaped[Tensor, "B T"] | None,
     steps: int,
     *,
-    temperature: float = 1.0,
+    temperature: float | None = None,
     top_k: int | None = None,
     top_p: float | None = None,
     beam: int = 1,
-    length_penalty: float = 0.6,
+    length_penalty: float | None = None,
     stop: int | Stop | None = None,
     seed: Seed = None,
     state: State | None = None,
@@ -49,12 +49,13 @@ def generate(
         returned.
     steps: how many tokens to write at most.
     temperature: tokens are drawn from softmax(logits / temperature); 0 takes the likeliest, the first of equal ones.
+        The default is 1 beside top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is 0.9.
     top_k: draw from so many of the likeliest alone.
     top_p: draw from the fewest likeliest whose probabilities reach this.
     beam: above 1, search instead of drawing. Each step keeps so many of the likeliest continuations; the best row that
         ended, or was not finished, is returned.
     length_penalty: a found row of n new tokens is worth its log-probability / ((5 + n) / 6)**length_penalty; 0 favours
-        short rows, since each token makes a sum smaller. 0.6 is Vaswani et al.'s.
+        short rows, since each token makes a sum smaller. The default is Vaswani et al.'s 0.6. For `beam` alone.
     stop: the token that ends a row, `model.end` unless given; or a function of the new tokens [B, N] of each row that
         says which have ended, beside `model.end`.
     seed: draws the same text for the same batch; a seed for each row draws of each what it draws of it alone.
@@ -70,7 +71,9 @@ def generate(
     the length that the model was trained on. Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et
     al., 2020, arXiv:1904.09751; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
     """
-    way = _Way(temperature, top_k, top_p, beam, length_penalty)
+    _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
+    penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
+    way = _Way(*default_draw(temperature, top_k, top_p), beam, penalty)
     _check(steps, way, state, recompute)
     _refuse_seeds(seed)
     if stop is not None and not callable(stop):
@@ -111,8 +114,6 @@ class _Way(NamedTuple):
             raise ValueError(f"top_p={top_p} is no probability above 0; give up to 1, or None for all tokens")
         if beam < 1:
             raise ValueError(f"beam={beam} keeps no row; give 1 to draw, or more to search")
-        if beam > 1 and (temperature not in (0, 1) or top_k is not None or top_p is not None):
-            raise ValueError(f"beam={beam} draws nothing, so temperature, top_k and top_p are refused; drop them or it")
         if not 0 <= length_penalty <= PENALTY:
             raise ValueError(f"length_penalty={length_penalty} is no number from 0 to {PENALTY}; 0 favours short rows")
 
@@ -175,6 +176,19 @@ def _refuse_seeds(seed: Seed) -> None:
         raise ValueError(f"seed={seed!r}: give a whole number, or one for each row")
     for one in seeds:
         from_to("seed", one, *SEEDS)
+
+
+def _refuse_unused(
+    temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
+) -> None:
+    """ValueError for an argument without effect. temperature=0 may stand beside a beam: neither draws."""
+    cuts = {"top_k": top_k, "top_p": top_p}
+    if beam > 1:
+        refuse_unused(f"beam={beam}, which draws nothing", temperature=temperature or None, **cuts)
+    else:
+        refuse_unused("beam=1", length_penalty=length_penalty)
+    if temperature == 0:
+        refuse_unused("temperature=0, which takes the likeliest token", **cuts)
 
 
 def _check(steps: int, way: _Way, state: State | None, recompute: bool) -> None:

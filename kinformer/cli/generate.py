@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kinformer.cli.support.writing import How, Written
     from kinformer.decoding.reading import Reading
 
-LENGTH_PENALTY = 0.6
-USUAL = (0.6, None, 0.9)  # temperature, top k and top p where none is asked for
 MOST = 10_000_000  # tokens
 PICTURES, SOME = 400, 16
 BEAM = 1024  # texts that are kept at most, each with a state of its own
@@ -107,14 +105,12 @@ def generate(
         reading = None if state is None else load_reading(state, model)
     told = leave(folder, model)  # behind what asks whether a file is of this model, whose rule may go
     model = beside(model, folder, knn, datastore, kept=state is not None)
-    if beam == 1 and (temperature, top_k, top_p) == (None, None, None):
-        temperature, top_k, top_p = USUAL
     how = How(
-        temperature=1.0 if temperature is None else temperature,
+        temperature=temperature,
         top_k=top_k,
         top_p=top_p,
         beam=beam,
-        length_penalty=LENGTH_PENALTY if length_penalty is None else length_penalty,
+        length_penalty=length_penalty,
         seed=seed,
         stop=None if stop is None else os.fsencode(stop),
     )

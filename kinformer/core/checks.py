@@ -112,6 +112,13 @@ def unread(why: str, **given: tuple[Any, Any]) -> None:
             raise ValueError(f"{name}={value!r} is not read with {why}; leave it out")
 
 
+def refuse_unused(why: str, **options: Any) -> None:
+    """Refuse options that are given, which means not None, where they have no effect."""
+    for name, value in options.items():
+        if value is not None:
+            raise ValueError(f"{name}={value!r} has no effect with {why}; leave it out")
+
+
 def a_part(name: str, value: V, kind: type | tuple[type, ...], example: str) -> V:
     """An instance of a kind of part; the example says what to give."""
     if not isinstance(value, kind):

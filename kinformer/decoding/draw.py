@@ -13,6 +13,8 @@ FIRST = 64  # tokens that top-p looks at before it looks at more
 Stop = Callable[[Int[Tensor, "B N"]], Bool[Tensor, " B"]]
 Hear = Callable[[Int[Tensor, " B"], Float[Tensor, " B"]], None]
 Seed = int | Sequence[int] | None
+TEMPERATURE, TOP_P = 0.6, 0.9  # of a draw for which nothing is given
+LENGTH_PENALTY = 0.6  # Wu et al., 2016
 
 
 def draw(
@@ -35,6 +37,15 @@ def draw(
         if stop is not None:
             done = done | stop(text.rows[:, first:])
     return padded(text.rows, first + steps)
+
+
+def default_draw(
+    temperature: float | None, top_k: int | None, top_p: float | None
+) -> tuple[float, int | None, float | None]:
+    """Fill in what is not given: temperature 0.6 and top_p 0.9 where nothing is, else temperature 1."""
+    if (temperature, top_k, top_p) == (None, None, None):
+        return TEMPERATURE, None, TOP_P
+    return 1.0 if temperature is None else temperature, top_k, top_p
 
 
 def sampler(

@@ -73,6 +73,19 @@ def test_log_probabilities_are_the_models(tmp_path: Path, file: Path, capsys: py
             assert one["log_probability"] == pytest.approx(float(wanted.detach()), rel=1e-3)
 
 
+def test_python_and_the_command_draw_alike(tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a word of temperature, top k and top p: 0.6 and 0.9, and another text than at temperature 1."""
+    out = folder(tmp_path / "run", "gpt")
+    model, (prompt, *_) = load(out), PROMPTS
+    rows = torch.tensor([list(prompt)])
+
+    def tokens(**words: float) -> list[int]:
+        return generate(model, rows, 20, seed=3, **words)[0, len(prompt) :].tolist()
+
+    written = texts(capsys, out, "--prompts", file, "--tokens", 20, "--seed", 3)[0]["tokens"]
+    assert written == tokens() == tokens(temperature=0.6, top_p=0.9) != tokens(temperature=1.0)
+
+
 @pytest.mark.parametrize("words", [["--temperature", "0"], ["--beam", "2"]])
 def test_a_text_ends_where_the_stop_was_written(
     words: list[str], tmp_path: Path, file: Path, capsys: pytest.CaptureFixture[str]

@@ -37,11 +37,11 @@ class How:
     A seed is the first row's; the next one has the next number, so that each is drawn as it would be alone.
     """
 
-    temperature: float = 1.0
+    temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     beam: int = 1
-    length_penalty: float = 0.6
+    length_penalty: float | None = None
     seed: int | None = None
     stop: bytes | None = None
 
@@ -158,7 +158,7 @@ def write(
     tokens: int,
     *,
     source: bytes | None = None,
-    temperature: float = 1.0,
+    temperature: float | None = None,
     seed: int | None = None,
 ) -> tuple[bytes, float]:
     """What a model draws after one prompt, or from one source, and the milliseconds of a token."""
