@@ -21,6 +21,7 @@ FUNCTIONS: dict[Function, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
     "exp": torch.exp,
 }
+LEAST = 2.0**40  # times the smallest normal number: sums of this size are still told from none
 
 
 class GeneralisedKernel(Directions):
@@ -30,7 +31,7 @@ class GeneralisedKernel(Directions):
     proteins. The kernel is its own, so reads merge with each other alone.
 
     f: a function without negative values, which a divisor needs; of the paper's the signed ones (cos, gelu, tanh, the
-        identity) are left out. "exp" is scaled by each vector's own largest feature, so that it stays finite.
+        identity) are left out. "exp" keeps the scale of each vector's largest feature apart, so that all stay finite.
     eps: keeps every vector some feature; above 0. 1e-3 is the number of the authors' code,
         for features that are scaled otherwise there: w.x / sqrt(m) for m directions, and here w.x / K^(1/4), as in
         performer-pytorch. Beside the features it is K^(1/4) / sqrt(m) times as large here, .18 at m=256, K=64.
@@ -62,8 +63,12 @@ class GeneralisedKernel(Directions):
         self, x: Float[Tensor, "B H T K"], is_query: bool
     ) -> tuple[Float[Tensor, "B H T F"], Float[Tensor, "B H T"]]:
         u = self.projected(x)[1]
-        left = u.amax(-1) if self.f == "exp" else u.new_zeros(u.shape[:-1])
-        return FUNCTIONS[self.f](u - left[..., None]) + self.eps, left
+        if self.f != "exp":
+            return FUNCTIONS[self.f](u) + self.eps, u.new_zeros(u.shape[:-1])
+        left = u.amax(-1, keepdim=True).clamp_min(math.log(self.eps))  # neither exp(u) nor eps overflows over exp(left)
+        # beside features beyond exp(50) single precision has no such eps; without any, a query might fit no key
+        eps = (math.log(self.eps) - left).exp().clamp_min(LEAST * torch.finfo(u.dtype).tiny)
+        return (u - left).exp() + eps, left[..., 0]
 
 
 EXAMPLES = (lambda: GeneralisedKernel(8, 12, orthogonal=False), lambda: GeneralisedKernel(8, 8, f="exp"))
