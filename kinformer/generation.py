@@ -9,9 +9,11 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
+from kinformer.core.bias import Bias
 from kinformer.core.cache import widened
 from kinformer.core.checks import a_number, from_to, refuse_unused, whole
 from kinformer.core.layer import State
+from kinformer.core.position import Position, Rotation
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
 from kinformer.decoding.draw import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, sampler
@@ -241,11 +243,18 @@ def _read_at_once(model: Any, length: int) -> int | None:
     if beyond(model, length - 1):
         return cast(int, model.window)
     trained = getattr(model, "trained_length", None)
-    table = getattr(model, "window", None)
-    if trained is not None and table is None and length > trained and not getattr(model, "lanes", False):
+    free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
+    if trained is not None and free and length > trained and not _endless(model):
         warnings.warn(
             f"{length} tokens are more than the {trained} of a row in training: what stands beyond may make no sense; "
             "generate fewer, or train with a larger length",
             stacklevel=4,
         )
     return None
+
+
+def _endless(model: nn.Module) -> bool:
+    """Does it know order by biases alone that serve any length as well?"""
+    biases = [part for part in model.modules() if isinstance(part, Bias)]
+    placed = any(isinstance(part, Position | Rotation) for part in model.modules())
+    return bool(biases) and not placed and all(bias.endless for bias in biases)

@@ -21,6 +21,7 @@ from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
 from kinformer.generation import generate
 from kinformer.mechanisms.softmax import Softmax
+from kinformer.members.bloom import bloom
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
@@ -454,6 +455,21 @@ def test_beyond_the_length_of_training_it_says_so() -> None:
         generate(model, prompt, 5)
     with pytest.warns(UserWarning, match="9 tokens are more than the 8 of a row in training"):
         generate(model, prompt, 6)
+
+
+def test_beyond_the_length_of_training_alibi_says_nothing() -> None:
+    """It is for reading further than it was trained; of other positions, and of none, it is said."""
+    size = {"d": 16, "depth": 2, "heads": 2, "vocab": VOCAB}
+    for model in (bloom(**size), gpt(**size, position="alibi")):
+        model.trained_length = 8
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            generate(model, torch.tensor([[1, 2, 3]]), 9)
+    for position in ("none", "relative", "sinusoidal"):
+        model = gpt(**size, position=position)
+        model.trained_length = 8
+        with pytest.warns(UserWarning, match="12 tokens are more than the 8"):
+            generate(model, torch.tensor([[1, 2, 3]]), 9)
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

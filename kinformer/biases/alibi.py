@@ -23,6 +23,8 @@ class ALiBi(Bias):
     section 3.
     """
 
+    endless = True
+
     def __init__(self, heads: int):
         super().__init__()
         self.slopes = slopes(at_least("heads", heads, 1))

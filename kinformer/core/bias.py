@@ -42,12 +42,14 @@ class Bias(nn.Module, ABC):
     but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what they look
     at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next to
     nothing, so that layers that were trained without it may be given one. `magnifies` says that it multiplies scores:
-    these are then made in float32, since what bfloat16 rounds off would be multiplied too.
+    these are then made in float32, since what bfloat16 rounds off would be multiplied too. `endless` says that it knows
+    order alone, and as well beyond the longest row of a training.
     """
 
     wants: tuple[Want, ...] = ()
     joins: ClassVar[bool] = False
     magnifies: bool = False
+    endless: ClassVar[bool] = False
 
     @abstractmethod
     def bind(self, piece: Request) -> ScoreFn:
