@@ -165,7 +165,7 @@ class Read(nn.Module):
 
 def trained(causal: bool) -> dict[int, tuple[Heads, Heads]]:
     """Heads of a small model that learned text, for each length: of a row to fit to, and of one to measure on."""
-    of: dict[str, int] = {"d": WIDTH * HEADS, "depth": DEPTH, "heads": HEADS, "length": TRAINED}
+    of: dict[str, int] = {"d": WIDTH * HEADS, "depth": DEPTH, "heads": HEADS}
     model: Model = gpt(**of, position="rotary") if causal else bert(**of, position="rotary", norm="pre")
     found = fit(model, TEXT, steps=STEPS, batch=1, length=TRAINED, lr=2e-3)
     print(f"{'a decoder' if causal else 'an encoder'}: {found.points[-1].valid:.2f} bits per byte", flush=True)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinformer.core.absent import absent
 from kinformer.core.example import Example
 from kinformer.keywords import check_keywords, name_of, nearest, parse_keywords, signature
+from kinformer.needs import Needs, by_keyword, check_used
 
 if TYPE_CHECKING:
     from kinformer.train.recipe import Recipe
@@ -171,10 +172,14 @@ def member(function: Callable[P, M]) -> Callable[P, M]: ...
 
 
 @overload
-def member(*, recipe: "Recipe") -> Callable[[Callable[P, M]], Callable[P, M]]: ...
+def member(
+    *, recipe: "Recipe | None" = None, needs: Needs | None = None
+) -> Callable[[Callable[P, M]], Callable[P, M]]: ...
 
 
-def member(function: Callable[..., Any] | None = None, *, recipe: "Recipe | None" = None) -> Callable[..., Any]:
+def member(
+    function: Callable[..., Any] | None = None, *, recipe: "Recipe | None" = None, needs: Needs | None = None
+) -> Callable[..., Any]:
     """Declare a member: a function whose signature is its config and which returns a model.
 
     `@member`, or `@member(recipe=Recipe(lr=5e-4, warmup=0.2))` where it wants to be trained otherwise than most.
@@ -182,15 +187,22 @@ def member(function: Callable[..., Any] | None = None, *, recipe: "Recipe | None
     Choose it for every named system, the library's or your own. Keywords are int, float, bool, str, Literal,
     tuple[T, ...], X | None and unions of these, all with defaults: checked here. A call checks names and values
     (TypeError), and leaves on the model a `Record` named `member`: the name and every keyword with its value.
+
+    needs: the condition of each keyword that counts only beside certain values of other keywords, such as
+        {"length": "position=learned"} (`kinformer.needs`). A call that gives such a keyword without effect is refused
+        with a ValueError. `function.rebuild(**keywords)` takes recorded keywords, which are complete, and refuses none.
     """
     if function is None:
-        return functools.partial(_member, recipe=recipe)
-    return _member(function, recipe)
+        return functools.partial(_member, recipe=recipe, needs=needs)
+    return _member(function, recipe, needs)
 
 
-def _member(function: Callable[..., Any], recipe: "Recipe | None") -> Callable[..., Any]:
+def _member(
+    function: Callable[..., Any], recipe: "Recipe | None" = None, needs: Needs | None = None
+) -> Callable[..., Any]:
     found = signature(function)
     origin = _origin(function)
+    conditions = by_keyword(needs or {}, found.parameters)
 
     @functools.wraps(function)
     def build(*args: Any, **keywords: Any) -> Any:
@@ -202,14 +214,24 @@ def _member(function: Callable[..., Any], recipe: "Recipe | None") -> Callable[.
             raise TypeError(f"the keyword {twice[0]!r} is given twice")
         given |= keywords
         check_keywords(function, given)
-        if isinstance(depth := given.get("depth"), int) and depth > DEEPEST:
+        check_used(conditions, given, defaults | given)
+        return construct(given)
+
+    def rebuild(**keywords: Any) -> Any:
+        """The model of recorded keywords, those included that have no effect beside others."""
+        check_keywords(function, keywords)
+        return construct(keywords)
+
+    def construct(keywords: dict[str, Any]) -> Any:
+        if isinstance(depth := keywords.get("depth"), int) and depth > DEEPEST:
             raise ValueError(f"depth={depth}: a model of so many layers would never be built; give at most {DEEPEST:,}")
-        defaults = {name: parameter.default for name, parameter in found.parameters.items()}
-        model = function(**defaults | given)
-        model.member = Record(name_of(function), defaults | given, origin.file, origin.sha256, recipe, defaults)
+        resolved = defaults | keywords
+        model = function(**resolved)
+        model.member = Record(name_of(function), resolved, origin.file, origin.sha256, recipe, defaults)
         return model
 
-    build.origin = origin  # type: ignore[attr-defined]
+    defaults = {name: parameter.default for name, parameter in found.parameters.items()}
+    build.origin, build.needs, build.rebuild = origin, conditions, rebuild  # type: ignore[attr-defined]
     return build
 
 

@@ -112,7 +112,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     for seed in seeds:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = bert(**SIZES, length=length, norm="pre", position="rotary")
+            model = bert(**SIZES, norm="pre", position="rotary")
             fresh.append(spectra(model, rows[length]))
             bits.append(taught(model, steps, length, seed))
             for n in lengths:

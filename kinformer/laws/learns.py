@@ -156,7 +156,7 @@ def _tiny(example: Any, depth: int) -> Any:
     shared = {name: value for name, value in {**TINY, "depth": depth}.items() if name in names}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return function(**{**record.keywords, **shared}).train()
+        return function.rebuild(**{**record.keywords, **shared}).train()  # type: ignore[attr-defined]
 
 
 def _patterns(model: Any) -> list[Pattern]:

@@ -14,7 +14,13 @@ from kinformer.models.auxiliary import AuxiliaryLM
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+@member(
+    recipe=Recipe(lr=1e-3, warmup=0.2),
+    needs={
+        "length": "position=learned", "shared_head": "every_layer=true and depth>1",
+        "lower_schedule": "every_layer=true and depth>1",
+    }
+)
 def al_rfou(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, hidden: int | None = None,
     every_position: bool = True, every_layer: bool = True, lower_schedule: LowerSchedule = "step",
@@ -55,8 +61,6 @@ def al_rfou(
     within("further", further, 0, math.inf)
     if targets == 1:
         unread("targets=1", further=(further, 0.5))
-    if not every_layer:
-        unread("every_layer=False", shared_head=(shared_head, False), lower_schedule=(lower_schedule, "step"))
     made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 
     def block() -> Layer:

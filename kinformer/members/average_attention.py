@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.discover import member
@@ -17,7 +17,7 @@ Form = Literal["decoder", "encoder_decoder"]
 Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
 
 
-@member
+@member(needs={"heads, head_dim, smoothing": "form=encoder_decoder", "length": "position=learned"})
 def average_attention(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, hidden: int | None = None,
     feedforward: bool = True, gate: bool = True, form: Form = "decoder", position: Order = "sinusoidal",
@@ -56,11 +56,14 @@ def average_attention(
         return AverageAttention(d, mlp() if feedforward else None, gate=gate)
 
     if form == "decoder":
-        unread("form='decoder'", smoothing=(smoothing, 0.0), head_dim=(head_dim, None))
         body = made.stack(made.block(past(), mlp()) for _ in range(depth))
         return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout)
-    encoder = made.stack(made.block(made.attention(Full()), mlp()) for _ in range(depth))
-    decoder = made.stack(made.block(past(), made.attention(Full(), cross=True), mlp()) for _ in range(depth))
+
+    def attention(cross: bool) -> Layer:
+        return made.attention(Full(), cross=cross, dropout=dropout)
+
+    encoder = made.stack(made.block(attention(False), mlp()) for _ in range(depth))
+    decoder = made.stack(made.block(past(), attention(True), mlp()) for _ in range(depth))
     return Seq2Seq(
         vocab, d, encoder, decoder, position=made.added(), scale=made.scale, std=made.start, smoothing=smoothing,
         dropout=dropout
@@ -68,8 +71,9 @@ def average_attention(
 
 
 FORGETS = "means tell what stood in a row, not how far back it stood"
-TINY: dict[str, Any] = {"d": 16, "heads": 2, "hidden": 24, "vocab": 11}
+TINY: dict[str, Any] = {"d": 16, "hidden": 24, "vocab": 11}
+PAIRS: dict[str, Any] = {**TINY, "depth": 1, "heads": 2, "form": "encoder_decoder"}
 EXAMPLES = (
-    lambda: average_attention(**TINY, depth=1, form="encoder_decoder", norm="post", position="learned", length=64),
+    lambda: average_attention(**PAIRS, norm="post", position="learned", length=64),
     Example(lambda: average_attention(**TINY, depth=2), breaks={"learns": FORGETS}),
 )

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kinformer.core.checks import unread
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
@@ -33,6 +34,8 @@ def axial_transformer(
     Positions are tables of rows, those of each channel its own, and of columns. The small size is this library's.
     """
     channels, rows, columns = a_shape(shape)
+    if channels == 1:
+        unread("pictures of one channel", channel=(channel, 1))
     made = Wiring(d, heads, head_dim, dropout=dropout)
     arrays = (channels, rows, columns)
     row, column = Axial(arrays, 2), Axial(arrays, 1)

@@ -8,7 +8,7 @@ from kinformer.models.trajectory import Trajectory
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.1))
+@member(recipe=Recipe(lr=1e-3, warmup=0.1), needs={"bounded": "discrete=false"})
 def behaviour_cloning(
     d: int = 128, depth: int = 3, heads: int = 1, head_dim: int | None = None, hidden: int | None = None,
     context: int = 20, activation: Activation = "relu", pattern: str = "Causal()", bounded: bool = True, best: int = 10,

@@ -10,7 +10,7 @@ from kinformer.train.recipe import Recipe
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(recipe=Recipe(lr=5e-4), needs={"length": "position=learned"})
 def bert(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",

@@ -13,7 +13,7 @@ EPS = 1e-12
 Pool = Literal["mean", "first"]
 
 
-@member
+@member(needs={"length": "position=learned"})
 def bert_classifier(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",

@@ -31,7 +31,7 @@ from kinformer.train.recipe import Recipe
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(recipe=Recipe(lr=5e-4), needs={"nodes": "form=etc", "keys": "tables=none", "draw": "tables=none and keys>0"})
 def bigbird(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Literal["itc", "etc"] = "itc",
     block: int = 16, window: int = 1, keys: int = 3, draw: Literal["past", "published"] = "past",

@@ -6,7 +6,7 @@ from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.biases.tree_edges import TreeEdges
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, head_width, unread
+from kinformer.core.checks import at_least, head_width
 from kinformer.core.example import Example
 from kinformer.depth.span_nodes import SpanNodes
 from kinformer.depth.stack import Stack
@@ -22,7 +22,7 @@ from kinformer.projections.qkv import QKV
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+@member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"clip": "position=edges"})
 def bp_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, k: int = 4,
     form: Literal["decoder", "encoder"] = "decoder", position: Literal["edges", "sinusoidal", "none"] = "edges",
@@ -49,8 +49,6 @@ def bp_transformer(
     dropout: the share of numbers dropped in training.
     """
     causal, width = form == "decoder", head_width(d, heads, head_dim)
-    if position != "edges":
-        unread(f"position={position!r}", clip=(clip, 6))
 
     def block() -> PostNorm:
         bias = TreeEdges(width, k, clip, causal=causal) if position == "edges" else None

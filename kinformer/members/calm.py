@@ -17,7 +17,7 @@ Sure = Literal["softmax_response", "saturation", "probe"]
 Paper = Literal["paper"]
 
 
-@member
+@member(needs={"length": "position=learned or temperature!=none", "frozen": "depth>1"})
 def calm(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
     confidence: Sure = "softmax_response", threshold: float = 0.9, temperature: float | Paper | None = "paper",

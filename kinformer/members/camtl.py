@@ -20,7 +20,7 @@ Form = Literal["columns", "pairs"]
 Pool = Literal["mean", "first"]
 
 
-@member
+@member(needs={"form, blocks": "upper!=0"})
 def camtl(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "columns",
     blocks: int = 6, upper: int | None = None, frozen: int = 0, pattern: str = "Full()", length: int = 1024,

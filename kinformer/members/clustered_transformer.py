@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.attention import Attention
-from kinformer.core.checks import at_least, unread
+from kinformer.core.checks import at_least
 from kinformer.core.mechanism import Mechanism
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -21,7 +21,7 @@ Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # means of qu
 TOPK = 32  # the paper's
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(recipe=Recipe(lr=5e-4), needs={"topk": "form=improved", "length": "position=learned"})
 def clustered_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, form: Form = "improved", clusters: int = 25, topk: int = TOPK,
     bits: int = 63, iterations: int = 10, hash_bias: bool = False, redraw: int | None = None,
@@ -58,8 +58,6 @@ def clustered_transformer(
     vocab: tokens there are.
     dropout: the share of numbers and of attention weights dropped in training.
     """
-    if form == "plain":
-        unread("form='plain'", topk=(topk, TOPK))
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
 
     def mechanism(n: int) -> Mechanism:

@@ -25,7 +25,7 @@ Reconstruction = Literal["attention", "autoencoding"]
 Count = Literal["slots", "tokens"]
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+@member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"loss, distance": "compression=conv|dilated"})
 def compressive_transformer(
     d: int = 128,
     depth: int = 4,

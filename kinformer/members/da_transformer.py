@@ -17,7 +17,7 @@ from kinformer.models.mlm import MLM
 from kinformer.projections.qkv import QKV
 
 
-@member
+@member(needs={"length": "position=learned"})
 def da_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, pattern: str = "Full()",
     position: Literal["none", "sinusoidal", "learned"] = "none", norm: Norms = "post", length: int = 1024,

@@ -19,7 +19,7 @@ Classifier = Literal["multinomial", "geometric", "sequence", "probability"]
 Oracle = Literal["likelihood", "correctness"]
 
 
-@member
+@member(needs={"length": "position=learned", "price, sigma": "classifier!=probability and depth>1", "gamma": "depth>1"})
 def depth_adaptive(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "decoder",
     classifier: Classifier = "multinomial", oracle: Oracle = "likelihood", price: float = 0.01, sigma: float = 0.0,

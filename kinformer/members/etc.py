@@ -27,7 +27,7 @@ from kinformer.projections.by_stream import ByStream
 from kinformer.projections.qkv import QKV
 
 
-@member
+@member(needs={"unit": "tokens>1"})
 def etc(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, radius: int = 32, tokens: int = 32,
     clip: int = 12, unit: Literal["sentence", "line", "paragraph"] = "sentence",

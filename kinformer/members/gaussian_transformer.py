@@ -16,7 +16,7 @@ from kinformer.patterns.full import Full
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=1e-3))
+@member(recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})
 def gaussian_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, by_head: bool = False,
     sigma: float = 5.0, own: float = 0.02, form: Form = "encoder", position: Positions = "sinusoidal",

@@ -13,7 +13,7 @@ from kinformer.models.lm import LM
 Paper = Literal["paper"]
 
 
-@member
+@member(needs={"length": "position=learned"})
 def gpt(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Causal()", position: Positions = "learned", norm: Norms = "pre",
@@ -44,8 +44,8 @@ def gpt(
     return initialise(model, scheme, std=at_width(0.02, 768, d))
 
 
-TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "length": 64, "vocab": 11}
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
 EXAMPLES = (
-    lambda: gpt(**TINY),
+    lambda: gpt(**TINY, length=64),
     lambda: gpt(**TINY, position="rotary", norm="post", head_dim=6, pattern="Causal() & (Band(3) | Strided(3))"),
 )

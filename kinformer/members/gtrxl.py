@@ -8,7 +8,7 @@ from kinformer.models.lm import LM
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2))
+@member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"b_g": "gate=gru|output|highway|sigtanh"})
 def gtrxl(
     d: int = 128,
     depth: int = 4,

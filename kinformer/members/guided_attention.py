@@ -31,7 +31,10 @@ GUIDES: dict[str, Guide] = {
 }  # fmt: skip
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(
+    recipe=Recipe(lr=5e-4),
+    needs={"guides": "share>0", "share": "guides", "alpha, hold, over": "guides and share>0"}
+)
 def guided_attention(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     guides: tuple[Name, ...] = ("next", "previous", "first", "delimiter", "period"), share: float = 0.5,
@@ -64,6 +67,10 @@ def guided_attention(
     within("alpha", alpha, 0, math.inf)
     if not guides or not some:
         unread("no guided head", alpha=(alpha, 1.0), hold=(hold, 0.5), over=(over, "sum"))
+    heads_of = {guides[n % len(guides)] for n in range(depth * some)} if guides else set()
+    for name, values in {"delimiter": (delimiter, 10), "period": (period, 46)}.items():
+        if name not in heads_of:
+            unread(f"{depth * some} guided heads, none of which has this guide", **{name: values})
 
     def labels(tokens: Tensor) -> Tensor:
         return (tokens == delimiter).long() + 2 * (tokens == period)
@@ -83,7 +90,9 @@ def guided_attention(
 
 EXAMPLES = (
     Example(
-        lambda: guided_attention(d=16, depth=2, heads=2, length=64, vocab=11, delimiter=1, period=2),
+        lambda: guided_attention(
+            d=16, depth=3, heads=2, guides=("next", "delimiter", "period"), length=64, vocab=11, delimiter=1, period=2
+        ),
         {"shard": "a penalty is a mean over tokens, the loss one over hidden ones; shares have more or fewer"},
     ),
 )

@@ -5,7 +5,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.biases.hard_coded_gaussian import HardCodedGaussian
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.expression import parse
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Layer
@@ -29,7 +29,7 @@ Order = Literal["learned", "sinusoidal", "tensor2tensor", "none"]
 BOTH_WAYS, PAST = (-1, 0, 1), (-1, 0)
 
 
-@member
+@member(needs={"across, smoothing": "form=encoder_decoder", "ratio": "across=hard_coded", "length": "position=learned"})
 def hard_coded_gaussian(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     offsets: tuple[int, ...] | None = None, sigma: float = 1.0, weights: Weights = "densities",
@@ -65,10 +65,6 @@ def hard_coded_gaussian(
     smoothing: of labels, in an encoder_decoder.
     """
     one_of("weights", weights, Weights), one_of("across", across, Across)
-    if form != "encoder_decoder":
-        unread(f"form={form!r}", across=(across, "learned"))
-    if across != "hard_coded":
-        unread(f"across={across!r}", ratio=(ratio, 1.0))
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     kind, reads = Softmax if weights == "softmax" else Unnormalised, parse(pattern)
 

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.discover import member
@@ -19,7 +19,10 @@ from kinformer.train.recipe import Recipe
 Form = Literal["1d", "2d"]
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.1))
+@member(
+    recipe=Recipe(lr=1e-3, warmup=0.1),
+    needs={"block, memory": "form=1d", "tile, around": "form=2d", "mixtures": "output=logistics"}
+)
 def image_transformer(
     shape: tuple[int, ...] = (1, 28, 28), form: Form = "1d", block: int = 256, memory: int = 256,
     tile: tuple[int, ...] = (), around: tuple[int, ...] = (), output: Output = "categorical", mixtures: int = 10,
@@ -49,13 +52,9 @@ def image_transformer(
     made = Wiring(d, heads, head_dim, norm=norm, dropout=dropout)
     values = values_of(output, d, channels, mixtures)
     each, tiles = channels // values.n, (1, 1)
-    if output == "categorical":
-        unread("output='categorical'", mixtures=(mixtures, 10))
     if one_of("form", form, Form) == "1d":
-        unread("form='1d'", tile=(tile, ()), around=(around, ()))
         pattern: Pattern = Image1D(block, memory)
     else:
-        unread("form='2d'", block=(block, 256), memory=(memory, 256))
         tiles, near = blocks(rows, columns, tile, around)
         pattern = Image2D(columns * each, (tiles[0], tiles[1] * each), (near[0], near[1] * each))
 

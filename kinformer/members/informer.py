@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from kinformer.attention import Attention
-from kinformer.core.checks import at_least, from_to, one_of, unread
+from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.distilled import Distilled
@@ -21,7 +21,13 @@ from kinformer.train.recipe import Recipe
 Kind = Literal["probsparse", "full"]
 
 
-@member(recipe=Recipe(lr=5e-4, warmup=0.05))
+@member(
+    recipe=Recipe(lr=5e-4, warmup=0.05),
+    needs={
+        "factor, measure, rest": "attention=probsparse", "divisor": "attention=probsparse and measure=sampled",
+        "distil": "depth>1",
+    }
+)
 def informer(
     channels: int = 7, targets: int | None = None, calendar: int = 5, context: int = 96, label: int = 48,
     horizon: int = 24, d: int = 128, depth: int = 2, decoder_depth: int = 1, heads: int = 8,
@@ -69,9 +75,7 @@ def informer(
     made = Wiring(d, heads, head_dim, "sinusoidal", norm=norm, dropout=dropout)
     at_least("depth", depth, 1), at_least("decoder_depth", decoder_depth, 1)
     from_to("replicas", replicas, 0, depth - 1)
-    if one_of("attention", attention, Kind) == "full":
-        given = {"factor": (factor, 5), "measure": (measure, "sampled"), "divisor": (divisor, "sample")}
-        unread("attention='full'", **given, rest=(rest, "mean"))
+    one_of("attention", attention, Kind)
 
     def mechanism(causal: bool, seed: int) -> Mechanism:
         if attention == "full":

@@ -24,7 +24,7 @@ from kinformer.projections.values import Values
 Form = Literal["encoder", "decoder"]
 
 
-@member
+@member(needs={"every": "depth>1"})
 def lazyformer(
     d: int = 128, depth: int = 6, heads: int = 4, head_dim: int | None = None, every: int = 2, form: Form = "encoder",
     length: int = 1024, vocab: int = 256, dropout: float = 0.0, attention_dropout: float = 0.0

@@ -24,7 +24,7 @@ from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 
 
-@member
+@member(needs={"update, lanes": "form=decoder", "length": "lanes=false"})
 def linear_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, length: int = 1024, lanes: bool = False,
     vocab: int = 256, dropout: float = 0.0, features: Literal["elu", "relu"] = "elu",
@@ -52,8 +52,6 @@ def linear_transformer(
     form: a "decoder" that writes text, or an "encoder" whose tokens read all others (its equation 5), as the paper's
         model of speech is; here one that fills in hidden tokens.
     """
-    if form == "encoder" and (lanes or update != "sum"):
-        raise ValueError(f"an encoder reads all at once, in no order; leave out lanes={lanes} and update={update!r}")
     updates: dict[str, Callable[[], Update]] = {"sum": Sum, "gated": GatedSum, "decayed": Decayed, "delta": Delta}
 
     def block() -> PreNorm:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import head_width, multiple, one_of, unread
+from kinformer.core.checks import head_width, multiple, one_of
 from kinformer.core.example import Example
 from kinformer.core.shorten import Shorten
 from kinformer.depth.stack import Stack
@@ -30,7 +30,7 @@ Along = Literal["linear", "mean", "max", "convolution"]
 Sharing = Literal["none", "headwise", "key-value", "layerwise"]
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(recipe=Recipe(lr=5e-4), needs={"sharing": "projection=linear|convolution"})
 def linformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, k: int | tuple[int, ...] = 64,
     sharing: Sharing = "headwise", projection: Along = "linear", length: int = 1024, kinds: int = 2, vocab: int = 256,
@@ -70,7 +70,6 @@ def linformer(
         group = multiple("length", length, "k", size) // size
         if projection == "convolution":
             return Convolved(group, width, heads=own, tied=tied)
-        unread(f"projection={projection!r}, which has no matrix", sharing=(sharing, "headwise"))
         return Pooled(group) if projection == "mean" else MaxPooled(group)
 
     shared = shorten(sizes[0]) if sharing == "layerwise" else None

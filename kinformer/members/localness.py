@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.biases.localness import FixedLocalness, LayerLocalness, Localness, QueryLocalness
-from kinformer.core.checks import at_least, from_to, one_of, unread
+from kinformer.core.checks import at_least, from_to, one_of
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.discover import member
@@ -21,7 +21,13 @@ Window = Literal["query", "layer", "fixed"]
 WIDTH = 10.0
 
 
-@member(recipe=Recipe(lr=1e-3))
+@member(
+    recipe=Recipe(lr=1e-3),
+    needs={
+        "window": "local!=0", "width": "window=fixed and local!=0", "length": "position=learned",
+        "smoothing": "form=encoder_decoder",
+    }
+)
 def localness(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: Window = "query",
     width: float = WIDTH, local: int | None = None, form: Form = "encoder", position: Positions = "sinusoidal",
@@ -51,13 +57,8 @@ def localness(
     smoothing: of labels, in an encoder_decoder; the paper's is 0.1.
     """
     one_of("window", window, Window), at_least("depth", depth, 1)
-    if window != "fixed":
-        unread(f"window={window!r}", width=(width, WIDTH))
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     lowest = min(3, depth) if local is None else from_to("local", local, 0, depth)
-
-    if not lowest:
-        unread("local=0", window=(window, "query"))
 
     def bias() -> Localness:
         if window == "fixed":
@@ -76,7 +77,7 @@ def localness(
 
 
 EXAMPLES = (
-    lambda: localness(d=16, depth=2, heads=2, local=1, length=64, vocab=11),
+    lambda: localness(d=16, depth=2, heads=2, local=1, vocab=11),
     lambda: localness(d=16, depth=1, heads=2, window="layer", form="decoder", vocab=11),
     lambda: localness(d=16, depth=1, heads=2, window="fixed", width=4.0, form="encoder_decoder", vocab=11),
 )

@@ -21,7 +21,7 @@ from kinformer.train.recipe import Recipe
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(recipe=Recipe(lr=5e-4), needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})
 def longformer(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, window: int | tuple[int, ...] = 64,
     top: int | None = None, dilation: int | tuple[int, ...] = 1, dilated: int = 2, marked: int = 1, length: int = 1024,

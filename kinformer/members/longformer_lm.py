@@ -17,7 +17,7 @@ from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 
 
-@member
+@member(needs={"top": "depth>1", "dilation": "dilated>0", "dilated": "dilation>1"})
 def longformer_lm(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, window: int | tuple[int, ...] = 16,
     top: int | None = 128, dilation: int | tuple[int, ...] = 1, dilated: int = 2, vocab: int = 256,

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, multiple, unread
+from kinformer.core.checks import at_least, multiple
 from kinformer.core.example import Example
 from kinformer.depth.luna import LunaBlock, LunaStack, Nested
 from kinformer.depth.stack import Stack
@@ -20,7 +20,7 @@ from kinformer.projections.qkv import QKV
 from kinformer.projections.tied_kv import TiedKV
 
 
-@member
+@member(needs={"weight": "form=decoder", "pack_heads": "form=encoder"})
 def luna(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, packs: int = 16,
     pack_heads: int | None = None, tied: bool = False, start: Start = "learned",
@@ -54,7 +54,6 @@ def luna(
     at_least("depth", depth, 1), at_least("packs", packs, 1)
     begin = Packs(packs, d, start)
     if form == "encoder":
-        unread("form='encoder'", weight=(weight, "softplus"))
         if pack_heads is not None:
             multiple("d", d, "pack_heads", pack_heads)
 
@@ -63,7 +62,6 @@ def luna(
 
         body = LunaStack([LunaBlock(nested(), MLP(d), dropout=dropout) for _ in range(depth)], begin)
         return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-    unread("form='decoder'", pack_heads=(pack_heads, None))
 
     def block() -> PostNorm:
         projection = (TiedKV if tied else QKV)(d, heads, head_dim=head_dim)

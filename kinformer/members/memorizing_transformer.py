@@ -24,7 +24,7 @@ from kinformer.search.support.named import search_named
 Local = Literal["window", "segments"]
 
 
-@member
+@member(needs={"layer": "depth>1"})
 def memorizing_transformer(
     d: int = 128,
     depth: int = 5,

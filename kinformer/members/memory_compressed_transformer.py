@@ -4,7 +4,7 @@ from torch import Tensor
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, head_width
+from kinformer.core.checks import at_least, head_width, unread
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -61,6 +61,10 @@ def memory_compressed_transformer(
         )
 
     kinds = [layers[n % len(layers)] for n in range(at_least("depth", depth, 1))]
+    if "L" not in kinds:
+        unread("no layer L", block=(block, 256))
+    if "M" not in kinds:
+        unread("no layer M", compress=(compress, 3), tied=(tied, False), null=(null, False))
     blocks = [
         PreNorm(Attention(QKV(d, heads, head_dim=head_dim), mechanism(kind)), MLP(d), dropout=dropout) for kind in kinds
     ]

@@ -10,7 +10,7 @@ from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM
 
 
-@member
+@member(needs={"length": "position=learned"})
 def multi_query(
     d: int = 128, depth: int = 5, heads: int = 4, key_heads: int = 1, head_dim: int | None = None,
     hidden: int | None = None, pattern: str = "Causal()",

@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from kinformer.core.checks import at_least, one_of, whole_numbers, within
+from kinformer.core.checks import at_least, one_of, unread, whole_numbers, within
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.discover import member
 from kinformer.members.support.encoder import encoder
@@ -17,7 +17,7 @@ from kinformer.train.recipe import Recipe
 Form = Literal["encoder", "decoder"]
 
 
-@member(recipe=Recipe(lr=1e-3))
+@member(recipe=Recipe(lr=1e-3), needs={"alpha": "depth>1", "length": "position=learned or scales=()"})
 def multi_scale(
     d: int = 128, depth: int = 5, heads: int = 4, scales: tuple[int, ...] = (), alpha: float = 0.5,
     form: Form = "encoder", position: Positions = "learned", norm: Norms = "post", head_dim: int | None = None,
@@ -49,6 +49,8 @@ def multi_scale(
     if list(found) != sorted(set(found)):
         raise ValueError(f"scales={scales} do not rise; give each width once, the narrowest first")
     at_least("heads", heads, 1)
+    if len(found) == 1:
+        unread("a single scale", alpha=(alpha, 0.5))
     within("alpha", alpha, -math.inf, math.inf)
 
     def pattern(layer: int) -> Pattern:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, head_width, unread
+from kinformer.core.checks import at_least, head_width
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
@@ -32,7 +32,13 @@ Form = Literal["decoder", "encoder"]
 Kernel = Literal["softmax", "hyperbolic", "trigonometric", "relu", "sigmoid", "abs", "softplus", "exp"]
 
 
-@member
+@member(
+    needs={
+        "redraw, length": "lanes=false", "lanes": "form=decoder", "lengths": "orthogonal=true",
+        "eps": "kernel!=trigonometric", "stabiliser": "kernel=softmax|hyperbolic",
+        "window": "form=decoder and kernel=softmax|hyperbolic",
+    }
+)
 def performer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, features: int = 64,
     redraw: int | None = 1000, length: int = 1024, lanes: bool = False, vocab: int = 256, dropout: float = 0.0,
@@ -71,15 +77,7 @@ def performer(
         the paper's, estimates all and is much further from softmax where attention is sharp. For a decoder whose kernel
         is softmax's ("softmax", "hyperbolic").
     """
-    if stabiliser != "token" and kernel not in ("softmax", "hyperbolic"):
-        raise ValueError(f"kernel={kernel!r} needs no stabiliser; leave out stabiliser={stabiliser!r}")
-    if kernel == "trigonometric":
-        unread("kernel='trigonometric'", eps=(eps, None))
-    if form == "encoder":
-        unread("form='encoder'", lanes=(lanes, False))
     at_least("features", features, 1)
-    if window is not None and (form == "encoder" or kernel not in ("softmax", "hyperbolic")):
-        raise ValueError(f"window={window} goes with a decoder whose kernel is softmax's; leave it out")
     width = head_width(d, heads, head_dim)
     anew = None if lanes else redraw
 

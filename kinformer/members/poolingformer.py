@@ -18,7 +18,7 @@ from kinformer.train.recipe import Recipe
 Pool = Literal["mean", "max", "dynamic"]
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(recipe=Recipe(lr=5e-4), needs={"head_dim": "shared=false"})
 def poolingformer(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, near: int = 32, far: int = 128,
     kernel: int = 5, stride: int = 4, pool: Pool = "dynamic", shared: bool = False, length: int = 1024,

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
@@ -26,7 +26,7 @@ Scores = Literal["evolving", "predictive"]
 Form = Literal["encoder", "decoder"]
 
 
-@member
+@member(needs={"scores, alpha, size, slope": "depth>1", "beta": "depth>1 and scores=evolving"})
 def predictive_attention(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, scores: Scores = "evolving",
     alpha: float = 0.5, beta: float = 0.5, size: int = 3, slope: float = 0.01, form: Form = "encoder",
@@ -59,8 +59,6 @@ def predictive_attention(
     causal, evolving = one_of("form", form, Form) == "decoder", one_of("scores", scores, Scores) == "evolving"
     if not causal and at_least("size", size, 1) % 2 == 0:
         raise ValueError(f"size={size} has no middle; give an odd one, or form=decoder")
-    if not evolving:
-        unread("scores=predictive", beta=(beta, 0.5))
     pattern: Pattern = Causal() if causal else Full()
     kernel: Literal["causal", "centred"] = "causal" if causal else "centred"
 

@@ -27,7 +27,7 @@ Sums = Literal["sum", "mean"]
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4))
+@member(recipe=Recipe(lr=5e-4), needs={"scores": "depth>1", "kinds": "form=encoder"})
 def realformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "encoder",
     scores: Sums = "sum", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0

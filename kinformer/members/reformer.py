@@ -26,7 +26,12 @@ from kinformer.projections.shared_qk import SharedQK
 Halves = Literal["own", "same"]
 
 
-@member
+@member(
+    needs={
+        "buckets, rounds, eval_rounds, redraw, chunk, scale": "local=none or depth>1",
+        "restricted, divided": "chunk!=none",
+    }
+)
 def reformer(
     d: int = 128, depth: int = 4, heads: int = 4, buckets: int = 16, rounds: int = 2, local: int | None = 64,
     chunk: int | None = None, length: int = 1024, vocab: int = 256, tie: bool = True, dropout: float = 0.0,
@@ -68,8 +73,6 @@ def reformer(
     divided: False, with a `chunk`, counts a key once for each round that finds it, as Hugging Face and reformer-pytorch
         have it; the paper once.
     """
-    if chunk is None and not (restricted and divided):
-        raise ValueError(f"restricted={restricted} and divided={divided} are forms of a cut list; give chunk too")
     one_of("halves", halves, Halves)
     wide = head_width(d, heads, head_dim)
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
-from kinformer.core.checks import at_least, head_width, one_of, unread
+from kinformer.core.checks import at_least, head_width, one_of
 from kinformer.core.feature_map import FeatureMap
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -18,7 +18,7 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.projections.qkv import QKV
 
 
-@member
+@member(needs={"redraw, length": "lanes=false", "tau, form": "kernel=gaussian"})
 def rfa(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, features: int = 64, gate: bool = True,
     length: int = 1024, lanes: bool = False, vocab: int = 256, dropout: float = 0.0, redraw: int | None = 1,
@@ -50,8 +50,7 @@ def rfa(
     form: "published" has the numbers of the authors' causal code: features times 0.1, 1e-3 added to lengths, sums
         raised to 1 before they divide, so that what short rows read is shrunk. For the Gaussian kernel.
     """
-    if one_of("kernel", kernel, ("gaussian", "arc-cosine")) == "arc-cosine":
-        unread("kernel='arc-cosine'", tau=(tau, 1.0), form=(form, "paper"))
+    one_of("kernel", kernel, ("gaussian", "arc-cosine"))
     at_least("features", features, 1)
     width, anew = head_width(d, heads, head_dim), None if lanes else redraw
 

@@ -23,7 +23,7 @@ from kinformer.projections.qkv import QKV
 Routing = Literal["em", "dynamic"]
 
 
-@member
+@member(needs={"routing, capsules, iterations": "lower!=0"})
 def routing_by_agreement(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, routing: Routing = "em",
     capsules: int | None = None, iterations: int = 3, lower: int | None = None, pattern: str = "Causal()",

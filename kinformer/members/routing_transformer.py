@@ -5,7 +5,7 @@ from functools import partial
 from typing import Literal
 
 from kinformer.attention import Attention
-from kinformer.core.checks import at_least, multiple, one_of, unread, within
+from kinformer.core.checks import at_least, multiple, one_of, within
 from kinformer.core.mechanism import Mechanism
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -24,7 +24,13 @@ from kinformer.projections.shared_qk import SharedQK
 Alone = Literal["skipped", "zero", "null"]
 
 
-@member
+@member(
+    needs={
+        "clusters, window, update, decay, commitment, shared, norm": "routed!=0",
+        "length": "position=learned or clusters=none and routed!=0", "alone": "window!=none and shared=false",
+        "eps": "window!=none",
+    }
+)
 def routing_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, local: int = 64,
     routed: int | None = None, clusters: int | None = None, window: int | None = None, update: Update = "sum",
@@ -67,10 +73,7 @@ def routing_transformer(
     eps: with a `window`, added to the number of clusters that a token's reads are divided by: 1e-5 in the published
         PyTorch code, 1e-2 in the authors'.
     """
-    if one_of("alone", alone, Alone) != "skipped" and (shared or window is None):
-        raise ValueError(f"alone={alone!r} is for keys of their own in clusters of one size; give window, shared=False")
-    if window is None:
-        unread("clusters read whole, window=None", eps=(eps, 0.0))
+    one_of("alone", alone, Alone)
     half = multiple("heads", heads, "halves", 2) // 2
     made = Wiring(d, heads, head_dim, position, length, dropout=dropout)
     few = Wiring(d, half, made.width, position, length)
@@ -102,6 +105,6 @@ def routing_transformer(
 
 EXAMPLES = (
     lambda: routing_transformer(
-        d=16, depth=2, heads=4, local=4, routed=1, clusters=2, length=64, vocab=11, commitment=0.01, position="relative"
+        d=16, depth=2, heads=4, local=4, routed=1, clusters=2, vocab=11, commitment=0.01, position="relative"
     ),
 )

@@ -7,7 +7,7 @@ from torch import nn
 from kinformer.blocks.inducing import ISAB, PMA
 from kinformer.blocks.mab import MAB, PublishedMAB
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, unread
+from kinformer.core.checks import at_least
 from kinformer.core.layer import Layer
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -21,7 +21,13 @@ POOLINGS: dict[str, type[Pooling]] = {"mean": Mean, "sum": Sum, "max": Max}
 ANSWERS: dict[str, type[Answer]] = {"number": Number, "count": Count}
 
 
-@member
+@member(
+    needs={
+        "heads, form": "encoder=attention or pooling=attention or decoder>0",
+        "head_dim": "form=paper and encoder=attention or form=paper and pooling=attention or form=paper and decoder>0",
+        "inducing": "encoder=attention", "seeds": "pooling=attention",
+    }
+)
 def set_transformer(
     d: int = 64, depth: int = 2, heads: int = 4, head_dim: int | None = None, inducing: int | None = 16,
     seeds: int = 1, decoder: int = 1, encoder: Literal["attention", "alone"] = "attention",
@@ -53,12 +59,6 @@ def set_transformer(
     answer: what is said: any number, judged by the absolute error, or a count, by accuracy.
     dropout: the share of pooled numbers, and with form=paper of sublayers' numbers, dropped in training.
     """
-    if encoder == "alone":
-        unread("encoder=alone", inducing=(inducing, 16))
-    if pooling != "attention":
-        unread(f"pooling={pooling}", seeds=(seeds, 1))
-    if form == "published":
-        unread("form=published", head_dim=(head_dim, None))
     normed = LayerNorm if norm == "layer" else nn.Identity
 
     def block(cross: bool) -> Layer:

@@ -10,7 +10,7 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
 
 
-@member
+@member(needs={"near": "cut!=none", "softmax": "cut=none"})
 def sinkhorn_encoder(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, block: int = 32, net: Net = "blocks",
     iterations: int = 7, temperature: float = 0.75, noise: bool = True, pool: Pool = "sum", softmax: Together = "joint",

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.position import Position
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -18,7 +18,14 @@ from kinformer.positions.coordinates import Coordinates
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=3e-3, warmup=0.05))
+@member(
+    recipe=Recipe(lr=3e-3, warmup=0.05),
+    needs={
+        "attention, use": "factors>1", "stride": "factors>1 or form=text",
+        "summary, sub_blocks": "factors>1 and attention=fixed", "window": "factors>1 and attention=strided",
+        "shape": "form=images", "length, vocab": "form=text",
+    }
+)
 def sparse_transformer(
     form: Literal["text", "images"] = "text", attention: Sets = "fixed", use: Use = "merged", stride: int = 128,
     summary: int = 32, sub_blocks: int = 1, factors: int = 2, window: Window = "paper",
@@ -45,21 +52,16 @@ def sparse_transformer(
     Blocks are pre-norm with x * sigmoid(1.702 x). Weights start at `gain` / sqrt(fan-in), the last of each sublayer
     sqrt(2 depth) times smaller, the head at 0. For long rows train with --checkpointing, and with --precision bf16.
     """
-    if one_of("attention", attention, Sets) == "strided":
-        unread("attention='strided'", summary=(summary, 32), sub_blocks=(sub_blocks, 1))
-    else:
-        unread("attention='fixed'", window=(window, "paper"))
+    one_of("attention", attention, Sets)
     made = Wiring(d, heads, head_dim, v_dim=v_dim, dropout=dropout)
     reads = layers(sets(attention, stride, summary, sub_blocks, factors, window), use, depth)
     body = made.stack(made.block(made.attention(one), MLP(d, hidden, activation="gelu_sigmoid")) for one in reads)
     begin(body, gain, depth)
     added: dict[str, Any] = {"dropout": dropout}
     if one_of("form", form, ("text", "images")) == "images":
-        unread("form='images'", length=(length, 1024), vocab=(vocab, 256))
         channels, rows, columns = a_shape(shape)
         position = places(d, rows, columns, channels, gain)
         return Image(shape, Categorical(d, std=gain / math.sqrt(d), zero=True), body, position=position, **added)
-    unread("form='text'", shape=(shape, (1, 28, 28)))
     position = places(d, -(-at_least("length", length, 1) // stride), stride, 1, gain)
     model = LM(vocab, d, body, position=position, tie=False, std=gain / math.sqrt(d), **added)
     nn.init.zeros_(model.head.weight)

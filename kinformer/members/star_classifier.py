@@ -9,7 +9,7 @@ from kinformer.models.support.pooling import Max
 from kinformer.positions.learned import Learned
 
 
-@member
+@member(needs={"length": "position=learned"})
 def star_classifier(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, form: Form = "paper",
     position: Literal["learned", "none"] = "learned", length: int = 1024, classes: int = 2,

@@ -11,7 +11,7 @@ from kinformer.positions.learned import Learned
 Form = Literal["paper", "published"]
 
 
-@member
+@member(needs={"length": "position=learned"})
 def star_transformer(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None,
     form: Form = "paper", position: Literal["learned", "none"] = "learned",

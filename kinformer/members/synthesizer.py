@@ -31,7 +31,7 @@ Kind = Literal["dense", "factorised_dense", "random", "fixed_random", "factorise
 Form = Literal["decoder", "encoder"]
 
 
-@member
+@member(needs={"units": "scores=dense", "first, second": "scores=factorised_dense", "rank": "scores=factorised_random"})
 def synthesizer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     scores: Kind | tuple[Kind, ...] = ("random", "product"), weights: Weights = "learned", units: int | None = None,
@@ -68,7 +68,8 @@ def synthesizer(
     if not kinds:
         raise ValueError("scores=() has none; give one or more, such as random,product")
     width, causal = head_width(d, heads, head_dim), one_of("form", form, Form) == "decoder"
-    _refuse_unread(kinds, weights=weights, units=units, first=first, second=second, rank=rank)
+    if len(kinds) == 1:
+        unread(f"scores={kinds[0]}", weights=(weights, "learned"))
 
     def score(kind: Kind) -> Score:
         if kind == "dense":
@@ -90,20 +91,6 @@ def synthesizer(
     if causal:
         return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
     return MLM(vocab, d, body, position=Learned(d, length), dropout=dropout)
-
-
-def _refuse_unread(kinds: tuple[Kind, ...], **given: int | str | None) -> None:
-    """ValueError for keywords of kinds that were not asked for."""
-    of: dict[str, tuple[tuple[str, ...], object]] = {
-        "units": (("dense",), None), "first": (("factorised_dense",), None),
-        "second": (("factorised_dense",), "tiled"), "rank": (("factorised_random",), 8),
-    }  # fmt: skip
-    why = f"scores={','.join(kinds)}"
-    for name, (readers, default) in of.items():
-        if not set(readers) & set(kinds):
-            unread(why, **{name: (given[name], default)})
-    if len(kinds) == 1:
-        unread(why, weights=(given["weights"], "learned"))
 
 
 def _divisor(length: int) -> int:

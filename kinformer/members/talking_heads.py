@@ -21,7 +21,7 @@ from kinformer.projections.qkv import QKV
 Mixes = Literal["both", "scores", "weights"]
 
 
-@member
+@member(needs={"softmax_heads": "mixes!=weights", "value_heads": "mixes!=scores"})
 def talking_heads(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, softmax_heads: int | None = None,
     value_heads: int | None = None, mixes: Mixes = "both", bias: bool = False, pattern: str = "Causal()",

@@ -22,7 +22,7 @@ from kinformer.search.support.named import search_named
 Ties = Literal["all", "latest"]
 
 
-@member
+@member(needs={"search": "ties=latest"})
 def topk_transformer(
     d: int = 128, depth: int = 5, heads: int = 4, k: int | tuple[int, ...] = 8, ties: Ties = "all",
     head_dim: int | None = None, length: int = 1024, vocab: int = 256, dropout: float = 0.0,
@@ -50,8 +50,6 @@ def topk_transformer(
         the best without scoring all.
     """
     found = search_named(search)
-    if ties == "all" and search != "exact":
-        raise ValueError(f"search={search!r} finds k keys, and ties='all' may read more; give ties='latest'")
 
     def mechanism(most: int) -> Mechanism:
         if ties == "latest":

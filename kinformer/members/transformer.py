@@ -10,7 +10,9 @@ from kinformer.models.seq2seq import Seq2Seq
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9))
+@member(
+    recipe=Recipe(schedule="noam", warmup=0.04, betas=(0.9, 0.98), eps=1e-9), needs={"length": "position=learned"}
+)
 def transformer(
     d: int = 512, depth: int = 6, heads: int = 8, head_dim: int | None = None, hidden: int = 2048,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "sinusoidal", norm: Norms = "post",
@@ -42,8 +44,8 @@ def transformer(
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 
-TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "hidden": 24, "length": 64, "vocab": 11, "dropout": 0.0}
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "hidden": 24, "vocab": 11, "dropout": 0.0}
 EXAMPLES = (
     lambda: transformer(**TINY),
-    lambda: transformer(**TINY, position="learned", norm="pre", head_dim=6, pattern="Band(8)"),
+    lambda: transformer(**TINY, position="learned", length=64, norm="pre", head_dim=6, pattern="Band(8)"),
 )

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, one_of, unread
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.depth.act import ACT, Halted, Halting, running, weighted
@@ -25,7 +25,7 @@ Transition = Literal["mlp", "separable_conv"]
 Kind = Literal["act", "graves", "fixed"]
 
 
-@member
+@member(needs={"halted, ponder, epsilon, bias": "halting!=fixed"})
 def universal_transformer(
     d: int = 288, depth: int = 4, heads: int = 6, head_dim: int | None = None, form: Form = "decoder",
     transition: Transition = "mlp", hidden: int | None = None, halting: Kind = "act", halted: Halted = "updated",
@@ -47,11 +47,6 @@ def universal_transformer(
     repeated.
     """
     one_of("form", form, Form), one_of("halting", halting, Kind), one_of("transition", transition, Transition)
-    if halting == "fixed":
-        unread(
-            "halting='fixed'", halted=(halted, "updated"), ponder=(ponder, 0.01), epsilon=(epsilon, 0.01),
-            bias=(bias, 1.0)
-        )
     at_least("depth", depth, 1)
 
     def body(causal: bool, cross: bool) -> Layer:

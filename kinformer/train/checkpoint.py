@@ -212,7 +212,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Ma
     except TypeError as error:
         raise CheckpointError(f"{folder / CONFIG} does not fit its member: {error}") from error
     with torch.random.fork_rng(devices=[]):
-        model = function(**keywords)
+        model = getattr(function, "rebuild", function)(**keywords)
     kinds = {tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()}
     if len(kinds) == 1:
         model.to(dtype=kinds.pop())

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from kinformer.core.bias import Bias
-from kinformer.core.model import Model
+from kinformer.core.model import Model, called
 from kinformer.exits.confidence import Confidence
 from kinformer.keywords import signature
+from kinformer.needs import has_effect
 from kinformer.positions.learned import Learned
 from kinformer.train.budget import Budget, Steps
 from kinformer.train.history import History
@@ -58,12 +59,13 @@ def doubled(
         more["window"] = min(2 * window, most)
     elif isinstance(window, tuple):
         more["window"] = tuple(2 * width for width in window)
-    if isinstance(table, int) and table < length:
+    counts = has_effect("length", getattr(member, "needs", {}), every)
+    if isinstance(table, int) and table < length and counts:
         more["length"] = length
     return {**keywords, **more, **own}
 
 
-def carry(old: Model, new: Model) -> None:
+def carry(old: Model, new: Model, source: str = "the trained model") -> None:
     """Give a new model the weights of a trained one of other windows or a longer table of learned positions.
 
     The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
@@ -71,8 +73,10 @@ def carry(old: Model, new: Model) -> None:
     keeps its own `tops` as they are, and biases and confidences that a trained body may be given (`joins`). The
     optimiser starts anew.
 
-    Errors: ValueError, in one line that names the keywords that differ, where any other weight is missing or of another
-    shape; nothing is changed then.
+    source: what the trained model is called in an error, such as its folder.
+
+    Errors: ValueError, in one line that names the members or the keywords that differ, where any other weight is
+    missing or of another shape; nothing is changed then.
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 5; Devlin et al., 2018, arXiv:1810.04805, section 3.2.
     """
     have, want = old.state_dict(), new.state_dict()
@@ -87,13 +91,24 @@ def carry(old: Model, new: Model) -> None:
         if table in have:
             trained = min((old.trained_length or len(have[table])) + old.own, len(have[table]))
             have[table] = have[table][torch.arange(len(want[table]), device=have[table].device) % trained]
-    for name in sorted({*have, *want}):
-        shapes = [str(list(one[name].shape)) if name in one else "missing" for one in (have, want)]
-        if shapes[0] != shapes[1]:
-            raise ValueError(
-                _apart(old, new) or f"the weights {name} are {shapes[0]} where they come from, and {shapes[1]} here"
-            )
+    shapes = {
+        name: [str(list(weights[name].shape)) if name in weights else "missing" for weights in (have, want)]
+        for name in sorted({*have, *want})
+    }
+    unfit = {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}
+    if unfit:
+        reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_first(unfit)}"
+        if called(old) != called(new):
+            advice = f"give the weights of a {called(new)}"
+            raise ValueError(f"{source} is a {called(old)}, not a {called(new)}: {reason}; {advice}")
+        raise ValueError(_apart(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)
+
+
+def _first(unfit: Mapping[str, list[str]]) -> str:
+    """The first weight that does not fit, with both of its shapes."""
+    name, (trained, wanted) = next(iter(unfit.items()))
+    return f"{name}: {trained} in the trained model, {wanted} in the new one"
 
 
 def _apart(old: Model, new: Model) -> str:

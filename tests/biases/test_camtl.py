@@ -1,5 +1,7 @@
 """CAMTL against the paper's equation, block by block, rows of several tasks, and what it refuses."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -21,16 +23,16 @@ POS = torch.tensor([[0, 1, 2, 3, 4, 5, 6], [-1, 0, 1, 2, 3, -1, -1]])
 TASK = torch.tensor([[1] * 7, [2] * 7])
 
 
-def prior(bias: Blocks, z: Tensor) -> Tensor:
-    """M(z), L x L: the blocks A_n modulated, laid along the diagonal one after the other."""
-    made = torch.zeros(bias.length, bias.length)
+def prior(bias: Blocks, z: Tensor, blocks: int) -> Tensor:
+    """M(z), 7 x 7: the blocks A_n modulated, laid along the diagonal one after the other."""
+    made, size = torch.zeros(7, 7), math.ceil(7 / blocks)
     gamma, beta = bias.gamma(z), bias.beta(z)
-    for lo in range(0, bias.length, bias.size):
-        hi = min(lo + bias.size, bias.length)
+    for lo in range(0, 7, size):
+        hi = min(lo + size, 7)
         block = bias.blocks[lo:hi, : hi - lo]
         if isinstance(bias, CAMTL):
-            of_pairs = slice(lo * bias.size, hi * bias.size)
-            g, b = (x[of_pairs].view(hi - lo, bias.size)[:, : hi - lo] for x in (gamma, beta))
+            of_pairs = slice(lo * size, hi * size)
+            g, b = (x[of_pairs].view(hi - lo, size)[:, : hi - lo] for x in (gamma, beta))
             made[lo:hi, lo:hi] = block * g + b
         else:
             made[lo:hi, lo:hi] = block * (1 + gamma[: hi - lo]) + beta[: hi - lo]
@@ -52,7 +54,7 @@ def test_the_equation(kind: type[Blocks], blocks: int, float64: None) -> None:
     found = with_task(bias)
     for b, h, i, j in torch.cartesian_prod(*map(torch.arange, (2, 2, 7, 7))).tolist():
         if POS[b, i] >= 0 and POS[b, j] >= 0:
-            want = prior(bias, bias.embedding.weight[TASK[b, 0]])[POS[b, i], POS[b, j]]
+            want = prior(bias, bias.embedding.weight[TASK[b, 0]], blocks)[POS[b, i], POS[b, j]]
             torch.testing.assert_close(found[b, h, i, j], want, rtol=0, atol=1e-12)
 
 

@@ -272,13 +272,10 @@ def unread(kinds: Any, asked: str, seed: int, steps: int) -> tuple[Any, float]:
 
 def test_a_step_s_work_is_counted() -> None:
     row = torch.randint(64, (1, 40))
-    keywords = {"d": 8, "depth": 1, "heads": 2, "vocab": 64}
-    flat, growing = (
-        [average_attention_steps.step(member(**keywords), row[:, :length]) for length in (4, 40)]
-        for member in (average_attention, gpt)
-    )
+    models = average_attention(d=8, depth=1, vocab=64), gpt(d=8, depth=1, heads=2, vocab=64)
+    flat, growing = ([average_attention_steps.step(model, row[:, :length]) for length in (4, 40)] for model in models)
     assert flat[0] == flat[1] and growing[0][0] < growing[1][0] and growing[0][1] < growing[1][1]
-    assert average_attention_steps.apart(average_attention(**keywords), row) < 1e-12
+    assert average_attention_steps.apart(models[0], row) < 1e-12
 
 
 def test_questions_by_place_and_by_content_are_answered_as_they_say() -> None:

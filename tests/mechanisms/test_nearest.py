@@ -247,5 +247,5 @@ def test_members_take_a_search_by_its_name() -> None:
     assert topk_transformer(d=8, depth=1, heads=2, ties="latest", search="ivf").member.keywords["search"] == "ivf"
     with pytest.raises(ValueError, match="there is no search 'hsnw'; the nearest is 'hnsw'"):
         memorizing_transformer(search="hsnw")
-    with pytest.raises(ValueError, match="and ties='all' may read more; give ties='latest'"):
+    with pytest.raises(ValueError, match="search=hnsw has no effect with ties=all; leave it out, or give ties=latest"):
         topk_transformer(search="hnsw")

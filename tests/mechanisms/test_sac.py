@@ -95,7 +95,7 @@ def test_training_draws_from_the_softmax_and_eval_takes_the_likeliest() -> None:
 
 @torch.no_grad()
 def test_rows_draw_apart_and_equal_rows_alike() -> None:
-    """Of two choices that are uniform over n keys a share of 1 / n agrees, and a row alone draws what it drew before."""
+    """Two choices that are uniform over n keys agree in a share of 1 / n; a row alone draws what it drew before."""
     layer, rows, length = Attention(QKV(8, 2), SAC(1, 16, send=True)), 600, 6
     layer.mechanism.predictor.match.weight.zero_()  # type: ignore[operator, union-attr]
     x = torch.randn(rows, length, 8)

@@ -42,8 +42,8 @@ def test_what_the_paper_varies_is_a_keyword() -> None:
     assert model.lower_schedule == "linear"
     assert (len(model.further), len(model.beneath), model.weight, model.dropout) == (3, 0, 0.1, 0.3)
     with pytest.raises(ValueError, match="^position='rotary' is in every layer as it is"):
-        al_rfou(**TINY, position="rotary")
-    al_rfou(**TINY, position="rotary", per_layer=False)
+        al_rfou(d=16, heads=2, position="rotary")
+    al_rfou(d=16, heads=2, position="rotary", per_layer=False)
 
 
 @torch.no_grad()
@@ -85,7 +85,7 @@ def test_full_windows_alone_are_the_paper_s_metric_of_each_document() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"every_layer": False, "shared_head": True}, "shared_head=True is not read with every_layer=False"),
+        ({"every_layer": False, "shared_head": True}, "shared_head=true has no effect with every_layer=false"),
         ({"further": -1.0}, "^further=-1.0"),
         ({"targets": 1, "further": 0.9}, "further=0.9 is not read with targets=1"),
     ],

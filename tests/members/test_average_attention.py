@@ -1,6 +1,7 @@
 """average_attention: its blocks in both forms, a state that does not grow, what its keywords change and refuse."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from kinformer.mixers.average_attention import AverageAttention
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
 
-TINY = {"d": 16, "depth": 2, "heads": 2, "hidden": 24, "vocab": 11}
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "hidden": 24, "vocab": 11}
+PAIRS: dict[str, Any] = {**TINY, "heads": 2, "form": "encoder_decoder"}
 
 
 def kinds(model: LM | Seq2Seq) -> list[str]:
@@ -21,7 +23,7 @@ def kinds(model: LM | Seq2Seq) -> list[str]:
 
 
 def test_a_decoder_has_no_attention_and_the_papers_model_has_all_three() -> None:
-    decoder, paper = average_attention(**TINY), average_attention(**TINY, form="encoder_decoder")
+    decoder, paper = average_attention(**TINY), average_attention(**PAIRS)
     assert kinds(decoder) == ["AverageAttention", "MLP"] and kinds(paper) == ["AverageAttention", "Attention", "MLP"]
     assert not any(isinstance(part, Attention) for part in decoder.modules())
     own, across = (
@@ -49,13 +51,14 @@ def test_its_keywords_change_what_they_name() -> None:
     assert type(average_attention(**TINY, norm="post").body.layers[0]).__name__ == "PostNorm"
     assert average_attention(**TINY, position="learned", length=8).longest == 8
     assert average_attention(**TINY).longest is None and average_attention(**TINY, position="none").position is None
-    assert average_attention(**TINY, form="encoder_decoder", smoothing=0.1).smoothing == 0.1
+    assert average_attention(**PAIRS, smoothing=0.1).smoothing == 0.1
 
 
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"smoothing": 0.1}, "smoothing=0.1 is not read with form='decoder'; leave it out"),
+        ({"smoothing": 0.1}, "smoothing=0.1 has no effect with form=decoder"),
+        ({"heads": 7}, "heads=7 has no effect with form=decoder; leave it out, or give form=encoder_decoder"),
         ({"position": "rotary"}, "'none', and 'rotary' came"),
         ({"depth": 0}, "depth=0: give a whole number of at least 1"),
         ({"form": "encoder_decoder", "heads": 3}, "d=16 does not split into heads=3"),
@@ -67,9 +70,11 @@ def test_what_means_nothing_is_refused(keywords: dict, says: str) -> None:
     assert "\n" not in str(told.value) and says in str(told.value)
 
 
-@pytest.mark.parametrize("keywords", [{}, {"norm": "post", "position": "learned"}, {"form": "encoder_decoder"}])
+@pytest.mark.parametrize(
+    "keywords", [{}, {"norm": "post", "position": "learned"}, {"form": "encoder_decoder", "heads": 2}]
+)
 def test_the_first_loss_is_that_of_guessing(keywords: dict) -> None:
-    model = average_attention(d=32, depth=2, heads=2, **keywords)
+    model = average_attention(d=32, depth=2, **keywords)
     loss = float(model(model.sample(4, 60, 0)).total.detach())
     assert abs(loss / math.log(256) - 1) < 0.1
 
@@ -77,7 +82,7 @@ def test_the_first_loss_is_that_of_guessing(keywords: dict) -> None:
 def test_it_learns_what_a_mean_can_know() -> None:
     """Which of two tokens came more often so far: no token alone says it."""
     torch.manual_seed(0)
-    model = average_attention(d=16, depth=1, heads=2, vocab=4, position="none")
+    model = average_attention(d=16, depth=1, vocab=4, position="none")
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(60):
         tokens = torch.randint(2, (16, 9))

@@ -123,7 +123,7 @@ def test_what_it_cannot_read_is_refused() -> None:
         body(x, None, Context(whole.pos))
     with pytest.raises(ValueError, match="k=0: give a whole number of at least 1"):
         bp_transformer(k=0, **SMALL)
-    with pytest.raises(ValueError, match="clip=2 is not read with position='none'"):
+    with pytest.raises(ValueError, match="clip=2 has no effect with position=none"):
         bp_transformer(position="none", clip=2, **SMALL)
 
 

@@ -48,7 +48,7 @@ def test_with_a_trained_berts_weights_and_enough_clusters_it_is_bert(form: Any, 
 def test_refusals() -> None:
     with pytest.raises(NoState, match="use "):
         clustered_transformer(**SMALL).start(1, 4)
-    with pytest.raises(ValueError, match="topk=3 is not read with form='plain'"):
+    with pytest.raises(ValueError, match="topk=3 has no effect with form=plain"):
         clustered_transformer(form="plain", topk=3, **SMALL)
     for wrong in ({"form": "both"}, {"position": "rotary"}):
         with pytest.raises(TypeError, match="and '(both|rotary)' came"):

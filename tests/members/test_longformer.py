@@ -69,7 +69,7 @@ def test_windows_grow_from_the_bottom_to_the_top(lm: bool) -> None:
     assert windows(make(d=16, depth=4, heads=4, window=4, top=32, **given)) == [(size - less,) * 4 for size in sizes]
     falling = make(d=16, depth=2, heads=4, window=(9, 3), **given, **({"top": None} if lm else {}))
     assert windows(falling) == [(9 - less,) * 4, (3 - less,) * 4]
-    assert windows(make(d=16, depth=1, heads=4, window=5, top=9, **given)) == [(5 - less,) * 4]
+    assert windows(make(d=16, depth=1, heads=4, window=5, **given)) == [(5 - less,) * 4]
 
 
 @pytest.mark.parametrize("lm", [False, True])
@@ -126,7 +126,7 @@ def of_sides(layer: Attention, name: str) -> tuple[torch.Tensor, ...]:
 def test_the_language_model_reads_its_window_and_nothing_ahead() -> None:
     at = torch.arange(12)
     back = at[:, None] - at
-    made = longformer_lm(d=16, depth=1, heads=2, window=4, top=None, vocab=11)
+    made = longformer_lm(d=16, depth=1, heads=2, window=4, vocab=11)
     assert torch.equal(moves(made), (back >= 0) & (back < 4))
 
 
@@ -139,7 +139,7 @@ REFUSED = [
     ({"window": 2, "top": 0}, "top=0: give a whole number of at least 1"),
     ({"dilation": (1, 2)}, r"dilation=\(1, 2\) has 2 values for depth=3"),
     ({"dilation": 0}, "dilation=0: give a whole number of at least 1"),
-    ({"dilated": -1}, "dilated=-1: give a whole number of at least 0"),
+    ({"dilation": (1, 1, 2), "dilated": -1}, "dilation=.* has no effect with dilated=-1"),
     ({"dilation": 2, "dilated": 3}, "dilated=3: give a number from 0 to 2"),
 ]
 

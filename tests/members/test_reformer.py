@@ -179,5 +179,5 @@ def test_the_published_list_is_read_as_others_have_it_too(float64: None) -> None
     assert (paper.restricted, paper.divided) == (True, True)
     assert (wider.restricted, wider.divided) == (False, True) and not torch.allclose(more, wanted)
     assert (counted.restricted, counted.divided) == (True, False) and not torch.allclose(twice, wanted)
-    with pytest.raises(ValueError, match="restricted=True and divided=False are forms of a cut list; give chunk too"):
+    with pytest.raises(ValueError, match="divided=false has no effect with chunk=none"):
         reformer(divided=False)

@@ -39,7 +39,7 @@ def test_no_head_is_refused(member: Callable) -> None:
         (calm, {"balance": True}, "balance=True is not read with confidence='softmax_response'"),
         (depth_adaptive, {"threshold": (0.5,)}, r"threshold=\(0.5,\) is not read with classifier='multinomial'"),
         (depth_adaptive, {"shared": False}, "shared=False is not read with classifier='multinomial'"),
-        (depth_adaptive, {"classifier": "probability", "price": 1.0}, "price=1.0 is not read"),
+        (depth_adaptive, {"classifier": "probability", "price": 1.0}, "price=1.0 has no effect"),
         (depth_adaptive, {"classifier": "geometric", "threshold": (0.5, 0.5)}, "2 thresholds came for 2 layers"),
     ],
 )
@@ -52,7 +52,7 @@ def test_what_means_nothing_is_refused(member: Callable, keywords: dict, says: s
 @pytest.mark.parametrize("keywords", [{"ponder": 0.5}, {"epsilon": 0.1}, {"halted": "copied"}])
 def test_a_fixed_depth_reads_nothing_of_halting(keywords: dict) -> None:
     (name,) = keywords
-    with pytest.raises(ValueError, match=f"^{name}=.* is not read with halting='fixed'; leave it out$"):
+    with pytest.raises(ValueError, match=f"^{name}=.* has no effect with halting=fixed; leave it out"):
         universal_transformer(**TINY, halting="fixed", **keywords)
     universal_transformer(**TINY, **keywords)
 

@@ -25,6 +25,7 @@ from kinformer.members.llama import llama
 from kinformer.members.shaw import shaw
 from kinformer.members.support.wiring import SINUSOIDS, Norms, Positions, Wiring
 from kinformer.members.transformer import transformer
+from kinformer.needs import has_effect
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -65,7 +66,7 @@ def test_a_position_is_added_turns_or_changes_scores(member: Callable[..., Any],
 
 @pytest.mark.parametrize("position", get_args(Positions))
 def test_distances_know_no_origin_and_what_is_added_does(position: str, float64: None) -> None:
-    model = gpt(**SMALL, position=position, length=64).eval()
+    model = gpt(**SMALL, position=position).eval()
     tokens, pos = torch.randint(0, 11, (2, 9)), torch.arange(9).expand(2, 9)
     here, there = (model.logits(tokens, None, Context(pos + n, run=True)).y for n in (0, 40))
     assert torch.allclose(here, there, atol=1e-10) == (position not in ("learned", *SINUSOIDS))
@@ -102,7 +103,8 @@ def test_head_dim_is_free_of_the_width(member: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("position", ["learned", "sinusoidal"])
 def test_per_layer_adds_positions_anew_before_each_block(position: str, float64: None) -> None:
     """Row 6, Al-Rfou: x^l + P^l, a table of each layer and none before the first."""
-    model = gpt(**{**SMALL, "depth": 3}, position=position, per_layer=True, length=9).eval()
+    table = {"length": 9} if position == "learned" else {}
+    model = gpt(**{**SMALL, "depth": 3}, position=position, per_layer=True, **table).eval()
     blocks = list(model.body.layers)
     assert model.position is None and all(isinstance(block, Placed) for block in blocks)
     tables = {id(weight) for block in blocks for weight in block.position.parameters()}
@@ -204,7 +206,9 @@ def test_the_first_loss_is_within_a_tenth_of_the_log_of_the_vocabulary(make: Cal
 def test_every_member_of_bytes_begins_near_the_log_of_the_vocabulary(name: str) -> None:
     known = signature(members()[name]).parameters
     given = {key: value for key, value in (("d", 64), ("depth", 2), ("heads", 4)) if key in known}
-    model = members()[name](**given)
+    needs: Any = members()[name].needs  # type: ignore[attr-defined]
+    every = {key: parameter.default for key, parameter in known.items()} | given
+    model = members()[name](**{key: value for key, value in given.items() if has_effect(key, needs, every)})
     if model.reads in ("text", "masked", "pairs"):
         assert abs(first_loss(model) / math.log(256) - 1) < 0.1
 

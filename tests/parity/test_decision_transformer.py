@@ -26,13 +26,13 @@ def ours_of(sizes: dict[str, Any], tensors: dict[str, Tensor]) -> Trajectory:
         heads=sizes["heads"],
         hidden=sizes["d_ff"],
         activation=ACTIVATIONS[sizes["act_fn"]],
-        bounded=sizes.get("action_tanh", True),
         beside=1.0 if "state_preds" in tensors or "return_preds" in tensors else 0.0,
         context=sizes["K"],
         states=sizes["state_dim"],
         actions=sizes["act_dim"],
         discrete=discrete,
         steps=sizes["max_ep_len"],
+        **({} if discrete else {"bounded": sizes.get("action_tanh", True)}),
     )
     made = made.double().eval()
 

@@ -110,12 +110,12 @@ def test_other_weights_are_refused_in_a_line_and_nothing_is_changed() -> None:
 
 def test_the_loss_goes_on_from_where_it_was() -> None:
     """By windows alone it would be that of knowing nothing: 8 bits."""
-    one = longformer_lm(**SMALL, window=2, top=None)
+    one = longformer_lm(**SMALL, window=2)
     trained = train(one, text(), Steps(150), Settings(batch=4, length=16, lr=1e-2))
-    two = longformer_lm(**SMALL, window=4, top=None)
+    two = longformer_lm(**SMALL, window=4)
     carry(one, two)
     first = train(two, text(), Steps(1), Settings(batch=4, length=32, plan=phase_recipe(5e-3, Steps(10)))).points[0]
-    anew = train(longformer_lm(**SMALL, window=4, top=None), text(), Steps(1), Settings(batch=4, length=32)).points[0]
+    anew = train(longformer_lm(**SMALL, window=4), text(), Steps(1), Settings(batch=4, length=32)).points[0]
     assert trained.best.valid < 0.3 and first.train < 0.6 and anew.train > 7
 
 

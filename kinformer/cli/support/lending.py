@@ -10,6 +10,7 @@ from kinformer.data.spec import kind_of
 from kinformer.discover import find_member, parse_keywords
 from kinformer.keywords import signature
 from kinformer.members.support.lent import spelled
+from kinformer.needs import check_used
 
 
 def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
@@ -33,6 +34,8 @@ def lent(name: str, texts: Iterable[str], data: str) -> Wanted:
     with from_user(TypeError):
         keywords = parse_keywords(host, others)
     every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
+    with from_user(ValueError):
+        check_used(function.needs, one.keywords, every | dict(one.keywords))  # type: ignore[attr-defined]
     stack = spelled(function, {**every, **one.keywords})
     return Wanted(with_keywords(name, texts), host, {"stack": stack, **keywords}, name)
 

@@ -12,6 +12,7 @@ from kinformer.cli.support.wanted import member_named
 from kinformer.core.model import called
 from kinformer.discover import parse_keywords
 from kinformer.keywords import as_texts
+from kinformer.needs import check_used
 from kinformer.train.checkpoint import MemberNeeded, keywords_of, load
 
 
@@ -54,7 +55,9 @@ def _refuse_spoiled(folder: Path, model: Any) -> None:
 def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any]) -> Any:
     """A model of the same member with some keywords changed, and the same weights; UserError where they do not fit."""
     with from_user(ValueError, TypeError, LookupError), torch.random.fork_rng(devices=[]):
-        other = function(**{**model.member.keywords, **changed})
+        keywords = {**model.member.keywords, **changed}
+        check_used(function.needs, changed, keywords)  # type: ignore[attr-defined]
+        other = function.rebuild(**keywords)  # type: ignore[attr-defined]
     words = ", ".join(as_texts(changed))
     shapes, wanted = ({name: tuple(x.shape) for name, x in one.state_dict().items()} for one in (model, other))
     for name in sorted({*shapes, *wanted}):

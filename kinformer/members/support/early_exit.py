@@ -54,7 +54,7 @@ def early_exit(
         body, given = exits(layers), {"position": made.added(), "dropout": made.dropout, **training}
         return MultiExit(vocab, made.d, body, scale=made.scale, std=made.start, **given)
     sides = "Full()" if parse(pattern) == Causal() else pattern
-    encoder, decoder = both(made, depth, None, sides)
+    encoder, decoder = both(made, depth, None, sides, dropout=made.dropout)
     given = {"position": made.added(), "dropout": made.dropout, **training}
     return MultiExitSeq2Seq(
         vocab, made.d, made.stack(encoder), exits(decoder), scale=made.d**0.5, std=start(made), **given

@@ -20,21 +20,23 @@ def encoder_decoder(
 
 
 def both(
-    made: Wiring, depth: int, hidden: int | None, pattern: str | tuple[str, ...] = "Full()"
+    made: Wiring, depth: int, hidden: int | None, pattern: str | tuple[str, ...] = "Full()", *, dropout: float = 0.0
 ) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
     """`depth` blocks that read the source under a pattern, and as many that write under the same, the past alone.
 
     A tuple has a pattern for each of them. Every written token reads all of the source.
+
+    dropout: the share of attention weights that training drops; the 2017 paper drops none.
     """
     patterns = tuple(map(parse, each("pattern", pattern, depth)))
 
     def encoder(reads: Pattern) -> Layer:
-        return made.block(made.attention(reads), MLP(made.d, hidden, activation="relu"))
+        return made.block(made.attention(reads, dropout=dropout), MLP(made.d, hidden, activation="relu"))
 
     def decoder(reads: Pattern) -> Layer:
         past = Causal() if reads == Full() else Causal() & reads
-        source = made.attention(Full(), cross=True)
-        return made.block(made.attention(past), source, MLP(made.d, hidden, activation="relu"))
+        source = made.attention(Full(), cross=True, dropout=dropout)
+        return made.block(made.attention(past, dropout=dropout), source, MLP(made.d, hidden, activation="relu"))
 
     return tuple(map(encoder, patterns)), tuple(map(decoder, patterns))
 

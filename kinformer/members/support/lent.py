@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kinformer.discover import members
-from kinformer.keywords import name_of, nearest, parse_keywords, split
+from kinformer.keywords import name_of, nearest, parse_keywords, signature, split
 from kinformer.models.lm import LM
+from kinformer.needs import check_used
 
 
 def stack_of(text: str) -> LM:
@@ -24,12 +25,20 @@ def stack_of(text: str) -> LM:
         raise ValueError(f"stack={text!r} names no member of the library{advice}")
     try:
         keywords = parse_keywords(there[name], [one for one in split(found["words"] or "") if one])
-        model = there[name](**keywords)
+        model = _built(there[name], keywords)
     except TypeError as error:
         raise ValueError(str(error)) from error
     if type(model) is not LM:
         raise ValueError(f"stack={name!r} makes a {type(model).__name__}; give a plain language model, such as gpt")
     return model
+
+
+def _built(function: Any, keywords: Mapping[str, Any]) -> Any:
+    """The model of keywords that may be recorded ones, so that a default without effect is not refused."""
+    every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
+    changed = [key for key, value in keywords.items() if value != every[key]]
+    check_used(function.needs, changed, {**every, **keywords})
+    return function.rebuild(**keywords)
 
 
 def spelled(function: Callable[..., Any], keywords: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ def by_layer(name: str, value: int | tuple[int, ...], depth: int, least: int) ->
 
 def growing(window: int | tuple[int, ...], top: int | None, depth: int, least: int) -> tuple[int, ...]:
     """The window of each layer, geometrically from `window` at the bottom to `top` in the highest layer, if given."""
-    if top is None:
+    if top is None or depth == 1:
         return by_layer("window", window, depth, least)
     if isinstance(window, tuple):
         raise ValueError(

@@ -1,0 +1,85 @@
+"""Conditions under which a keyword of a member has an effect, written as text such as "position=learned".
+
+Choose `has_effect` to ask whether a keyword applies beside other keywords, `check_used` to refuse one that does not.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Needs = Mapping[str, str]
+_TERM = re.compile(r"(?P<name>\w+)((?P<sign>!=|=|>)(?P<values>.+))?")
+
+
+def by_keyword(needs: Needs, names: Iterable[str]) -> dict[str, str]:
+    """Read the conditions of a member when it is declared: the condition of each keyword that has one.
+
+    needs: conditions by the keywords that they are for, such as {"topk": "form=improved", "a, b": "c>1 and d=x|y"}.
+        Terms are `name=value`, `name=value|value`, `name!=value`, `name>number` and `name` (any value that is true),
+        joined by " and " and " or "; " and " binds tighter. Values are written as on the command line. A tuple fits
+        where one of its values does.
+    names: the keywords of the member.
+
+    Errors: TypeError for a keyword that the member does not have, and for a term that cannot be read.
+    """
+    conditions = {name: condition for joined, condition in needs.items() for name in joined.split(", ")}
+    for name, condition in conditions.items():
+        unknown = {name, *(term["name"] for term in _terms(condition))}.difference(names)
+        if unknown:
+            raise TypeError(f"needs={{{name!r}: {condition!r}}} names {min(unknown)!r}, which is not a keyword")
+    return conditions
+
+
+def has_effect(name: str, needs: Needs, keywords: Mapping[str, Any]) -> bool:
+    """Whether a keyword has an effect beside the values of all keywords."""
+    if name not in needs:
+        return True
+    return any(all(_holds(term, keywords) for term in _split(part)) for part in needs[name].split(" or "))
+
+
+def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any]) -> None:
+    """Refuse keywords that have no effect.
+
+    needs: the conditions of the member.
+    passed: the names of the keywords to check.
+    keywords: the value of every keyword.
+
+    Errors: ValueError that names the keyword, the values that make it useless, and values with which it counts.
+    """
+    for name in passed:
+        if not has_effect(name, needs, keywords):
+            names = dict.fromkeys(term["name"] for term in _terms(needs[name]))
+            state = ", ".join(f"{other}={as_word(keywords[other])}" for other in names)
+            wanted = needs[name].replace("|", " or ")
+            raise ValueError(
+                f"{name}={as_word(keywords[name])} has no effect with {state}; leave it out, or give {wanted}"
+            )
+
+
+def as_word(value: Any) -> str:
+    """A value as it is written on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(as_word, value))
+    return str(value).lower() if isinstance(value, bool | None) else str(value)
+
+
+def _terms(condition: str) -> list[re.Match[str]]:
+    return [term for part in condition.split(" or ") for term in _split(part)]
+
+
+def _split(part: str) -> list[re.Match[str]]:
+    terms = [_TERM.fullmatch(text.strip()) for text in part.split(" and ")]
+    if None in terms:
+        raise TypeError(f"the condition {part!r} cannot be read; write it as 'position=learned'")
+    return terms  # type: ignore[return-value]
+
+
+def _holds(term: re.Match[str], keywords: Mapping[str, Any]) -> bool:
+    value = keywords[term["name"]]
+    if term["sign"] is None:
+        return bool(value)
+    values = value if isinstance(value, tuple) and value else (value,)
+    if term["sign"] == ">":
+        return any(item is not None and item > float(term["values"]) for item in values)
+    equal = not {as_word(item) for item in values}.isdisjoint(term["values"].split("|"))
+    return equal is (term["sign"] == "=")
