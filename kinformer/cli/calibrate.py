@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted
+from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
 from kinformer.cli.options import MOST, Data, Device, Json, Own
 from kinformer.cli.support import early
 
@@ -114,7 +114,9 @@ def calibrate(
     it.
     """
     from kinformer.cli.support.loaded import loaded
+    from kinformer.cli.support.training import refuse_length
     from kinformer.data.spec import read_spec
+    from kinformer.data.text import Text
 
     by = cast("By | None", search)  # as the option's callback reads it
     within = _read_by(ctx, by, within, overwrite)
@@ -127,6 +129,9 @@ def calibrate(
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
+    if search is None and not isinstance(found, Text):
+        refuse_useless(ctx, f"on {found.what}, whose rows say what is read and written", "length", "tokens")
+    refuse_length(ctx, found)
     how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
     said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)
     threshold, told, lines = said
@@ -162,13 +167,10 @@ def _read_by(ctx: typer.Context, search: "By | None", within: float | None, over
         if overwrite:
             raise UserError("--overwrite is of --search, which did not come; a test takes the place of another")
         return WITHIN
-    drawn = ("thresholds",) if isinstance(search, int) else ()
-    for name in ("delta", "epsilon", "consistency", "tokens", *drawn):
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            more = "; --within says how much worse the metric may be" if name == "delta" else ""
-            more = "; --search grid and --search coordinates read it" if name == "thresholds" else more
-            raise UserError(f"--search proves nothing and writes nothing, so it reads no --{name}; leave it out{more}")
+    refuse_useless(ctx, "with --search, which proves nothing; --within says how much worse the metric may be", "delta")
+    refuse_useless(ctx, "with --search, which proves nothing and writes nothing", "epsilon", "consistency", "tokens")
+    if isinstance(search, int):
+        refuse_useless(ctx, "with --search N, which draws them; grid and coordinates read it", "thresholds")
     within = WITHIN if within is None else within
     if not 0 <= within < float("inf"):
         raise UserError(f"--within {within:g} is no loss of quality; give 0 or more")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.errors import UserError, from_user, noted, refuse_useless
 from kinformer.cli.support import parts, unrun
 from kinformer.discover import modules, own_files, plugged
 from kinformer.keywords import nearest
@@ -18,6 +18,7 @@ STYLES = {"holds": "green", "does not hold": "red", "not resolved": "yellow"}
 
 
 def claim(
+    ctx: typer.Context,
     name: Annotated[str | None, typer.Argument(help="A claim; without one they are listed.")] = None,
     *,
     seeds: Annotated[int, typer.Option(help="How often it is measured.", min=2, max=1000)] = 3,
@@ -30,6 +31,7 @@ def claim(
     """
     known = _known()
     if name is None:
+        refuse_useless(ctx, "where claims are listed; name one", "seeds", "out")
         widest = max(map(len, known)) + 2
         for key, says in known.items():
             print(f"{key:<{widest}}{says}")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kinformer.cli import options
-from kinformer.cli.errors import UserError
+from kinformer.cli.errors import UserError, refuse_useless
 from kinformer.cli.support import early
 from kinformer.cli.support.wanted import spelled
 
@@ -14,6 +14,7 @@ SEEDS = 1000  # trainings of each member, at most
 
 
 def compare(
+    ctx: typer.Context,
     members: Annotated[
         list[str],
         typer.Argument(callback=early.members, help="Members; keywords in brackets: gpt 'gpt(depth=2, heads=4)'."),
@@ -53,6 +54,8 @@ def compare(
     """
     from kinformer.cli.support.trials import Spent, rates
 
+    if len(members) == 1:
+        refuse_useless(ctx, "with one member", "match")
     spent, tried = Spent(minutes, steps, flops), rates(lr, lrs)
 
     from kinformer.cli.support.lending import lent
@@ -65,7 +68,7 @@ def compare(
     from kinformer.cli.support.training import prepare, refuse_kind
 
     for one in wanted:
-        refuse_kind(one, data)
+        refuse_kind(one, data, ctx)
     job = prepare(
         data, steps if flops is None else 1, minutes,
         valid=valid, device=device, batch=batch, length=length, lr=tried[0], seed=seed,

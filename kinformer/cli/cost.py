@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from kinformer.cli.errors import UserError, from_user
+import typer
+
+from kinformer.cli.errors import UserError, from_user, refuse_useless
 from kinformer.cli.options import BATCH, LENGTH, Batch, Json, Keywords, Length, Member
 from kinformer.cli.support.wanted import wanted
 
@@ -17,7 +19,13 @@ if TYPE_CHECKING:
 
 
 def cost(
-    member: Member, keywords: Keywords = None, *, batch: Batch = BATCH, length: Length = LENGTH, as_json: Json = False
+    ctx: typer.Context,
+    member: Member,
+    keywords: Keywords = None,
+    *,
+    batch: Batch = BATCH,
+    length: Length = LENGTH,
+    as_json: Json = False,
 ) -> None:
     """Say what training a member on such batches takes, and what decoding does.
 
@@ -36,7 +44,7 @@ def cost(
     """
     one = wanted(member, keywords or ())
 
-    from kinformer.cli.support.afford import memory, refuse_too_large, size
+    from kinformer.cli.support.afford import decides_length, memory, refuse_too_large, size
     from kinformer.cli.support.progress import progress
     from kinformer.core.model import Forecaster
     from kinformer.train.cost import STAGES
@@ -46,6 +54,8 @@ def cost(
     with from_user(ValueError, LookupError), progress("counting", STAGES, "counts") as hear:
         try:
             model = one.build(0)
+            if decides_length(model):
+                refuse_useless(ctx, f"on {one.text}, which says itself how long rows are", "length")
             found = cost_of(model, batch, length, hear)
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"{one.text}: two rows of {length:,} tokens cannot be run here: {error}") from error

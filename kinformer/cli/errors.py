@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import sleep
+from typing import Any
 
 from kinformer.core.absent import absent
 
@@ -35,6 +36,15 @@ def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
         yield
     except kinds as error:
         raise UserError(str(error), code) from error
+
+
+def refuse_useless(context: Any, why: str, *names: str) -> None:
+    """UserError for options of a command that were written and have no effect, for a reason such as "with --beam"."""
+    spelled = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"{spelled[name]} has no effect {why}; leave it out")
 
 
 def refuse_no_folder(out: Path, option: str = "--out") -> None:

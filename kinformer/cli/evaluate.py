@@ -25,6 +25,7 @@ Split = Literal["train", "valid", "test", "all"]
 
 
 def evaluate(
+    ctx: typer.Context,
     folder: Trained,
     keywords: Annotated[
         list[str] | None, typer.Argument(callback=early.changed, help="Keywords of its member to change: memory=512.")
@@ -85,6 +86,7 @@ def evaluate(
     """
     from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded
+    from kinformer.cli.support.training import refuse_length
     from kinformer.data.spec import read_spec
     from kinformer.train.peek import warn_of_measuring
 
@@ -95,6 +97,7 @@ def evaluate(
     its = {} if model.tokenizer is None or "tokenizer=" in data else {"tokenizer": str(folder)}
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
+    refuse_length(ctx, found)
     length = length or model.trained_length or LENGTH
     reading = {"length": length, "stride": stride, "lanes": lanes, "full": full}
     parts = [name for name in SPLITS if len(getattr(found, name, ()))] if split == "all" else [split]

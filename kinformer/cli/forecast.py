@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted, refuse_no_folder
+from kinformer.cli.errors import UserError, from_user, noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import Data, Device, Own
 from kinformer.cli.support import early
 
@@ -39,12 +39,8 @@ def forecast(
     if out.suffix not in (".csv", ".png"):
         raise UserError(f"--out {out} is neither; give FILE.csv for the rows that come, FILE.png for a picture")
     refuse_no_folder(out)
-    for name in ("split", "windows") if out.suffix == ".csv" else ():
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise UserError(
-                f"--{name} is of a picture, and a .csv has the rows that come; leave it out, or give FILE.png"
-            )
+    if out.suffix == ".csv":
+        refuse_useless(ctx, "with --out FILE.csv, which holds the rows after the last one", "split", "windows")
     if out.suffix == ".csv" and out.exists():
         raise UserError(f"{out} is there already; give another name, or take it away")
     from kinformer.cli.support import forecasts

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder
+from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
 from kinformer.cli.support import early
 from kinformer.core.absent import absent
@@ -23,6 +23,7 @@ BEAM = 1024  # texts that are kept at most, each with a state of its own
 
 
 def generate(
+    ctx: typer.Context,
     folder: Trained,
     prompt: Annotated[str | None, typer.Option(help="The text to go on from.")] = None,
     prompts: Annotated[Path | None, typer.Option(help="A file with a text to go on from in each line.")] = None,
@@ -80,6 +81,8 @@ def generate(
     _refuse_empty(prompt=prompt, source=source, stop=stop)
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
+    if beam > 1 or temperature == 0:
+        refuse_useless(ctx, "where nothing is drawn, with --beam or --temperature 0", "seed")
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
     from kinformer.cli.support.leaving import layers_can_be_left, leave
@@ -97,6 +100,7 @@ def generate(
             raise UserError("this model generates pictures and reads no prompt, source or state; leave it out")
         _refuse_given("a model that writes text", stop=stop, top_k=top_k, top_p=top_p, beam=beam if beam > 1 else None)
         _refuse_given("a model that writes text", knn=knn or None, datastore=datastore)
+        refuse_useless(ctx, "on a model that generates pictures", "tokens")
         count = SOME if pictures is None else pictures
         return gallery.write(model, out, count, enlarge, temperature, seed, label, as_json)
     _refuse_given("a model that generates pictures", out=out, pictures=pictures, enlarge=enlarge, label=label)

@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user
+from kinformer.cli.errors import UserError, from_user, refuse_useless
 from kinformer.cli.options import LAST_SEED, MOST, SEED, Device, Own
 from kinformer.cli.support import early
 
 
 def play(
+    ctx: typer.Context,
     folder: Annotated[
         Path | None,
         typer.Argument(
@@ -56,6 +57,8 @@ def play(
         raise UserError("a return is a number, and --return nan or inf is none; give one that an episode can reach")
     if folder is None and asked:
         raise UserError("chance knows no returns; give a folder that train wrote, or leave out --return")
+    if folder is None:
+        refuse_useless(ctx, "where chance acts alone; give a folder that train wrote", "random", "device", "member")
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, refuse_no_folder
+from kinformer.cli.errors import UserError, refuse_no_folder, refuse_useless
 
 if TYPE_CHECKING:
     from kinformer.cli.pictures.support.panel import Picture
@@ -15,6 +15,7 @@ KINDS = (".png", ".svg", ".pdf")
 
 
 def show(
+    ctx: typer.Context,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -57,6 +58,7 @@ def show(
     console = Console(soft_wrap=True, highlight=False, markup=False)
     drawn: list[Picture] = []
     if isinstance(told, Topic):
+        refuse_useless(ctx, f"on the topic {name!r}; name one of its parts", "cost")
         write_topic(told, console)
         drawn += _printed(topic_pictures(told, length), console)
     else:
@@ -69,6 +71,8 @@ def show(
             for line in measured(page) if cost else ():
                 console.print(line)
             write_helpers(page, console)
+    if not drawn:
+        refuse_useless(ctx, f"on {name!r}, of which nothing is drawn", "length")
     if out is not None:
         _save(" ".join(words), drawn, out)
         console.print(f"\nthe pictures are in {out}")

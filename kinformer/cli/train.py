@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kinformer.cli.errors import UserError
+from kinformer.cli.errors import UserError, refuse_useless, several
 from kinformer.cli.options import (
     BATCH,
     LENGTH,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 def train(
+    ctx: typer.Context,
     member: Member,
     keywords: Keywords = None,
     *,
@@ -115,6 +116,8 @@ def train(
     """
     if (steps is None) == (minutes is None):
         raise UserError("give one of --steps N and --minutes M")
+    if not several():
+        refuse_useless(ctx, "in one process; start several with torchrun", "parallel")
     from kinformer.cli.support.lending import lent
 
     one = lent(member, keywords or (), data)
@@ -123,7 +126,7 @@ def train(
     from kinformer.cli.support.training import fitting, prepare, refuse_kind
 
     with together(parallel) as group:
-        refuse_kind(one, data)
+        refuse_kind(one, data, ctx)
         job = prepare(
             data, steps, minutes, valid=valid, device=device, tensorboard=tensorboard, group=group, batch=batch,
             length=length, lr=lr, schedule=schedule, warmup=warmup, betas=betas, eps=eps, seed=seed, clip=clip,

@@ -33,6 +33,7 @@ class Images(Data):
 
     what: ClassVar[str] = "images"
     serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
     name: str
     train: Lot
     valid: Lot

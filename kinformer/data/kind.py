@@ -32,6 +32,7 @@ class Data(ABC):
     that can learn from it, and `split` says what was split how. `tokenizer` is what made its tokens, None where they
     are bytes; `labels` are the names of the classes that rows have, None where they have none. `lends` names the member
     that takes the layers of one that reads text, to learn from such data. `counted` is of what a speed tells how many.
+    `sized` says that rows are as long as a training asks; else the data or the model decides.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Data(ABC):
     serves: ClassVar[tuple[str, ...]]
     lends: ClassVar[str] = ""
     counted: ClassVar[str] = "tokens"
+    sized: ClassVar[bool] = True
 
     @property
     def vocab(self) -> int:

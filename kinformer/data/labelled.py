@@ -16,7 +16,7 @@ from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.data.kind import Data, Stream, named
 from kinformer.data.support.buckets import Buckets
-from kinformer.data.support.columns import Two, three_lots, two_columns
+from kinformer.data.support.columns import Two, refuse_fields, three_lots, two_columns
 from kinformer.data.support.sample import sampled_rows
 from kinformer.data.support.tokenizer import Tokenizer, encode_rows, tokenizer_of
 
@@ -99,18 +99,18 @@ def watched(rows: Sequence[Row], limit: int) -> list[Row]:
 
 
 @named
-def read(
-    where: str, *, label: str = "label", text: str = "text", tokenizer: str = "bytes", valid: str = ""
-) -> Labelled:
+def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes", valid: str = "") -> Labelled:
     """The rows of a file or of "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each text.
 
     Every line is a label, a tab and a text, neither of them empty; of JSON lines and data sets the fields that `label`
-    and `text` name. Compressed files are read unpacked; all is held in memory. tokenizer, valid: as those of a text.
+    and `text` name, "label" and "text" unless given. Compressed files are read unpacked; all is held in memory.
+    tokenizer, valid: as those of a text.
 
     Errors: FileNotFoundError for what is not there, and ValueError, in one line, for what is empty or ragged, has one
     text or one label alone, or a label in valid or test that nothing in train has.
     """
-    fields, name = (label, text), f"labelled={where}"
+    fields, name = (label or NAMES[0], text or NAMES[1]), f"labelled={where}"
+    refuse_fields(name, (where, valid), label=label, text=text)
     found = two_columns("labelled", where, NAMES, fields)
     others = two_columns("labelled", valid, NAMES, fields) if valid else None
     return split(name, found, others, tokenizer)

@@ -19,7 +19,7 @@ from kinformer.data import labelled
 from kinformer.data.batches import Batches
 from kinformer.data.files import found
 from kinformer.data.kind import Stream, named
-from kinformer.data.support.columns import Two, two_columns
+from kinformer.data.support.columns import Two, refuse_fields, two_columns
 from kinformer.data.support.uncertain import Candidates, Uncertain
 
 FORM, SERVES = "multitask=FOLDER", ("multitask",)
@@ -124,8 +124,8 @@ def in_turn(some: Sequence[labelled.Row], batch: int, seed: tuple[int, ...], ste
 def read(
     where: str,
     *,
-    label: str = "label",
-    text: str = "text",
+    label: str = "",
+    text: str = "",
     tokenizer: str = "bytes",
     valid: str = "",
     sampling: str = "random",
@@ -149,8 +149,10 @@ def read(
         drawn = within("power", float(power), 0, 1)
     except ValueError as error:
         raise ValueError(f"power={power!r}: give a number from 0, all tasks alike, to 1, by size") from error
-    name, fields = f"multitask={where}", (label, text)
+    name, fields = f"multitask={where}", (label or labelled.NAMES[0], text or labelled.NAMES[1])
     all_of, others = _tasks(where, fields), _tasks(valid, fields) if valid else None
+    folders = [folder for folder in (where, valid) if folder]
+    refuse_fields(name, [str(path) for folder in folders for path in _files(folder)], label=label, text=text)
     one = labelled.split(name, all_of, others, tokenizer)
     made = Multitask(**vars(one), sampling=chosen, power=drawn)
     wanted = {row.texts[0].partition(BETWEEN.encode())[0].decode(errors="replace") for row in all_of}
@@ -169,7 +171,7 @@ def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:
     folder = found(where, "write multitask=FOLDER, with a file for each task")
     if not folder.is_dir():
         raise ValueError(f"multitask={where} is a file; give a folder with a file for each task, or labelled={where}")
-    files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    files = _files(str(folder))
     names = [path.name.split(".")[0] for path in files]
     if len(files) < 2:
         raise ValueError(
@@ -179,6 +181,12 @@ def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:
         if name in names[:n] or BETWEEN in name:
             raise ValueError(f"{files[n]} is of task {name!r}; give each file a name of its own, without {BETWEEN!r}")
     return [_named(row, name) for path, name in zip(files, names, strict=True) for row in _read(path, fields)]
+
+
+def _files(folder: str) -> list[Path]:
+    """The files of a folder, hidden ones left out."""
+    inside = Path(folder).expanduser().iterdir()
+    return sorted(path for path in inside if path.is_file() and not path.name.startswith("."))
 
 
 def _read(path: Path, fields: tuple[str, str]) -> list[Two]:

@@ -88,6 +88,7 @@ class Offline(Data):
 
     what: ClassVar[str] = "episodes"
     serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
     counted: ClassVar[str] = "steps"
     name: str
     train: Held

@@ -15,7 +15,7 @@ from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.data.kind import Data, named
 from kinformer.data.support.buckets import Buckets
-from kinformer.data.support.columns import three_lots, two_columns
+from kinformer.data.support.columns import refuse_fields, three_lots, two_columns
 from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts, some_of
 from kinformer.data.support.sample import sampled_rows
@@ -101,19 +101,18 @@ SPLITS = ("train", "valid", "test")
 
 
 @named
-def read(
-    where: str, *, source: str = "source", target: str = "target", tokenizer: str = "bytes", valid: str = ""
-) -> Pairs:
+def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "bytes", valid: str = "") -> Pairs:
     """The pairs of a file or of "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each source.
 
     So none is in two of the splits; a data set's own splits are kept. Every line is a source, a tab and a target,
-    neither of them empty; of JSON lines and data sets the fields that `source` and `target` name. Compressed files are
-    read unpacked; all is held in memory. tokenizer, valid: as those of a text.
+    neither of them empty; of JSON lines and data sets the fields that `source` and `target` name, "source" and "target"
+    unless given. Compressed files are read unpacked; all is held in memory. tokenizer, valid: as those of a text.
 
     Errors: FileNotFoundError for what is not there, OSError for what cannot be read, and ValueError, in one line, for a
     file that is empty or ragged, or has fewer than two sources.
     """
-    fields, name = (source, target), f"pairs={where}"
+    fields, name = (source or NAMES[0], target or NAMES[1]), f"pairs={where}"
+    refuse_fields(name, (where, valid), source=source, target=target)
     found = two_columns("pairs", where, NAMES, fields)
     others = two_columns("pairs", valid, NAMES, fields) if valid else None
     if others is None and len({row.texts[0] for row in found}) < 2:

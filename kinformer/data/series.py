@@ -70,6 +70,7 @@ class Series(Data):
     what: ClassVar[str] = "a series"
     counted: ClassVar[str] = "numbers"
     serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
     name: str
     train: Stretch
     valid: Stretch

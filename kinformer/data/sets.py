@@ -97,6 +97,7 @@ class Sets(Data):
     what: ClassVar[str] = "sets"
     counted: ClassVar[str] = "numbers"
     serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
     name: str
     train: Made | Held
     valid: Made | Held

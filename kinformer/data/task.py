@@ -71,6 +71,7 @@ class Tasks(Data):
 
     what: ClassVar[str] = "a task"
     serves: ClassVar[tuple[str, ...]] = SERVES
+    sized = False
     name: str
     task: Task
     train: Lot

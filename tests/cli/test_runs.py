@@ -71,7 +71,23 @@ def test_weights_of_another_run_are_begun_with(
     fails(capsys, command("--from", f"{tmp_path}/none", out="x"), "there is no file or folder")
     wide = [word.replace("d=16", "d=32") for word in command("--from", f"{tmp_path}/run", out="x")]
     fails(capsys, wide, "the weights are of a model with d=16, and one with d=32 came; give the same")
+    other = [word if word != "gpt" else "llama" for word in command("--from", f"{tmp_path}/run", out="x")]
+    fails(capsys, [word for word in other if "length=" not in word], f"{tmp_path}/run is a gpt, not a llama: ")
     assert not (tmp_path / "x").exists()
+
+
+def test_weights_that_are_not_trained_must_come_from_somewhere(
+    tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A probe over random layers learns nothing of use."""
+    calm = ["depth=2" if word == "depth=1" else word for word in command(out="calm")]
+    calm[1] = "calm"
+    frozen = [*calm[:2], "confidence=probe", *calm[2:], "frozen=true"]
+    fails(capsys, frozen, "frozen=true trains 2 of 30 weights, and the others would stay random; give --from")
+    assert run([*calm[:2], "confidence=probe", *calm[2:]]) == 0
+    assert run([*frozen, "--from", f"{tmp_path}/calm", "--overwrite"]) == 0
+    both = ["compare", "gpt", "calm(confidence=probe,frozen=true)", *command()[command().index("--data") :]]
+    fails(capsys, both, "and the others would stay random; leave it out: a comparison begins with no")
 
 
 def test_options_reach_the_training(tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]) -> None:

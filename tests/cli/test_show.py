@@ -50,6 +50,7 @@ from kinformer.memories.compression import MeanPool
 from kinformer.memories.compressive import Compressive
 from kinformer.memories.hidden import Hidden
 from kinformer.memories.places import BySlots, ByTokens
+from kinformer.needs import has_effect
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -477,8 +478,10 @@ def test_a_drawing_that_is_full_is_made_longer() -> None:
 def test_every_member_is_drawn_or_has_no_pattern_to_draw() -> None:
     without = {"linear_transformer", "lstm", "performer", "rfa"}
     for name in members():
-        has = signature(members()[name]).parameters
-        small = found(name, tuple(f"{key}={n}" for key, n in (("d", 16), ("heads", 2), ("depth", 1)) if key in has))
+        usual = {key: parameter.default for key, parameter in signature(members()[name]).parameters.items()}
+        needs = members()[name].needs  # type: ignore[attr-defined]
+        sizes = {key: n for key, n in (("d", 16), ("heads", 2), ("depth", 1)) if key in usual}
+        small = found(name, tuple(f"{key}={n}" for key, n in sizes.items() if has_effect(key, needs, usual)))
         drawn = [one for page in small if page.heading == f"members/{name}" for one in pictures(page, 12)]
         assert all(isinstance(one, Picture) and one.panels for one in drawn)
         assert bool(drawn) != (name in without), name

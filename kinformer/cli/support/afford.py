@@ -10,6 +10,7 @@ from torch import nn
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.undrawn import Undrawn
 from kinformer.cli.support.wanted import Wanted
+from kinformer.core.model import Forecaster
 from kinformer.discover import modules
 
 NUMBERS = 4  # of each weight: itself, its gradient and AdamW's two means
@@ -51,6 +52,11 @@ def without_numbers(one: Wanted) -> Any | None:
         raise
     except Exception:
         return None
+
+
+def decides_length(model: Any) -> bool:
+    """Whether a model says itself how long the rows are that it reads, as forecasters and models of pictures do."""
+    return isinstance(model, Forecaster) or getattr(model, "reads", None) == "images"
 
 
 def memory() -> int | None:

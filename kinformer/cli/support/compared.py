@@ -12,7 +12,16 @@ from kinformer.cli.support.early import PLAN
 from kinformer.cli.support.match import matched
 from kinformer.cli.support.measured import row_of
 from kinformer.cli.support.results import Results, settled
-from kinformer.cli.support.training import Job, fitting, make_folder, readable, spare, tell_split, trainable
+from kinformer.cli.support.training import (
+    Job,
+    fitting,
+    make_folder,
+    readable,
+    refuse_frozen,
+    spare,
+    tell_split,
+    trainable,
+)
 from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, gone_on, in_turns, plan, trials
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
@@ -63,6 +72,7 @@ def models_of(it: Comparison) -> dict[str, Model]:
         refuse_too_large(one, settings.batch, settings.length)
         found[title] = one.build(settings.seed)
         (readable if it.going_on else trainable)(one.text, found[title], it.job)
+        refuse_frozen(one.text, found[title], " leave it out: a comparison begins with no trained weights")
     metrics = {it.job.data.metric(model).name: title for title, model in found.items()}
     if len(metrics) > 1:
         judged = ", ".join(f"{title} by {name}" for name, title in metrics.items())

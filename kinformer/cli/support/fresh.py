@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from kinformer.cli.errors import UserError
+from kinformer.cli.support.afford import decides_length, without_numbers
 from kinformer.cli.support.wanted import Wanted
 from kinformer.from_json import from_json
 from kinformer.keywords import as_texts, name_of
@@ -14,7 +15,8 @@ from kinformer.keywords import as_texts, name_of
 def costs(one: Wanted, batch: int, length: int) -> dict[str, Any]:
     """The numbers of `Cost`, of such batches; UserError where that process refuses them."""
     name = one.name if ".py:" in one.name else name_of(one.function)
-    words = [name, *as_texts(one.keywords), "--batch", str(batch), "--length", str(length), "--json"]
+    rows = [] if decides_length(without_numbers(one)) else ["--length", str(length)]
+    words = [name, *as_texts(one.keywords), "--batch", str(batch), *rows, "--json"]
     # a file of the working folder stands in for a module of its name there only where it does so here
     safely = [] if {"", os.getcwd()} & {*sys.path} else ["-P"]
     command = [sys.executable, *safely, "-m", "kinformer.cli", "cost", *words]

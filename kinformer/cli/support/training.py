@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted
+from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, refuse_useless
 from kinformer.cli.support.afford import without_numbers
 from kinformer.cli.support.made import telling_what_is_past
 from kinformer.cli.support.wanted import Wanted
@@ -19,6 +19,7 @@ from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
 from kinformer.data.spec import kind_of, read_spec
 from kinformer.data.text import Text
 from kinformer.keywords import name_of, signature
+from kinformer.needs import as_word
 from kinformer.train.begun import refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import built_by, load, occupied
@@ -106,14 +107,25 @@ def prepare(
     return Job(there, budget, found, where, tensorboard and not group.rank, group)
 
 
-def refuse_kind(one: Wanted, data: str) -> None:
-    """UserError where a member does not read the kind of data that a spec names, before any of it is read."""
+def refuse_kind(one: Wanted, data: str, context: Any = None) -> None:
+    """UserError where a member does not read the kind of data that a spec names, before any of it is read.
+
+    context: that of the command, in which a length is refused that such data does not take.
+    """
     kind = kind_of(data)
+    if context is not None:
+        refuse_length(context, kind)
     if kind is not None and (model := _unfitted(one, kind)) is not None:
         try:
             refuse_unread(model, kind)
         except ValueError as error:
             raise UserError(f"{one.text}: {error}") from error
+
+
+def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
+    """UserError for --length where it was written and the data or the model decides how long rows are."""
+    if kind is not None and not kind.sized:
+        refuse_useless(context, f"on {kind.what}: the data or the member says how long rows are", "length")
 
 
 def _unfitted(one: Wanted, kind: type[Data]) -> Any | None:
@@ -203,11 +215,25 @@ def refuse_damaged(folder: Path) -> None:
 
 def starting(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
     """Give a model the weights in a folder, if one is named; UserError where they are of another or of other tokens."""
-    if folder is not None:
+    if folder is None:
+        refuse_frozen(name_of(function), model, " give --from a folder of trained weights, or leave it out")
+    else:
         with from_user(ValueError, OSError), noted():
             trained = load(folder, member=function if built_by(folder) == name_of(function) else None)
             refuse_other_tokens(trained, data)
-            carry(trained, model)
+            carry(trained, model, str(folder))
+
+
+def refuse_frozen(name: str, model: Any, advice: str) -> None:
+    """UserError for a new model that does not train all of its weights: the others would stay as they were drawn."""
+    weights = list(model.parameters())
+    still = sum(not weight.requires_grad for weight in weights)
+    if still:
+        record = getattr(model, "member", None)
+        word = f"frozen={as_word(record.keywords['frozen'])}" if record and "frozen" in record.keywords else name
+        raise UserError(
+            f"{word} trains {len(weights) - still} of {len(weights)} weights, and the others would stay random;{advice}"
+        )
 
 
 def learn(name: str, model: Any, job: Job, folder: Path, *, resume: bool = False) -> History:

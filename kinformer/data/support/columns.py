@@ -1,6 +1,6 @@
 """Rows of two texts, held in memory: lines with a tab, JSON lines, rows of a data set."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,6 +50,14 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
             raise ValueError(f"{place} has {came} where 2 are wanted; write {names[0]}, one tab, {names[1]}")
         _refuse_empty((parts[0], parts[1]), names, place)
         yield Two(place, (parts[0], parts[1]), None)
+
+
+def refuse_fields(kind: str, files: Sequence[str], **fields: str) -> None:
+    """ValueError for names of fields where no file has fields: lines with a tab."""
+    if not any(where.startswith("hf:") or named(Path(where)) for where in files):
+        for name, value in fields.items():
+            if value:
+                raise ValueError(f"{name}={value} has no effect on {kind}: it holds no JSON lines; leave it out")
 
 
 def _refuse_empty(texts: tuple[bytes, bytes], names: tuple[str, str], place: str) -> None:

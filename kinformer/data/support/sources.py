@@ -90,6 +90,7 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
     """
     name = f"text={where}"
     if where.startswith("hf:"):
+        _refuse_documents(name, between)
         return Source(name, data_set=where.removeprefix("hf:"), field=field)
     if where == "stdlib":
         root = Path(sysconfig.get_paths()["stdlib"])
@@ -102,9 +103,30 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
     else:
         path = found(where, FORMS)
         if path.is_fifo():
+            _refuse_field(name, field)
+            if between:
+                raise ValueError(f"documents={between} has no effect on {name}: a pipe is one document; leave it out")
             return Source(name, held=b"".join(unpacked.decoded([contents(path)], name)))
         files = list(_folder(path)) if path.is_dir() else [(path.name, path)]
+    rows = [named(file) or bool(field and len(files) == 1) for _, file in files]
+    if not any(rows):
+        _refuse_field(name, field)
+    if all(rows):
+        _refuse_documents(name, between)
     return Source(name, tuple(sorted(files, key=lambda file: digest(_bytes(file[0])))), field=field, between=between)
+
+
+def _refuse_field(name: str, field: str) -> None:
+    """ValueError for the field of rows where there are no rows."""
+    if field:
+        raise ValueError(f"field={field} has no effect on {name}, which holds no JSON lines; leave it out")
+
+
+def _refuse_documents(name: str, between: str) -> None:
+    """ValueError for what ends a document where each row is one."""
+    if between:
+        advice = "leave it out, or give documents=joined"
+        raise ValueError(f"documents={between} has no effect on {name}: each row is a document; {advice}")
 
 
 def _folder(root: Path, pattern: str = "*") -> Iterator[tuple[str, Path]]:
