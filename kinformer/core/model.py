@@ -50,10 +50,9 @@ class Model(nn.Module, ABC):
     what comes next: then it must have a state and must not read ahead. `lanes` asks for consecutive text, its state
     carried from batch to batch. `trained_length` is the longest row of its training and `trained_on` names the data,
     both None before any, `tokenizer` what made its tokens, None where they are bytes, and `labels` the names of the
-    classes that it says, if any; all are kept in its folder. `by_bytes` says that it knows tokens by the bytes that
-    they are: those of a tokenizer are refused. `own` is how many tokens it adds to a row, and `tops` names the modules
-    that another kind of model over the same body has others for. Beyond `window`, `generate` and every measurement
-    slide.
+    classes that it says, if any; all are kept in its folder. `own` is how many tokens it adds to a row, and `tops`
+    names the modules that another kind of model over the same body has others for. Beyond `window`, `generate` and
+    every measurement slide.
     """
 
     reads: ClassVar[str]
@@ -64,7 +63,6 @@ class Model(nn.Module, ABC):
     trained_on: str | None = None
     tokenizer: Any = None
     labels: tuple[str, ...] | None = None
-    by_bytes: bool = False
     own: int = 0
     tops: ClassVar[tuple[str, ...]] = ()
 

@@ -178,12 +178,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
-    """ValueError where the model was trained on tokens that another tokenizer made, or knows bytes alone."""
-    if model.by_bytes and data.tokenizer is not None:
-        raise ValueError(
-            f"this {called(model)} finds the parts of a text by its bytes, and {data.name} has a tokenizer's tokens; "
-            "leave out tokenizer="
-        )
+    """ValueError where the model was trained on tokens that another tokenizer made."""
     if model.trained_length is not None:
         mine, its = (None if one is None else one.sha256 for one in (model.tokenizer, data.tokenizer))
         if mine != its:

@@ -49,9 +49,9 @@ def etc(
     radius: how many long tokens a long token reads on either side.
     tokens: the most global tokens; the last one stands for all parts that come after.
     clip: the furthest distance with a vector of its own.
-    unit: what a part is; the paper's are sentences. Parts are found by the bytes of a text, so a tokenizer is refused.
-        They are those of the text as it is read, in which a hidden stop ends no part. With `contrast`, which must know
-        parts that are wholly hidden, they are those of the text itself, as in the paper.
+    unit: what a part is; the paper's are sentences. Parts are those of the text itself, of hidden tokens too, so that a
+        hidden stop ends one; of a text with gaps that is filled in, of what is read. They are found by bytes, or by
+        what the tokens of a tokenizer, like the paper's word pieces, add to a text.
     projections: "reader": who reads decides by what matrices keys are made (the paper's separate W for global and long;
         l2l and l2g share, g2g and g2l share, in the authors' code share_kv_projections). "four": keys of their own for
         each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.
@@ -88,9 +88,7 @@ def etc(
     blocks = [PostNorm(attention(), MLP(d), dropout=dropout) for _ in range(at_least("depth", depth, 1))]
     body = GlobalTokens(Stack(blocks), tokens, hard=hard)
     given: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
-    made = ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
-    made.by_bytes = True
-    return made
+    return ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
 
 
 EXAMPLES = (lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),)

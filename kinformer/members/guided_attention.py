@@ -1,7 +1,7 @@
 """Guided attention: an encoder whose heads begin near patterns that trained ones are known to have."""
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -72,7 +72,7 @@ def guided_attention(
         if name not in heads_of:
             unread(f"{depth * some} guided heads, none of which has this guide", **{name: values})
 
-    def labels(tokens: Tensor) -> Tensor:
+    def labels(tokens: Tensor, _: object) -> Tensor:
         return (tokens == delimiter).long() + 2 * (tokens == period)
 
     def block(n: int) -> PostNorm:
@@ -85,7 +85,8 @@ def guided_attention(
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))])
     weights = {GuidedAttention.key: Fading(alpha, hold)} if guides and some else {}
-    return MLM(vocab, d, body, position=Learned(d, length), segment=labels, dropout=dropout, penalties=weights)
+    given: dict[str, Any] = {"segment": labels, "of_read": True, "dropout": dropout, "penalties": weights}
+    return MLM(vocab, d, body, position=Learned(d, length), **given)
 
 
 EXAMPLES = (

@@ -12,7 +12,6 @@ from kinformer.core.checks import a_part, within
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer, State
 from kinformer.core.loss import Loss, gathered, mean, surprise, weighed
-from kinformer.core.numbering import numbered
 from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.losses.contrastive import Contrastive
 from kinformer.models.mlm import MLM, Tokens
@@ -50,12 +49,11 @@ class ContrastiveMLM(MLM):
         tokens, body = batch.tokens, self.body
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
         read, wanted = self.hide(tokens, fixed=fixed, seed=seed)
-        segment = self.segment(tokens)  # type: ignore[misc]  # of what is hidden too
+        ctx = self.parted(tokens, tokens)
+        segment = ctx.labels["segment"]
         hidden, there = self.parts(tokens, segment, fixed=fixed, seed=seed + 1)
         inside = F.pad(hidden, (0, 1)).gather(1, segment.clamp(0, body.n - 1).where(segment >= 0, body.n))
         read, wanted = torch.where(inside, self.mask, read), wanted.masked_fill(inside, -1)
-        ctx = numbered(tokens)
-        ctx = ctx.but(labels={**ctx.labels, "segment": segment})
         out = body.whole(self.embedded(read, ctx), body.seen(ctx))
         alone = body.whole(self.embedded(tokens, ctx), body.apart(ctx))
         value = self.contrastive(out.y[:, : body.n], alone.y[:, : body.n], hidden, there)
@@ -98,7 +96,7 @@ def _example() -> ContrastiveMLM:
     return ContrastiveMLM(11, 16, body, segment=_pairs)
 
 
-def _pairs(tokens: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
+def _pairs(tokens: Int[Tensor, "B T"], _: object) -> Int[Tensor, "B T"]:
     """Two tokens a part."""
     real = tokens >= 0
     return torch.where(real, (real.cumsum(1) - 1) // 2, -1)

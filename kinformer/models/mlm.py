@@ -21,6 +21,7 @@ from kinformer.norms.layer import LayerNorm
 CHOSEN, MASKED, DRAWN = 0.15, 0.8, 0.1
 
 Tokens = Int[Tensor, "B T"] | TokenBatch
+Segment = Callable[[Tensor, Any], Tensor]
 
 
 class MLM(Encoder):
@@ -33,8 +34,10 @@ class MLM(Encoder):
     In eval mode, and in `judge`, the row's tokens decide alone, so that the choice is always the same. Of a
     `TokenBatch` it hides exactly the scored tokens, each behind `mask`. -1 is padding, at the ends of a row only.
 
-    segment: makes the label "segment" of the tokens as they are read, what is hidden among them, for a body that reads
-        it or `kinds`, where the ctx has none.
+    segment: makes the label "segment" of tokens and the tokenizer that made them, None where they are bytes, for a body
+        that reads it or `kinds`. It gets the text itself, before tokens of it are hidden: a part is known although its
+        end is hidden. Of a text that is filled in, it gets what there is.
+    of_read: give it what is read in place of the text, for labels that say what stands there.
 
     vocab, d, body, others: as those of an `Encoder`; eps is that of the head's norm too.
 
@@ -47,10 +50,10 @@ class MLM(Encoder):
     tops: ClassVar[tuple[str, ...]] = ("transform", "head")
 
     def __init__(
-        self, vocab: int, d: int, body: Layer, *, segment: Callable[[Tensor], Tensor] | None = None, **others: Any
+        self, vocab: int, d: int, body: Layer, *, segment: Segment | None = None, of_read: bool = False, **others: Any
     ):
         super().__init__(vocab, d, body, **others)
-        self.segment, self.mask = segment, vocab
+        self.segment, self.of_read, self.mask = segment, of_read, vocab
         self.transform = nn.Sequential(nn.Linear(d, d), nn.GELU(), LayerNorm(d, eps=self.norm.eps))
         self.head = nn.Linear(d, vocab + 1)
         nn.init.zeros_(self.head.bias)
@@ -83,18 +86,25 @@ class MLM(Encoder):
 
     def logits(self, tokens: Int[Tensor, "B T"], state: State | None = None, ctx: Context | None = None) -> Out:
         """Scores of what stands at each place. Without a ctx the model numbers the tokens from 0."""
-        ctx = numbered(tokens) if ctx is None else ctx
-        if self.segment is not None and "segment" not in ctx.labels:
-            ctx = ctx.but(labels={**ctx.labels, "segment": self.segment(tokens)})
+        ctx = self.parted(tokens, tokens, ctx)
         out = self.body(self.embedded(tokens, ctx), None, ctx)
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
+
+    def parted(self, tokens: Int[Tensor, "B T"], read: Int[Tensor, "B T"], ctx: Context | None = None) -> Context:
+        """The context of a text of which that is read, with its label "segment" where there is one to make."""
+        ctx = numbered(read) if ctx is None else ctx
+        if self.segment is None or "segment" in ctx.labels:
+            return ctx
+        made = self.segment(read if self.of_read else tokens, self.tokenizer)
+        return ctx.but(labels={**ctx.labels, "segment": made})
 
     def forward(self, batch: Tokens, state: State | None = None, progress: float | None = None) -> Loss:
         """The loss of filling in what it hides, in nats for each chosen or scored token."""
         batch = TokenBatch.of(batch)
         fixed, seed = not self.training or progress is not None, int((progress or 0) * 2**52) if self.training else 0
         read, wanted = self.hidden(batch, fixed=fixed, seed=seed)
-        out, data, parts = self.learned(self.logits(read, ctx=batch.limited(numbered(read))), wanted)
+        ctx = batch.limited(self.parted(batch.tokens, read))
+        out, data, parts = self.learned(self.logits(read, ctx=ctx), wanted)
         sums = gathered(out.aux, batch.tokens >= 0)
         count = (wanted >= 0).sum()
         return Loss(weighed(data, sums, self.penalties, progress or 0.0), {**parts, **sums}, None, out.stats, count)
@@ -109,9 +119,10 @@ class MLM(Encoder):
         batch = fitted(self, TokenBatch.of(batch))
         read, wanted = self.hidden(batch, fixed=True)
         if batch.documents is None:
-            out = in_windows(self.logits, read, self.window)
+            both = torch.stack([batch.tokens, read], -1)
+            out = in_windows(lambda x: self.logits(x[..., 1], ctx=self.parted(*x.unbind(-1))), both, self.window)
         else:
-            out = self.logits(read, ctx=batch.limited(numbered(read)))
+            out = self.logits(read, ctx=batch.limited(self.parted(batch.tokens, read)))
         answers = {} if batch.scored is None else accuracy(out.y, wanted)
         bits = total(surprise(out.y, wanted) / math.log(2), wanted >= 0)
         return Judged({**answers, type(self).metric.name: bits}, scored=wanted >= 0)

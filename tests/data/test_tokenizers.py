@@ -12,7 +12,6 @@ from kinformer.data.spec import read_spec
 from kinformer.data.support.splits import NAMES
 from kinformer.data.support.tokenizer import trained
 from kinformer.data.text import Text, read
-from kinformer.members.etc import etc
 from kinformer.members.gpt import gpt
 from kinformer.train.checkpoint import CheckpointError, load, save
 from kinformer.train.evaluate import evaluate
@@ -136,14 +135,6 @@ def test_what_is_measured_of_a_split_is_told_in_its_own_bytes(where: str) -> Non
     for split in ("valid", "test"):
         size = len(text.tokenizer.decode(getattr(text, split).tolist()))  # type: ignore[union-attr]
         assert text.measured(split, 8, 1 << 30) == f"the first {size:,} bytes of {split}"
-
-
-def test_a_model_that_finds_parts_by_bytes_refuses_tokens(where: str) -> None:
-    """ETC's sentences end with bytes, and the ids of a tokenizer mean others."""
-    model = etc(d=16, depth=1, heads=2, radius=3, tokens=3, vocab=300)
-    with pytest.raises(ValueError, match="this etc finds the parts of a text by its bytes") as refused:
-        fit(model, read(where, tokenizer="bpe:300"), steps=1)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{", b'{"version": "1.0"}', b"\xff\xfe"])

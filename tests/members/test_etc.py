@@ -1,13 +1,20 @@
 """ETC: what its keywords change, and that sentences or lines of a text are its segments."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from kinformer.core.batch import TokenBatch
+from kinformer.data.segments import segments
+from kinformer.data.text import read
 from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.laws import any_length, padding
 from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.etc import etc
 from kinformer.models.mlm import MLM
+from kinformer.train.checkpoint import load, save
+from kinformer.train.fit import fit
 
 SMALL = {"d": 16, "depth": 1, "heads": 2, "radius": 2, "tokens": 3, "clip": 2}
 
@@ -31,13 +38,47 @@ def test_it_is_as_large_as_other_members() -> None:
         assert 1.0e6 < sum(weight.numel() for weight in etc().parameters()) < 1.3e6
 
 
-def segments_seen(model: MLM, tokens: torch.Tensor) -> list[int]:
-    seen = []
+def labels_in(model: MLM) -> list[torch.Tensor]:
+    """The segments of global tokens and text, which come to it as the body reads."""
+    seen: list[torch.Tensor] = []
     body = model.body
     assert isinstance(body, GlobalTokens)
     body.layer.register_forward_hook(lambda part, inputs, out: seen.append(inputs[2].labels["segment"]))
+    return seen
+
+
+def segments_seen(model: MLM, tokens: torch.Tensor) -> list[int]:
+    seen = labels_in(model)
     model.logits(tokens)
     return seen[0][0].tolist()
+
+
+@pytest.mark.parametrize("contrast", [0.0, 0.5])
+def test_parts_are_those_of_the_text_whatever_is_hidden(contrast: float) -> None:
+    text = torch.tensor([list(b"No. Ah! So? Or. It. ") * 4, list(b"a b. Yes. Who is it ") * 4])
+    model = etc(**{**SMALL, "tokens": 40}, contrast=contrast).train()
+    seen, want = labels_in(model), segments(text)
+    scored = TokenBatch(text, (text == 46) | (text == 32))  # all that ends a sentence is hidden
+    model(text, progress=0.3), model(scored), model.judge(text), model.judge(scored)
+    assert [found.shape for found in seen] == [(2, 40 + 80)] * (4 + bool(contrast))
+    for found in seen:
+        assert torch.equal(found[:, 40:], want)
+
+
+def test_parts_of_a_tokenizer_are_found_by_what_its_tokens_spell(tmp_path: Path) -> None:
+    """Its tokens are neither bytes nor letters; a run holds the tokenizer, and its model finds the parts again."""
+    sentence = "The cat sat on the mat. A dog lay there!\n"
+    (tmp_path / "text").write_text(sentence * 60)
+    data = read(f"{tmp_path}/text", tokenizer="bpe:300")
+    assert data.tokenizer is not None
+    model = etc(**SMALL, vocab=300)
+    fit(model, data, steps=1, batch=2, length=32)
+    save(model, tmp_path / "run")
+    tokens = torch.tensor([data.tokenizer.encode(sentence.encode())])
+    seen = segments_seen(load(tmp_path / "run"), tokens)[3:]
+    assert seen == segments(tokens, data.tokenizer)[0].tolist()
+    half = data.tokenizer.decode([one for one, n in zip(tokens[0].tolist(), seen, strict=True) if n == 0])
+    assert half.strip() == b"The cat sat on the mat."
 
 
 def test_each_sentence_has_a_global_token_unless_another_unit_is_named() -> None:

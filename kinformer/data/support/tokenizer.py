@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy
+import torch
 from jaxtyping import Bool, Int
+from torch import Tensor
 
 from kinformer.data.support.unpacked import text as opened
 from kinformer.from_json import from_json
 
 LEAST = 257  # a byte-level vocabulary has all bytes, and one merge
+NO_BYTE = 256
 GROUP, BEFORE = 64, 8  # tokens whose text is compared at a time, and tokens before them that are decoded too
 
 
@@ -59,6 +62,7 @@ class Tokenizer:
 
     def __init__(self, text: str, place: str = "tokenizer.json") -> None:
         self.text, self.place = text, place
+        self._tables: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     @cached_property
     def made(self) -> Any:
@@ -131,6 +135,34 @@ class Tokenizer:
     def decode(self, tokens: Sequence[int]) -> bytes:
         """The text of tokens, special ones among them; those above its vocabulary are left out."""
         return self._said([token for token in tokens if 0 <= token < self.size]).encode()
+
+    @cached_property
+    def pieces(self) -> tuple[bytes, ...]:
+        """What each token adds to a text before it, as it is decoded behind a letter: " the", "ing", "."."""
+        size = self.size
+        known = range(size)
+        alone = [text.encode() for text in self.made.decode_batch([[token] for token in known])]
+        before = next((token for token in known if alone[token].isalnum()), None)
+        if before is None:
+            return tuple(alone)
+        pairs = [text.encode() for text in self.made.decode_batch([[before, token] for token in known])]
+        first = alone[before]
+        behind = [pair[len(first) :] if pair.startswith(first) else None for pair in pairs]
+        return tuple(one if pair is None else pair for one, pair in zip(alone, behind, strict=True))
+
+    @cached_property
+    def joined(self) -> bytes:
+        """The pieces of all tokens, one after the other."""
+        return b"".join(self.pieces)
+
+    def table(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The bytes of all pieces and behind them NO_BYTE; where the piece of each token begins, and where all end."""
+        if device not in self._tables:
+            lengths = [0, *map(len, self.pieces), 1]
+            data = [*self.joined, NO_BYTE]
+            made = torch.tensor(data, device=device), torch.tensor(lengths, device=device).cumsum(0)
+            self._tables[device] = made
+        return self._tables[device]
 
     def encoded(self, texts: Sequence[str]) -> list[Encoded]:
         """For each text its tokens, with how many of its bytes each of them gives back."""

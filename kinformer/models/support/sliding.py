@@ -138,7 +138,10 @@ def fitted(model: Any, batch: TokenBatch, more: int = 0, state: State | None = N
 
 
 def in_windows(
-    read: Callable[[Int[Tensor, "B W"]], Out], tokens: Int[Tensor, "B T"], most: int | None, state: State | None = None
+    read: Callable[[Int[Tensor, "B W *n"]], Out],
+    tokens: Int[Tensor, "B T *n"],
+    most: int | None,
+    state: State | None = None,
 ) -> Out:
     """Logits and aux of rows that begin in their first column: the last half of each full table is read again from 0.
 
