@@ -1,5 +1,6 @@
 """BERT: the encoder that fills in hidden tokens."""
 
+from kinformer.core.checks import at_least
 from kinformer.discover import member
 from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder import encoder
@@ -14,21 +15,27 @@ EPS = 1e-12
 def bert(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None,
     pattern: str | tuple[str, ...] = "Full()", position: Positions = "learned", norm: Norms = "post",
-    length: int = 1024, kinds: int = 2, init: Scheme = "truncated_normal", vocab: int = 256, dropout: float = 0.0
+    drawn: int = 0, length: int = 1024, kinds: int = 2, init: Scheme = "truncated_normal", vocab: int = 256,
+    dropout: float = 0.0
 ) -> MLM:
     """BERT (Devlin et al., 2018, arXiv:1810.04805): every token reads every token, post-norm, learned positions.
 
     Choose it to understand text that is there as a whole. `pattern` is the expression of who reads whom, such as
-    "Band(64)", in every block, or one for each from the bottom. `position` is how it knows order; learned ones have
-    `length` rows. `norm` is "post" as in the paper, or "pre". `kinds` is how many kinds of segments it tells apart, the
-    paper's first and second sentence. It is trained by hiding tokens alone. `init` is how weights start
-    (`kinformer.initialise`): "truncated_normal" as in the authors' code, N(0, 0.02^2) within two deviations at a width
-    of 768 and in proportion to d^-1/2 at others, biases 0; "library" as in the other encoders here.
+    "Band(64)", in every block, or one for each from the bottom. Every token also reads `drawn` tokens that each head of
+    each block draws from all of the row: beside "Band(0)" these are all that it reads. `position` is how it knows
+    order; learned ones have `length` rows. `norm` is "post" as in the paper, or "pre". `kinds` is how many kinds of
+    segments it tells apart, the paper's first and second sentence. It is trained by hiding tokens alone. `init` is how
+    weights start (`kinformer.initialise`): "truncated_normal" as in the authors' code, N(0, 0.02^2) within two
+    deviations at a width of 768 and in proportion to d^-1/2 at others, biases 0; "library" as in the other encoders
+    here.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
-    body = encoder(made, depth, pattern, dropout)
+    body = encoder(made, depth, pattern, dropout, at_least("drawn", drawn, 0))
     model = MLM(vocab, d, body, position=made.added(), scale=made.scale, kinds=kinds, eps=EPS, dropout=dropout)
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 
-EXAMPLES = (lambda: bert(d=16, depth=2, heads=2, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: bert(d=16, depth=2, heads=2, length=64, vocab=11),
+    lambda: bert(d=16, depth=2, heads=2, pattern="Band(0)", drawn=2, length=64, vocab=11),
+)

@@ -1,16 +1,17 @@
 """BigBird: an encoder of long texts with a window, global tokens and random blocks."""
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, unread
+from kinformer.core.checks import at_least
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.depth.global_ends import GlobalEnds
 from kinformer.depth.global_nodes import GlobalNodes
+from kinformer.depth.random_keys import RandomKeys
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -34,7 +35,8 @@ EPS = 1e-12
 @member(recipe=Recipe(lr=5e-4), needs={"nodes": "form=etc", "keys": "tables=none", "draw": "tables=none and keys>0"})
 def bigbird(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Literal["itc", "etc"] = "itc",
-    block: int = 16, window: int = 1, keys: int = 3, draw: Literal["past", "published"] = "past",
+    block: int = 16, window: int = 1, keys: int = 3,
+    draw: Literal["past", "published", "row"] = "past",
     tables: str | tuple[str, ...] | None = None, nodes: int = 32, length: int = 1024, kinds: int = 1, vocab: int = 256,
     dropout: float = 0.0
 ) -> MLM:
@@ -53,8 +55,9 @@ def bigbird(
     keys: random blocks that a block draws; 0 for none. None of them is read anyway, but with "published" a draw may be
         the last block, which is global, or fall behind the end of a text.
     draw: "past": a block draws from those before it, and who is drawn reads back, so that the set is the same at every
-        length. "published": each block draws from the first 16 blocks, as the authors' code does. Both are made of
-        layer, head and block by arithmetic, so a checkpoint keeps them.
+        length; early blocks then read more. "published": each block draws from the first 16 blocks, as the authors'
+        code does. "row": each block draws from all of its row, as many as any other. All are made of layer, head and
+        block by arithmetic, so a checkpoint keeps them.
     tables: random blocks that were drawn elsewhere, such as a published model's, in place of a draw: the expression of
         a pattern, one for all layers or one each. "Heads(Blocks(((), (2, 5)), 16), Blocks(((), (3, 4)), 16))" gives two
         heads in turn the blocks that blocks 0 and 1 of the text read beside window and global ones.
@@ -67,10 +70,6 @@ def bigbird(
     for name, value, least in (("keys", keys, 0), ("window", window, 0), ("block", block, 1), ("nodes", nodes, 1)):
         at_least(name, value, least)
     itc = form == "itc"
-    if itc:
-        unread("form='itc'", nodes=(nodes, 32))
-    if tables is not None:
-        unread("given tables", keys=(keys, 3), draw=(draw, "past"))
     given = None if tables is None else each("tables", tables, depth)
 
     def random(n: int) -> Pattern:
@@ -83,17 +82,26 @@ def bigbird(
 
     def pattern(n: int) -> Pattern:
         near: Pattern = Block(block, window, window)
-        near = near | random(n) if keys or given else near
+        near = near | random(n) if given or (keys and draw != "row") else near
         wide = block if itc else nodes
         return (near if itc else Shifted(near, nodes)) | Tokens(wide) | Rows(wide)
 
-    def layer(n: int) -> PostNorm:
+    def layer(n: int) -> Layer:
         attention = Attention(QKV(d, heads, head_dim=head_dim), Softmax(pattern(n), dropout=dropout, lse=False))
-        return PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+        made = PostNorm(attention, MLP(d), norm=partial(LayerNorm, eps=EPS), dropout=dropout)
+        if given or not keys or draw != "row":
+            return made
+        ends, before = (1, 0) if itc else (0, nodes)
+        return RandomKeys(made, keys, block, n, first=ends, last=ends, window=window, before=before)
 
     stack = Stack([layer(n) for n in range(at_least("depth", depth, 1))])
     body: Layer = GlobalEnds(stack, block) if itc else GlobalNodes(stack, nodes)
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
-EXAMPLES = (lambda: bigbird(d=16, depth=2, heads=2, block=2, keys=1, length=64, vocab=11),)
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "block": 2, "keys": 1, "length": 64, "vocab": 11}
+EXAMPLES = (
+    lambda: bigbird(**TINY),
+    lambda: bigbird(**TINY, draw="row"),
+    lambda: bigbird(**TINY, draw="row", form="etc", nodes=3),
+)

@@ -54,15 +54,10 @@ class PublishedRandom(Pattern):
 
     def drawn(self, h: Index, row: Tensor) -> list[Tensor]:
         """The blocks that a query block draws, -1 for none: a tensor for each draw."""
-        lo, gap = self._window(row)
-        columns = draws(self.keys, self.seed, h, row, self.among - self.first - gap)
-        beside = [torch.where(rank < 0, -1, rank + self.first) for rank in columns]
-        return [torch.where(column >= lo, column + gap, column) for column in beside]
+        return beside(self.keys, self.seed, h, row, self.first, self.among, self.window)
 
-    def _window(self, row: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the window begins in the run of blocks, and how many of them it holds."""
-        lo, hi = (row - self.window).clamp_min(self.first), (row + self.window).clamp_max(self.among - 1)
-        return lo, (hi - lo + 1).clamp_min(0)
+    def _held(self, row: Tensor) -> Tensor:
+        return window_of(row, self.first, self.among, self.window)[1]
 
     def of_head(self, h: int) -> Pattern:
         return replace(self, head=h) if self.head is None else self
@@ -81,8 +76,22 @@ class PublishedRandom(Pattern):
         first, last = left.clamp_min(self.first), right.clamp_max(self.among - 1)
         some = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
         apart = (torch.maximum(top - right, left - bottom) > self.window) & (first == left) & (last == right)
-        few = torch.minimum(self._window(top)[1], self._window(bottom)[1]) >= self.among - self.first - self.keys
+        few = torch.minimum(self._held(top), self._held(bottom)) >= self.among - self.first - self.keys
         return some, apart & few
+
+
+def beside(keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index, window: int) -> list[Tensor]:
+    """What query blocks draw of first .. among - 1 without `window` blocks either side; -1 for none."""
+    lo, gap = window_of(row, first, among, window)
+    ranks = draws(keys, seed, h, row, among - first - gap)
+    found = [torch.where(rank < 0, -1, rank + first) for rank in ranks]
+    return [torch.where(column >= lo, column + gap, column) for column in found]
+
+
+def window_of(row: Tensor, first: int, among: Index, window: int) -> tuple[Tensor, Tensor]:
+    """Where the window begins in the run of blocks, and how many of them it holds."""
+    lo, hi = (row - window).clamp_min(first), torch.minimum(row + window, torch.as_tensor(among) - 1)
+    return lo, (hi - lo + 1).clamp_min(0)
 
 
 EXAMPLES = (

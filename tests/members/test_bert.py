@@ -24,6 +24,17 @@ def test_every_token_reads_every_token() -> None:
         assert ((model.logits(changed).y - before).abs().amax(-1) > 0).all()
 
 
+@pytest.mark.parametrize("length", [5, 12])
+def test_every_token_reads_as_many_drawn_ones_of_its_row(length: int) -> None:
+    model = bert(d=16, depth=1, heads=1, pattern="Band(0)", drawn=3, length=12, vocab=11).eval()
+    tokens = torch.randint(0, 11, (1, length)).repeat(length + 1, 1)
+    tokens[1:].diagonal().add_(1).remainder_(11)
+    y = model.logits(tokens).y
+    reads = (y[1:] - y[:1]).abs().amax(-1) > 1e-7
+    itself = reads.diagonal()
+    assert itself.all() and reads.sum(0).ge(3).all() and reads.sum(0).le(4).all()
+
+
 def test_a_row_beyond_its_length_is_an_error_that_says_so() -> None:
     with pytest.raises(IndexError, match="position 8 is beyond the table of 8"):
         bert(d=16, depth=1, heads=2, length=8, vocab=11)(torch.zeros(1, 9, dtype=torch.long))

@@ -44,6 +44,23 @@ def test_nodes_outside_the_text_are_seen_by_the_next_layer() -> None:
     assert seen(form="etc", nodes=3, depth=2).all()
 
 
+@pytest.mark.parametrize("form", ["itc", "etc"])
+@pytest.mark.parametrize("length", [9, 21])
+def test_blocks_of_the_whole_row_are_as_many_for_each_at_every_length(form: str, length: int) -> None:
+    model = bigbird(**{**SIZES, "keys": 2}, form=form, draw="row").eval()
+    tokens = torch.randint(0, 11, (1, length)).repeat(length + 1, 1)
+    tokens[1:].diagonal().add_(1).remainder_(11)
+    y = model.logits(tokens).y
+    reads = ((y[1:] - y[:1]).abs().amax(-1) > 1e-7).T
+    ends = form == "itc"
+    count = (length + 1) // 2
+    for i in range(2 * ends, length - ends):
+        candidates = {c for c in range(ends, count - ends) if abs(c - i // 2) > 1}
+        drawn = {j // 2 for j in range(length) if reads[i, j]} & candidates
+        assert len(drawn) == min(2, len(candidates))
+        assert {j // 2 for j in range(length) if reads[i, j]} - drawn <= {0, count - 1, *range(i // 2 - 1, i // 2 + 2)}
+
+
 TABLES = (((3,), (), (0, 5)), ((4, 5), (3,)))  # of two heads: the blocks that blocks 0, 1, .. read beside others
 GIVEN = f"Heads(Blocks({TABLES[0]}, 2), Blocks({TABLES[1]}, 2))"
 

@@ -26,6 +26,7 @@ from kinformer.patterns.pieces import Pieces
 from kinformer.patterns.prefix import Prefix
 from kinformer.patterns.published_random import PublishedRandom
 from kinformer.patterns.random import Random
+from kinformer.patterns.row_random import RowRandom
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.segment import Segment
 from kinformer.patterns.shifted import Shifted
@@ -130,7 +131,8 @@ def test_definition(pattern):
 
 
 def test_every_pattern_file_has_its_definition_here():
-    defined = {type(pattern).__module__ for pattern in DEFINITIONS} | {Random.__module__, PublishedRandom.__module__}
+    drawn = {kind.__module__ for kind in (Random, PublishedRandom, RowRandom)}
+    defined = {type(pattern).__module__ for pattern in DEFINITIONS} | drawn
     assert defined == {module.__name__ for module in modules("patterns").values()}
 
 
@@ -190,12 +192,45 @@ def test_random_draws_without_what_tokens_and_window_hold(first, back):
 
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_bigbird_s_draws_lie_beside_the_window_and_the_first_block(symmetric):
-    """A19: none of them is read anyway; a query block has as many new ones as it draws, once there are so many."""
+    """None of them is read anyway; a query block has as many new ones as it draws, once there are so many."""
     n = 24
     m = Random(3, seed=5, symmetric=symmetric, first=1, back=2).matrix(n)
     held = (Block(1, 1, 1) | Tokens(1)).matrix(n)
     assert not (m & held)[1:].any()
     assert (m.sum(1)[5:] >= 3).all() and (symmetric or m.sum(1)[5:].eq(3).all())
+
+
+def test_random_symmetric_reads_more_the_earlier_a_query_stands():
+    """As its docstring says: about keys * (1 + ln(n / i)); one that draws from rows reads as many everywhere."""
+    counts = torch.stack([Random(3, seed=seed, symmetric=True).matrix(1024).sum(1) for seed in range(8)]).double()
+    for first, last in ((4, 8), (80, 120), (980, 1020)):
+        want = 3 * (1 + (1024 / torch.arange(first, last)).log())
+        assert (counts[:, first:last].mean() - want.mean()).abs() < 1
+    assert (RowRandom(torch.tensor([[1024]]), 3).matrix(1024).sum(1) == 3).all()
+
+
+@pytest.mark.parametrize(
+    ("keys", "block", "first", "window"), [(1, 1, 0, -1), (3, 1, 0, 0), (2, 3, 1, 1), (4, 2, 2, 0)]
+)
+def test_row_random_draws_as_many_for_every_query_of_every_row(keys, block, first, window):
+    ends = torch.tensor([[1], [5], [20]])
+    pattern = RowRandom(ends, keys, block, 7, first, window)
+    for b, end in enumerate(ends[:, 0].tolist()):
+        for h in range(3):
+            m = pattern.matrix(end * block, b=b, h=h)
+            for i in range(end * block):
+                drawn = {j // block for j in range(end * block) if m[i, j]}
+                candidates = {c for c in range(first, end) if abs(c - i // block) > window}
+                assert drawn <= candidates and len(drawn) == min(keys, len(candidates))
+                assert m[i].sum() == block * len(drawn)
+
+
+def test_row_random_is_uniform_and_differs_by_head_seed_and_length():
+    m = torch.stack([RowRandom(torch.tensor([[20]]), 3, seed=seed).matrix(20)[[0, 7, 19]] for seed in range(400)])
+    assert (m.double().mean(0) - 3 / 20).abs().max() < 5 * (0.15 * 0.85 / 400) ** 0.5
+    pattern = RowRandom(torch.tensor([[40], [80]]), 2)
+    assert not torch.equal(pattern.matrix(40, h=0), pattern.matrix(40, h=1))
+    assert pattern.matrix(80, b=1)[:20, 40:].any()  # early ones read late ones as often
 
 
 @pytest.mark.parametrize(("first", "window", "among"), [(1, 1, 9), (0, 0, 12), (2, 2, 7)])

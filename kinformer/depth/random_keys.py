@@ -1,0 +1,68 @@
+"""RandomKeys: each query also reads keys that are drawn from all of its row."""
+
+from typing import NoReturn
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.core.checks import a_part, at_least
+from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
+from kinformer.core.mechanism import NoState
+from kinformer.core.pattern import Pattern
+from kinformer.patterns.row_random import RowRandom
+from kinformer.patterns.shifted import Shifted
+
+
+class RandomKeys(Layer):
+    """A layer under whose pattern each query block also reads `keys` blocks of its row, drawn without repetition.
+
+    Choose it for an encoder in which far tokens should meet in few layers, with as many keys for every query at every
+    length: `Random` cannot know where a row ends, and draws from what was before. By `Band(0)` alone a query reads
+    itself and what it draws. Each head draws for itself; give each layer a seed of its own.
+
+    layer: what reads, under its own pattern or these blocks.
+    keys: how many blocks a query block draws; all that are left where there are no more.
+    block: positions of a block.
+    seed: of the draw.
+    first, last: blocks at the front and at the end of each row that are read anyway, and so are not drawn.
+    window: blocks on either side of the own one that are read anyway; -1 where it may draw itself.
+    before: positions at the front that are no text, such as those of `GlobalNodes`.
+
+    Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2; the atomic random pattern of
+    Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
+    """
+
+    def __init__(
+        self, layer: Layer, keys: int, block: int = 1, seed: int = 0, *, first: int = 0, last: int = 0,
+        window: int = -1, before: int = 0
+    ):  # fmt: skip
+        super().__init__()
+        self.layer = a_part("layer", layer, Layer, "a layer, such as PostNorm(Attention(...), MLP(d))")
+        self.d, self.wants, self.sends = layer.d, layer.wants, layer.sends
+        self.keys, self.block, self.seed = at_least("keys", keys, 1), at_least("block", block, 1), seed
+        self.first, self.last = at_least("first", first, 0), at_least("last", last, 0)
+        self.window, self.before = at_least("window", window, -1), at_least("before", before, 0)
+
+    def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
+        raise NoState("what is drawn is of a whole row; use a causal layer, or Random(keys) as its pattern")
+
+    def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
+        last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]
+        blocks = (last // self.block + 1 - self.last).clamp_min(0)
+        drawn: Pattern = RowRandom(blocks, self.keys, self.block, self.seed, self.first, self.window)
+        drawn = Shifted(drawn, self.before) if self.before else drawn
+        return self.layer(x, None, ctx.but(also=drawn if ctx.also is None else ctx.also | drawn, remember=False))
+
+
+def _example() -> RandomKeys:
+    from kinformer.attention import Attention
+    from kinformer.blocks.post_norm import PostNorm
+    from kinformer.mechanisms.softmax import Softmax
+    from kinformer.patterns.band import Band
+    from kinformer.projections.qkv import QKV
+
+    return RandomKeys(PostNorm(Attention(QKV(16, 2), Softmax(Band(0)))), 2)
+
+
+EXAMPLES = (_example,)
