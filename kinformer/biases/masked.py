@@ -1,6 +1,7 @@
 """Masked: attention weights times a function of the distance, renormalised; Step: windows by head."""
 
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Literal
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.biases.support.formula import Formula
 from kinformer.biases.support.of_distances import of_distances
 from kinformer.core.bias import Bias, Distances, ScoreFn, at, of_heads
 from kinformer.core.checks import a_flag, at_least, one_of, whole_numbers
@@ -116,6 +118,19 @@ class Step(Masking):
 
     def by_distance(self, request: Request, far: Int[Tensor, " N"]) -> Distances:
         return of_distances(self, request, far)
+
+
+def masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, itself: bool = True) -> Masking:
+    """The masking function that a text spells: "Step(4, 16)", a window for each head, or a formula, "1 / (1 + x)".
+
+    heads: those of the layer. longest: no key further away is read. Errors: ValueError for what is neither.
+    """
+    if found := re.fullmatch(r"Step\((\d+(?:, ?\d+)*)\)", text.strip()):
+        windows = tuple(int(window) for window in found[1].split(","))
+        if len(windows) != heads:
+            raise ValueError(f"{text} has {len(windows)} windows for {heads} heads; give one for each")
+        return Step(tuple(min(window, longest - nearest) for window in windows), nearest=nearest, itself=itself)
+    return Masked(Formula(text), reach=longest, nearest=nearest, itself=itself)
 
 
 class _Decay(torch.nn.Module):

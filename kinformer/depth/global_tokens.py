@@ -4,11 +4,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from kinformer.core.checks import if_given
 from kinformer.core.layer import Context, Layer
 from kinformer.core.pattern import Pattern
 from kinformer.depth.global_nodes import GlobalNodes
 from kinformer.patterns.own_segment import OwnSegment, pieces_of
-from kinformer.patterns.pieces import PIECES
+from kinformer.patterns.pieces import PIECES, Pieces
 
 
 class GlobalTokens(GlobalNodes):
@@ -24,13 +25,16 @@ class GlobalTokens(GlobalNodes):
     n: how many global tokens there are.
     hard: pieces that are masked to the own segment: "g2l" (a global token reads of x its own segment alone), "l2g" (x
         reads its own global token alone), "l2l", "g2g". The paper's is ("g2l",); none unless given.
+    only: who reads whom in each direction, in every batch; all of it unless given. A batch may limit it further.
 
     Errors: NoState from `start`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.
     """
 
-    def __init__(self, layer: Layer, n: int, *, hard: tuple[str, ...] = ()):
+    def __init__(self, layer: Layer, n: int, *, hard: tuple[str, ...] = (), only: Pieces | None = None):
         super().__init__(layer, n)
-        self.hard = pieces_of("hard", hard)
+        self.hard, self.only = pieces_of("hard", hard), if_given("only", only, Pieces, f"Pieces({n}, g2l=Band(3))")
+        if only is not None and only.n != n:
+            raise ValueError(f"only={only} is of {only.n} global tokens, and there are {n}; give a Pieces of that many")
         self.node = nn.Parameter(torch.randn(layer.d))
 
     def seen(self, ctx: Context) -> Context:
@@ -47,6 +51,8 @@ class GlobalTokens(GlobalNodes):
         own = torch.where((segment[:, None] == own[:, None]).any(-1), own, -1)
         segments = torch.cat([own, segment], 1)
         seen = self.behind(ctx, own)
+        if self.only is not None:
+            seen = seen.but(only=self.only if seen.only is None else seen.only & self.only)
         if hard:
             own_segment = self._own_segment(ctx, segments, seen.pos, hard)
             seen = seen.but(only=own_segment if seen.only is None else seen.only & own_segment)

@@ -1,13 +1,13 @@
 """Adaptive span: a Transformer-XL's segments, and heads that learn how far they look."""
 
-from typing import Any, Literal
+from typing import Any
 
 from kinformer.attention import Attention
 from kinformer.biases.adaptive_span import AdaptiveSpan, DynamicSpan
-from kinformer.biases.masked import Nearest
+from kinformer.biases.masked import Masking, Nearest, masking
 from kinformer.biases.relative import Relative
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.checks import at_least, head_width
 from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -19,41 +19,44 @@ from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from kinformer.train.recipe import Recipe
 
-Spans = Literal["static", "dynamic"]
 
-
-@member(recipe=Recipe(lr=4e-3))
+@member(recipe=Recipe(lr=4e-3), needs={"ramp, penalty": "spans=static|dynamic"})
 def adaptive_span(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, segment: int = 64, longest: int = 256,
-    spans: Spans = "static", ramp: int = 32, itself: bool = False, nearest: Nearest = 0, penalty: float = 2e-6,
+    spans: str = "static", ramp: int = 32, itself: bool = False, nearest: Nearest = 0, penalty: float = 2e-6,
     vocab: int = 256, dropout: float = 0.0
 ) -> LM:
     """Adaptive attention span (Sukhbaatar et al., 2019, arXiv:1905.07799): each head learns how far back it looks.
 
     Choose it for long contexts that few heads need: with "static" `spans`, learned by head and drawn together by
-    `penalty`, a layer keeps and reads no more than its longest span still reaches; "dynamic"
-    ones are decided by head and token and keep all `longest`. As in the paper a token reads those before it, by a table
-    of distances that all layers share, and not `itself`; the masking function's x is i - j, or i - j - 1 with
-    `nearest=1`, as in the published code; blocks are post-norm and the head has its
-    own matrix, as in that code.
+    `penalty`, a layer keeps and reads no more than its longest span still reaches; "dynamic" ones are decided by head
+    and token and keep all `longest`. As in the paper a token reads those before it, by a table of distances that all
+    layers share, and not `itself`; the masking function's x is i - j, or i - j - 1 with `nearest=1`, as in the
+    published code; blocks are post-norm and the head has its own matrix, as in that code.
+
+    `spans` may be any masking function instead, by which weights are multiplied up to `longest` and renormalised (Lin
+    et al., 2021, arXiv:2106.04554, section 4.6.2): a formula, such as "1 / (1 + x)", "exp(-x / 16)" or "x < 9", or
+    "Step(4, 16, 64, 256)", a window for each head.
     """
     width = head_width(d, heads, head_dim)
     table = Relative(width, longest, values=False, reach=(longest, 0 if itself else -1))
-    one_of("spans", spans, Spans)
+
+    def mask() -> Masking:
+        if spans == "static":
+            return AdaptiveSpan(heads, longest, ramp=ramp, nearest=nearest, itself=itself)
+        if spans == "dynamic":
+            return DynamicSpan(longest, ramp=ramp, nearest=nearest, itself=itself)
+        return masking(spans, heads, longest, nearest=nearest, itself=itself)
 
     def block() -> PostNorm:
-        mask = (
-            AdaptiveSpan(heads, longest, ramp=ramp, nearest=nearest, itself=itself)
-            if spans == "static"
-            else DynamicSpan(longest, ramp=ramp, nearest=nearest, itself=itself)
-        )
-        mechanism = Restricted(Causal(), mask, table, dropout=dropout)
+        mechanism = Restricted(Causal(), mask(), table, dropout=dropout)
         projection = QKV(d, heads, head_dim=head_dim, bias=False)
         attention = Attention(projection, mechanism, memory=Hidden(segment, mechanism.back))
         return PostNorm(attention, MLP(d, activation="relu", dropout=dropout), dropout=dropout)
 
     body = Stack(block() for _ in range(at_least("depth", depth, 1)))
-    return LM(vocab, d, body, scale=d**0.5, tie=False, dropout=dropout, penalties={"span": penalty}, lanes=True)
+    penalties = {"span": penalty} if spans in ("static", "dynamic") else {}
+    return LM(vocab, d, body, scale=d**0.5, tie=False, dropout=dropout, penalties=penalties, lanes=True)
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "segment": 5, "longest": 8, "vocab": 11}
@@ -61,4 +64,5 @@ TABLE = {"*.bias.biases.0.keys": "all layers share the vectors of distances, as 
 EXAMPLES = (
     Example(lambda: adaptive_span(**TINY, ramp=8), shares=TABLE),
     Example(lambda: adaptive_span(**TINY, spans="dynamic", ramp=3, itself=True), shares=TABLE),
+    Example(lambda: adaptive_span(**TINY, spans="1 / (1 + x)"), shares=TABLE),
 )

@@ -9,6 +9,7 @@ from kinformer.attention import Attention
 from kinformer.biases.etc_labels import ETCLabels
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
 from kinformer.data.segments import segments
 from kinformer.depth.global_tokens import GlobalTokens
@@ -21,6 +22,8 @@ from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.contrastive import ContrastiveMLM
 from kinformer.models.mlm import MLM
 from kinformer.patterns.band import Band
+from kinformer.patterns.full import Full
+from kinformer.patterns.pieces import Pieces
 from kinformer.patterns.rows import Rows
 from kinformer.patterns.tokens import Tokens
 from kinformer.projections.by_stream import ByStream
@@ -33,7 +36,8 @@ def etc(
     clip: int = 12, unit: Literal["sentence", "line", "paragraph"] = "sentence",
     projections: Literal["reader", "four", "shared", "own"] = "reader",
     outputs: Literal["separate", "shared"] = "separate", hard: tuple[Literal["g2g", "g2l", "l2g", "l2l"], ...] = (),
-    order: bool = False, contrast: float = 0.0, vocab: int = 256, dropout: float = 0.0
+    g2g: str = "Full()", g2l: str = "Full()", l2g: str = "Full()", l2l: str = "Full()", order: bool = False,
+    contrast: float = 0.0, vocab: int = 256, dropout: float = 0.0
 ) -> MLM:
     """ETC (Ainslie et al., 2020, arXiv:2004.08483): long tokens read `radius` either side, and all read global tokens.
 
@@ -59,6 +63,9 @@ def etc(
     outputs: whether global and long tokens have output matrices of their own, as in the authors' code, or share one.
     hard: pieces in which a token reads its own part alone: the paper's g2l; in the authors' code l2g too; l2l and g2g
         are this package's.
+    g2g, g2l, l2g, l2l: the paper's four binary matrices, who reads whom in each piece, from global to long in g2l, as
+        the expression of a pattern: "Band(3)", "Tokens(1)". Global tokens and long ones count from 0, each their own.
+        All is read unless given, of l2l within `radius`.
     order: True tells parts before from parts after.
     contrast: the weight of the paper's contrastive loss beside that of hidden tokens, which has the rest: the summary
         of a part that is wholly hidden must be nearest to that of the part read alone. An independent code has 0.2,
@@ -86,9 +93,12 @@ def etc(
         return Attention(projection, mechanism(), aggregation=join)
 
     blocks = [PostNorm(attention(), MLP(d), dropout=dropout) for _ in range(at_least("depth", depth, 1))]
-    body = GlobalTokens(Stack(blocks), tokens, hard=hard)
+    matrices = {"g2g": parse(g2g), "g2l": parse(g2l), "l2g": parse(l2g), "l2l": parse(l2l)}
+    limited = Pieces(tokens, **matrices) if set(matrices.values()) != {Full()} else None
+    body = GlobalTokens(Stack(blocks), tokens, hard=hard, only=limited)
     given: dict[str, Any] = {"segment": partial(segments, unit=unit), "dropout": dropout}
     return ContrastiveMLM(vocab, d, body, contrast=contrast, **given) if contrast else MLM(vocab, d, body, **given)
 
 
-EXAMPLES = (lambda: etc(d=16, depth=2, heads=2, radius=3, tokens=3, clip=2, vocab=11),)
+TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "radius": 3, "tokens": 3, "clip": 2, "vocab": 11}
+EXAMPLES = (lambda: etc(**TINY), lambda: etc(**TINY, g2l="Band(0, 9)", l2g="Tokens(1) | Band(0)"))

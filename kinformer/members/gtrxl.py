@@ -3,12 +3,15 @@
 from kinformer.biases.transformer_xl import SHARED
 from kinformer.core.example import Example
 from kinformer.discover import member
-from kinformer.members.support.gated_xl import B_G, GatedXL, GateName
+from kinformer.members.support.gated_xl import B_G, GatedXL, GateName, NormedName
 from kinformer.models.lm import LM
 from kinformer.train.recipe import Recipe
 
 
-@member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"b_g": "gate=gru|output|highway|sigtanh"})
+@member(
+    recipe=Recipe(lr=1e-3, warmup=0.2),
+    needs={"b_g": "gate=gru|output|highway|sigtanh", "normed": "gate!=post_norm"},
+)
 def gtrxl(
     d: int = 128,
     depth: int = 4,
@@ -18,6 +21,7 @@ def gtrxl(
     memory: int = 64,
     gate: GateName = "gru",
     b_g: float = B_G,
+    normed: NormedName = "both",
     hidden: int | None = None,
     vocab: int = 256,
     dropout: float = 0.0,
@@ -28,11 +32,12 @@ def gtrxl(
     hands on what it reads, the nearer the larger `b_g` (0 for gates half open). With 2, the paper's, a "gru" keeps 0.88
     of the stream and four layers a third of it, in nearly its direction; with 5 they keep 0.94. `gate` is the
     paper's ablation: "gru" is GTrXL, "residual" TrXL-I, "post_norm" TrXL. Each layer reads its `segment` and `memory`
-    tokens before it, normed together; the norm stands on what a sublayer is told, a ReLU on what it says. Gates of
-    "gru" cost as much as the rest of a layer. Embeddings start at 0.02 and are read times sqrt(d): as the paper has no
-    norm at the end, a token's own logit starts at about d^1.5 times their variance.
+    tokens before it, normed together, or with normed="keys" beside queries that are not, as in DI-engine; the norm
+    stands on what a sublayer is told, a ReLU on what it says. Gates of "gru" cost as much as the rest of a layer.
+    Embeddings start at 0.02 and are read times sqrt(d): as the paper has no norm at the end, a token's own logit starts
+    at about d^1.5 times their variance.
     """
-    wiring = GatedXL(d, depth, heads, segment, memory, gate, b_g, head_dim, hidden, dropout)
+    wiring = GatedXL(d, depth, heads, segment, memory, gate, b_g, head_dim, hidden, dropout, normed)
     return LM(vocab, d, wiring.stack(), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)
 
 

@@ -5,12 +5,13 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
-from kinformer.core.checks import at_least
+from kinformer.core.checks import at_least, one_of
 from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
+from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.members.support.wiring import tied_start
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
@@ -23,14 +24,17 @@ from kinformer.scores.residual import ResidualScores
 from kinformer.train.recipe import Recipe
 
 Form = Literal["encoder", "decoder"]
-Sums = Literal["sum", "mean"]
+Sums = Literal["sum", "mean", "weighted"]
 EPS = 1e-12
 
 
-@member(recipe=Recipe(lr=5e-4), needs={"scores": "depth>1", "kinds": "form=encoder"})
+@member(recipe=Recipe(lr=5e-4), needs={
+    "scores": "depth>1", "own, below": "depth>1 and scores=weighted", "mixed": "depth>1", "kinds": "form=encoder"
+})
 def realformer(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, form: Form = "encoder",
-    scores: Sums = "sum", length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
+    scores: Sums = "sum", own: float = 0.5, below: float = 0.5, mixed: bool = False,
+    length: int = 1024, kinds: int = 2, vocab: int = 256, dropout: float = 0.0
 ) -> MLM | LM:
     """RealFormer (He et al., 2020, arXiv:2012.11747): each block's scores are added to those of the block beneath.
 
@@ -43,16 +47,23 @@ def realformer(
     heads: heads of attention.
     head_dim: the width of a head; d / heads unless given.
     form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try.
-    scores: "sum" of the scores of all blocks so far, or their "mean", with which the authors train 30 blocks and more.
+    scores: "sum" of the scores of all blocks so far, or their "mean", with which the authors train 30 blocks and more;
+        "weighted": own * the block's own + below * g(those of the block beneath), the general prior from lower modules
+        (Lin et al., 2021, arXiv:2106.04554, equation 7).
+    own, below: these weights.
+    mixed: g, a learned mix of the heads beneath, in each block; without it scores are handed up as they are.
     length: the longest row it can read.
     kinds: how many kinds of segments an encoder tells apart.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
     """
 
+    one_of("scores", scores, Sums)
+
     def block(n: int, pattern: Pattern, eps: float) -> PostNorm:
-        weights = (1 / (n + 1), n / (n + 1)) if scores == "mean" else (1.0, 1.0)
-        mechanism = Explicit(pattern, score=ResidualScores(*weights), up=True, dropout=dropout)
+        weights = {"sum": (1.0, 1.0), "mean": (1 / (n + 1), n / (n + 1)), "weighted": (own, below)}[scores]
+        change = MixHeads(heads) if mixed and n else None
+        mechanism = Explicit(pattern, score=ResidualScores(*weights, change), up=True, dropout=dropout)
         projection = QKV(d, heads, head_dim=head_dim)
         return PostNorm(Attention(projection, mechanism), MLP(d), norm=partial(LayerNorm, eps=eps), dropout=dropout)
 
@@ -66,4 +77,5 @@ def realformer(
 EXAMPLES = (
     lambda: realformer(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: realformer(d=16, depth=3, heads=2, form="decoder", scores="mean", length=64, vocab=11),
+    lambda: realformer(d=16, depth=2, heads=2, scores="weighted", below=0.3, mixed=True, length=64, vocab=11),
 )

@@ -1,4 +1,4 @@
-"""Routing by agreement: a decoder whose lower layers join their heads as capsules."""
+"""Routing by agreement: a decoder, or a translator, whose lower layers join their heads as capsules."""
 
 from typing import Literal
 
@@ -14,26 +14,37 @@ from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
-from kinformer.members.support.wiring import tied_start
+from kinformer.members.support.encoder_decoder import start
+from kinformer.members.support.wiring import Wiring, tied_start
 from kinformer.models.lm import LM
+from kinformer.models.seq2seq import Seq2Seq
 from kinformer.norms.layer import LayerNorm
+from kinformer.patterns.causal import Causal
+from kinformer.patterns.full import Full
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 
 Routing = Literal["em", "dynamic"]
+Form = Literal["decoder", "encoder_decoder"]
+Place = Literal["encoder", "cross", "decoder"]
+PLACES: tuple[Place, ...] = ("encoder", "cross", "decoder")
 
 
-@member(needs={"routing, capsules, iterations": "lower!=0"})
+@member(needs={
+    "routing, capsules, iterations": "lower!=0 and places", "lower": "places", "pattern, length": "form=decoder",
+    "places": "form=encoder_decoder and lower!=0", "smoothing": "form=encoder_decoder"
+})
 def routing_by_agreement(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, routing: Routing = "em",
-    capsules: int | None = None, iterations: int = 3, lower: int | None = None, pattern: str = "Causal()",
-    length: int = 1024, vocab: int = 256, dropout: float = 0.0
-) -> LM:
-    """Heads joined by routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019), as a decoder.
+    capsules: int | None = None, iterations: int = 3, lower: int | None = None, form: Form = "decoder",
+    places: tuple[Place, ...] = PLACES, pattern: str = "Causal()", length: int = 1024, vocab: int = 256,
+    dropout: float = 0.0, smoothing: float = 0.1
+) -> LM | Seq2Seq:
+    """Heads joined by routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019), as a decoder or translator.
 
     Choose it over `gpt` where heads say overlapping things: what a head says counts the more, the more heads agree. It
     costs heads x d products a token and iteration and none by length, beside an output matrix as large as any. The
-    papers put it into a translating Transformer; the blocks here are those of `gpt`.
+    papers put it into a translating Transformer; a decoder's blocks are those of `gpt`.
 
     d: the width of the model.
     depth: blocks.
@@ -44,11 +55,16 @@ def routing_by_agreement(
     iterations: of routing; 3 in the papers.
     lower: the lowest layers, which route; the others have a matrix. Half of them unless given: the paper finds that
         routing helps low and not high.
+    form: a "decoder" of text, or the papers' "encoder_decoder" for pairs, `transformer` but for what joins heads.
+    places: in which attentions of an encoder_decoder heads are routed: the "encoder"'s, the "decoder"'s among what was
+        written, and "cross", its reading of the source.
     pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
     length: the longest row it can read.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
+    smoothing: of labels, in an encoder_decoder.
     """
+    one_of("form", form, Form)
     one_of("routing", routing, Routing)
     width = head_width(d, heads, head_dim)
     routed = (at_least("depth", depth, 1) + 1) // 2 if lower is None else from_to("lower", lower, 0, depth)
@@ -57,21 +73,40 @@ def routing_by_agreement(
         kind = EMRouting if routing == "em" else DynamicRouting
         return kind(heads, width, d, capsules=capsules, iterations=iterations)
 
-    def block(n: int) -> PreNorm:
-        mechanism = Softmax(parse(pattern), dropout=dropout, lse=False)
-        projection = QKV(d, heads, head_dim=width)
-        attention = Attention(projection, mechanism, aggregation=joined() if n < routed else None)
-        return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
+    if form == "decoder":
 
-    body = Stack([block(n) for n in range(depth)], LayerNorm(d))
-    return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
+        def block(n: int) -> PreNorm:
+            mechanism = Softmax(parse(pattern), dropout=dropout, lse=False)
+            projection = QKV(d, heads, head_dim=width)
+            attention = Attention(projection, mechanism, aggregation=joined() if n < routed else None)
+            return PreNorm(attention, MLP(d, activation="gelu_tanh"), dropout=dropout)
+
+        body = Stack([block(n) for n in range(depth)], LayerNorm(d))
+        return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
+    made = Wiring(d, heads, width, "sinusoidal", norm="post", dropout=dropout)
+
+    def attention(n: int, place: Place) -> Attention:
+        reads = Causal() if place == "decoder" else Full()
+        kind = joined() if n < routed and place in places else None
+        return made.attention(reads, cross=place == "cross", aggregation=kind)
+
+    def side(*at: Place) -> Stack:
+        return made.stack(
+            made.block(*(attention(n, place) for place in at), MLP(d, activation="relu")) for n in range(depth)
+        )
+
+    return Seq2Seq(
+        vocab, d, side("encoder"), side("decoder", "cross"), position=made.added(), scale=made.scale, std=start(made),
+        smoothing=smoothing, dropout=dropout
+    )
 
 
-def _em() -> LM:
+def _em() -> LM | Seq2Seq:
     return routing_by_agreement(d=16, depth=2, heads=2, capsules=4, length=64, vocab=11)
 
 
 EXAMPLES = (
     Example(_em, {"autocast": "capsules near the floor of their variances turn rounding into other gradients"}),
     lambda: routing_by_agreement(d=16, depth=1, heads=2, routing="dynamic", capsules=4, length=64, vocab=11),
+    lambda: routing_by_agreement(d=16, depth=1, heads=2, form="encoder_decoder", routing="dynamic", vocab=11),
 )

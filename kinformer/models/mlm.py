@@ -120,7 +120,7 @@ class MLM(Encoder):
         read, wanted = self.hidden(batch, fixed=True)
         if batch.documents is None:
             both = torch.stack([batch.tokens, read], -1)
-            out = in_windows(lambda x: self.logits(x[..., 1], ctx=self.parted(*x.unbind(-1))), both, self.window)
+            out = in_windows(lambda x: self.logits(x[..., 1], ctx=self.parted(x[..., 0], x[..., 1])), both, self.window)
         else:
             out = self.logits(read, ctx=batch.limited(self.parted(batch.tokens, read)))
         answers = {} if batch.scored is None else accuracy(out.y, wanted)

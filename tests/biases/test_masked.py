@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.biases.alibi import ALiBi
-from kinformer.biases.masked import Masked, Masking, Step
+from kinformer.biases.masked import Masked, Masking, Step, masking
 from kinformer.core.bias import Bias, Plus
 from kinformer.core.pattern import Heads
 from kinformer.execute import attend
@@ -100,3 +100,34 @@ def test_what_makes_no_mask_is_refused() -> None:
         Step((2, -1))
     with pytest.raises(ValueError, match="Step of 3 windows came to a layer of 2 heads"):
         read(Step((1, 2, 3)), *inputs())
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("1 / (1 + x)", "power"), ("exp(-x ** 2 / 8)", "gauss"), ("max(1 - x / 4, 0)", "cut"), ("(x < 4) * 0.5", "half")],
+)
+def test_a_text_spells_a_masking_function(text: str, name: str) -> None:
+    m = {**FUNCTIONS, "half": lambda x: 0.5 * (x < 4)}[name]
+    q, k, v = inputs()
+    assert masking(text, 2, 64).reach == 64
+    torch.testing.assert_close(read(masking(text, 2, 64), q, k, v), read(Masked(m), q, k, v))
+
+
+def test_a_text_spells_windows_of_heads() -> None:
+    q, k, v = inputs()
+    torch.testing.assert_close(read(masking("Step(1, 4)", 2, 3), q, k, v), read(Step((1, 3)), q, k, v))
+    for text, says in WRONG.items():
+        with pytest.raises(ValueError, match=says) as error:
+            masking(text, 2, 8)
+        assert "\n" not in str(error.value)
+
+
+WRONG = {
+    "Step(1)": "has 1 windows for 2 heads",
+    "1 +": "does not parse",
+    "sin(x)": "which is no function of x; write for example",
+    "x.real": "which is no function of x",
+    "__import__('os').getcwd()": "which is no function of x",
+    "y": "has 'y', which is no function of x",
+    "max(x)": "which is no function of x",
+}

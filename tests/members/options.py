@@ -33,6 +33,8 @@ VALUES: dict[str, tuple[Any, ...]] = {  # of keywords whose annotation says too 
     "targets": (1, 3),
     "every": (1, 2),
     "frozen": (True, 1),
+    "spans": ("dynamic", "1 / (1 + x)", "Step(2, 5)"),
+    **dict.fromkeys(("g2g", "g2l", "l2g", "l2l"), ("Band(1)", "~Full()")),
 }
 
 

@@ -13,6 +13,7 @@ from kinformer.laws import any_length, padding
 from kinformer.laws.support.judging import Judged, verdict
 from kinformer.members.etc import etc
 from kinformer.models.mlm import MLM
+from kinformer.patterns.band import Band
 from kinformer.train.checkpoint import load, save
 from kinformer.train.fit import fit
 
@@ -92,6 +93,27 @@ def test_each_line_has_a_global_token_and_the_last_has_the_rest() -> None:
     assert segments_seen(etc(**SMALL, unit="line"), text) == [0, 1, 2, 0, 0, 1, 1, 2, 2, 2]
     hidden = text.masked_fill(text == 10, 256)  # a hidden newline says nothing of where a line ends
     assert segments_seen(etc(**SMALL, unit="line"), hidden) == [0, -1, -1] + [0] * 7
+
+
+def test_binary_matrices_say_who_reads_whom_in_each_direction() -> None:
+    """Without l2g a token knows its windows alone; with g2l and l2g of a few, also what passes through them."""
+    text = torch.randint(0, 11, (1, 24)).repeat(25, 1)
+    text[1:].diagonal().add_(1).remainder_(11)
+
+    def known(**keywords: str) -> torch.Tensor:
+        model = etc(**{**SMALL, "depth": 2}, vocab=11, **keywords).eval()
+        y = model.logits(text).y
+        return ((y[1:] - y[:1]).abs().amax(-1) > 1e-7).T
+
+    near = Band(4).matrix(24)
+    assert known().all()
+    assert torch.equal(known(l2g="~Full()"), near)
+    at = torch.arange(24)
+    # the first global token reads the first four tokens, and tokens from 20 on read it alone
+    through = (at[:, None] >= 20) & (at < 4)
+    wide = known(g2l="Heads(Tokens(4) & Rows(1))", l2g="~Rows(20) & Tokens(1)", g2g="Band(0)")
+    far = (at[:, None] >= 18) & (at < 6)  # and within a window of both
+    assert bool((wide >= (near | through)).all()) and bool((wide <= (near | far)).all())
 
 
 @pytest.mark.parametrize("law", [any_length, padding])

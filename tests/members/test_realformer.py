@@ -29,6 +29,28 @@ def test_scores_of_the_last_block_are_those_of_all(scores: str, form: str, float
     assert len(seen) == 4 and torch.allclose(out.up["0.scores"].scores, wanted, atol=1e-13)
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_prior_from_below_is_weighed_and_mixed(mixed: bool, float64: None) -> None:
+    """A^(l) = w1 S^(l) + w2 g(A^(l-1)), g a sum over heads."""
+    model = realformer(d=16, depth=3, heads=2, scores="weighted", own=0.7, below=-0.2, mixed=mixed, length=16, vocab=11)
+    tokens, seen = torch.randint(0, 11, (2, 7)), list[torch.Tensor]()
+
+    def own(part, inputs, out):
+        q, k = inputs[0].q, inputs[1].k
+        seen.append(q @ k.mT / q.shape[-1] ** 0.5)
+
+    mechanisms = [block.layers[0].mechanism for block in model.body.layers]
+    for mechanism in mechanisms:
+        mechanism.register_forward_hook(own)
+    out = model.logits(tokens)
+    wanted = seen[0]
+    for mechanism, score in zip(mechanisms[1:], seen[1:], strict=True):
+        if mixed:
+            wanted = torch.einsum("oh,bhts->bots", mechanism.score.change.mix.weight, wanted)
+        wanted = 0.7 * score - 0.2 * wanted
+    torch.testing.assert_close(out.up["0.scores"].scores, wanted)
+
+
 def test_it_has_the_parameters_of_its_plain_twin() -> None:
     """The encoder those of BERT; the decoder all but those of GPT's last norm, which post-norm blocks do without."""
     encoder, decoder, plain, text = (

@@ -1,5 +1,8 @@
 """The stack of BERT, which reads a row both ways."""
 
+from collections.abc import Callable
+
+from kinformer.core.bias import Bias
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
 from kinformer.depth.random_keys import RandomKeys
@@ -10,13 +13,14 @@ from kinformer.members.support.wiring import Wiring
 
 
 def encoder(
-    made: Wiring, depth: int, pattern: str | Pattern | tuple[str | Pattern, ...], dropout: float, drawn: int = 0
+    made: Wiring, depth: int, pattern: str | Pattern | tuple[str | Pattern, ...], dropout: float, drawn: int = 0,
+    bias: Callable[[], Bias] | None = None
 ) -> Stack:
     """`depth` blocks that read a row under a pattern; a tuple has one for each of them, from the bottom.
 
-    Each head of each block reads `drawn` keys more, by chance.
+    Each head of each block reads `drawn` keys more, by chance. `bias` makes what stands beside that of positions.
     """
     patterns: tuple[str | Pattern, ...] = each("pattern", pattern, depth)
-    attentions = [made.attention(one, dropout=dropout) for one in patterns]
+    attentions = [made.attention(one, dropout=dropout, bias=bias and bias()) for one in patterns]
     blocks: list[Layer] = [made.block(attention, MLP(made.d)) for attention in attentions]
     return made.stack([RandomKeys(block, drawn, seed=n) for n, block in enumerate(blocks)] if drawn else blocks)

@@ -26,10 +26,11 @@ from kinformer.memories.hidden import Hidden
 from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
-from kinformer.projections.normed import Normed
+from kinformer.projections.normed import Normed, NormedKeys
 from kinformer.projections.qkv import QKV
 
 GateName = Literal["gru", "input", "output", "highway", "sigtanh", "residual", "post_norm"]
+NormedName = Literal["both", "keys"]
 B_G = 2.0  # where the paper starts its gates
 BIASED: dict[GateName, type[Biased]] = {
     "gru": GRUGate,
@@ -54,6 +55,8 @@ class GatedXL:
     b_g: where the gates' biases start; of "gru", "output", "highway" and "sigtanh" alone.
     hidden: units of a feed-forward, 4 d unless given.
     dropout: of attention, of a feed-forward's units and of each sublayer's output.
+    normed: "both" norms what queries and keys are made of, the paper's; "keys" leaves queries as they are, as in
+        DI-engine's GTrXL. Of "post_norm", which norms what comes of a sublayer, neither.
 
     Errors: ValueError for sizes that do not divide, a gate that is none, and a b_g where no gate has a bias.
     """
@@ -68,10 +71,12 @@ class GatedXL:
     head_dim: int | None = None
     hidden: int | None = None
     dropout: float = 0.0
+    normed: NormedName = "both"
 
     def __post_init__(self) -> None:
         at_least("depth", self.depth, 1)
         a_probability("dropout", self.dropout)
+        one_of("normed", self.normed, NormedName)
         if one_of("gate", self.gate, GateName) not in BIASED:
             unread(f"gate={self.gate!r}, which has no bias", b_g=(self.b_g, B_G))
 
@@ -85,11 +90,9 @@ class GatedXL:
         d, behind = self.d, self.gate == "post_norm"
         projection = QKV(d, self.heads, head_dim=self.head_dim, bias=False)
         mechanism = Softmax(Causal() & Segment(self.segment, self.memory), bias, dropout=self.dropout)
-        attention = Attention(
-            projection if behind else Normed(projection, LayerNorm(d)),
-            mechanism,
-            memory=Hidden(self.segment, self.memory),
-        )
+        kind = Normed if self.normed == "both" else NormedKeys
+        reads = projection if behind else kind(projection, LayerNorm(d))
+        attention = Attention(reads, mechanism, memory=Hidden(self.segment, self.memory))
         mlp = MLP(d, self.hidden, activation="relu", dropout=self.dropout)
         # attention norms memory and input together
         norms = [LayerNorm(d) if behind else nn.Identity(), LayerNorm(d)]

@@ -13,6 +13,7 @@ from kinformer.biases.relative import Relative
 from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.aggregation import Aggregation
 from kinformer.core.bias import Bias, Plus
 from kinformer.core.checks import a_probability, at_least, head_width, one_of, unread
 from kinformer.core.expression import parse
@@ -123,11 +124,12 @@ class Wiring:
         return tied_start(self.d, 0.75 if self.norm == "pre" and self.position not in SINUSOIDS else 0.5)
 
     def attention(
-        self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0, bias: Bias | None = None
+        self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0, bias: Bias | None = None,
+        aggregation: Aggregation | None = None
     ) -> Attention:
         """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing.
 
-        `bias` stands beside that of positions, where they have one.
+        `bias` stands beside that of positions, where they have one; `aggregation` joins heads, a matrix unless given.
         """
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
@@ -137,7 +139,7 @@ class Wiring:
         projection = QKV(
             self.d, self.heads, key_heads=self.key_heads, head_dim=self.width, v_dim=self.v_dim, rotation=rotation
         )
-        return Attention(projection, mechanism, cross=cross)
+        return Attention(projection, mechanism, cross=cross, aggregation=aggregation)
 
     def _bias(self, pattern: Pattern) -> ALiBi | Relative | None:
         if self.position == "alibi":
