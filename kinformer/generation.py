@@ -58,8 +58,8 @@ def generate(
         ended, or was not finished, is returned.
     length_penalty: a found row of n new tokens is worth its log-probability / ((5 + n) / 6)**length_penalty; 0 favours
         short rows, since each token makes a sum smaller. The default is Vaswani et al.'s 0.6. For `beam` alone.
-    stop: the token that ends a row, `model.end` unless given; or a function of the new tokens [B, N] of each row that
-        says which have ended, beside `model.end`.
+    stop: the token that ends a row, `model.end` unless given, none where it is negative; or a function of the new
+        tokens [B, N] of each row that says which have ended, beside `model.end`.
     seed: draws the same text for the same batch; a seed for each row draws of each what it draws of it alone.
     state: what to go on from; it is spent then. None starts a new one.
     source: what a sequence-to-sequence model translates; it is read once.
@@ -83,6 +83,10 @@ def generate(
     if not callable(getattr(model, "start", None)) or not callable(getattr(model, "logits", None)):
         raise TypeError(f"{type(model).__name__} has no start and logits, so it cannot go on; give an LM or a Seq2Seq")
     prompt, padded = _prompt(model, tokens, source, state, seed)
+    if isinstance(stop, int) and (known := _known(model)) is not None and stop >= known:
+        raise ValueError(
+            f"stop={stop} has no effect: the model writes {known} tokens, from 0; leave it out, or give one"
+        )
     with evaluating(model):
         reader, text = _begun(model, prompt, padded, steps, state, source, recompute)
         rows = way.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, hear)
@@ -214,9 +218,8 @@ def _prompt(
         raise ValueError(f"a prompt holds token ids, whole numbers, and {tokens.dtype} came; give tokens.long()")
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
-    embedding = getattr(model, "embedding", None)
-    if isinstance(embedding, nn.Embedding) and (most := int(tokens.max())) >= embedding.num_embeddings:
-        raise ValueError(f"the prompt holds token {most}, and the model knows {embedding.num_embeddings}, from 0")
+    if (known := _known(model)) is not None and (most := int(tokens.max())) >= known:
+        raise ValueError(f"the prompt holds token {most}, and the model knows {known}, from 0")
     ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
     if ends:
         raise ValueError(f"row {ends[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")
@@ -225,6 +228,12 @@ def _prompt(
         if rows not in (None, len(tokens)):
             raise ValueError(f"the prompt has {len(tokens)} rows and the {what} {rows}; give both the same number")
     return tokens, bool((tokens < 0).any())
+
+
+def _known(model: Any) -> int | None:
+    """How many tokens a model knows, where it says so."""
+    embedding = getattr(model, "embedding", None)
+    return embedding.num_embeddings if isinstance(embedding, nn.Embedding) else None
 
 
 def _told(state: State | None) -> int:

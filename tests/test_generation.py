@@ -488,6 +488,7 @@ WRONG = {
     "temperature=0.5 has no effect with beam=2, which draws nothing": dict(beam=2, temperature=0.5),
     "top_k=5 has no effect with beam=2": dict(beam=2, top_k=5),
     "top_p=0.5 has no effect with temperature=0, which takes the likeliest": dict(temperature=0, top_p=0.5),
+    "stop=99 has no effect: the model writes 7 tokens": dict(stop=99),
     "length_penalty=0.5 has no effect with beam=1": dict(length_penalty=0.5),
     "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
     "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),

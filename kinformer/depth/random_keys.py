@@ -62,7 +62,7 @@ def _example() -> RandomKeys:
     from kinformer.patterns.band import Band
     from kinformer.projections.qkv import QKV
 
-    return RandomKeys(PostNorm(Attention(QKV(16, 2), Softmax(Band(0)))), 2)
+    return RandomKeys(PostNorm(Attention(QKV(16, 2), Softmax(Band(1)))), 2)
 
 
 EXAMPLES = (_example,)

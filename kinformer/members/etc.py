@@ -30,7 +30,7 @@ from kinformer.projections.by_stream import ByStream
 from kinformer.projections.qkv import QKV
 
 
-@member(needs={"unit": "tokens>1"})
+@member(needs={"unit": "tokens>1 and l2g!=~Full() or tokens>1 and contrast>0"})
 def etc(
     d: int = 128, depth: int = 4, heads: int = 4, head_dim: int | None = None, radius: int = 32, tokens: int = 32,
     clip: int = 12, unit: Literal["sentence", "line", "paragraph"] = "sentence",

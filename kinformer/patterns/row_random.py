@@ -1,6 +1,6 @@
 """RowRandom: random blocks from all of a row, on both sides of the query, as many for each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Int
@@ -27,6 +27,7 @@ class RowRandom(Pattern):
     seed: of the draw.
     first: blocks at the front that are read anyway, and so are not drawn.
     window: blocks on either side of the own one that are read anyway; -1 where it may draw itself.
+    head: every head draws as this one does; unless given, each for itself.
 
     Source: the atomic random pattern of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """
@@ -37,6 +38,7 @@ class RowRandom(Pattern):
     seed: int = 0
     first: int = 0
     window: int = -1
+    head: int | None = None
 
     def __post_init__(self) -> None:
         one_each("RowRandom.blocks", self.blocks)
@@ -49,10 +51,15 @@ class RowRandom(Pattern):
         for name, value, lowest in least:
             at_least(f"RowRandom.{name}", value, lowest)
         whole("RowRandom.seed", self.seed)
+        at_least("RowRandom.head", 0 if self.head is None else self.head, 0)
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         row, column = torch.as_tensor(q) // self.block, torch.as_tensor(k) // self.block
+        h = h if self.head is None else self.head
         return among(column, beside(self.keys, self.seed, h, row, self.first, self.blocks[b, 0], self.window))
+
+    def of_head(self, h: int) -> Pattern:
+        return replace(self, head=h) if self.head is None else self
 
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
