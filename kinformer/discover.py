@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kinformer.core.absent import absent
 from kinformer.core.example import Example
 from kinformer.keywords import check_keywords, name_of, nearest, parse_keywords, signature
-from kinformer.needs import Needs, by_keyword, check_used
+from kinformer.needs import Needs, by_keyword, check_used, recorded
 
 if TYPE_CHECKING:
     from kinformer.train.recipe import Recipe
@@ -220,7 +220,8 @@ def _member(
     def rebuild(**keywords: Any) -> Any:
         """The model of recorded keywords, those included that have no effect beside others."""
         check_keywords(function, keywords)
-        return construct(keywords)
+        with recorded():
+            return construct(keywords)
 
     def construct(keywords: dict[str, Any]) -> Any:
         if isinstance(depth := keywords.get("depth"), int) and depth > DEEPEST:

@@ -1,11 +1,16 @@
 """Conditions under which a keyword of a member has an effect, written as text such as "position=learned".
 
-Choose `has_effect` to ask whether a keyword applies beside other keywords, `check_used` to refuse one that does not.
+Choose `has_effect` to ask whether a keyword applies beside other keywords, `check_used` to refuse one that does not,
+and `recorded` while a model is built from keywords that may hold such.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
+
+RECORDED = ContextVar("RECORDED", default=False)
 
 Needs = Mapping[str, str]
 _TERM = re.compile(r"(?P<name>\w+)((?P<sign>!=|=|>)(?P<values>.+))?")
@@ -56,10 +61,20 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
             )
 
 
+@contextmanager
+def recorded() -> Iterator[None]:
+    """While this lasts, `core.checks.unread` refuses nothing: an earlier edition may have taken what this one would."""
+    token = RECORDED.set(True)
+    try:
+        yield
+    finally:
+        RECORDED.reset(token)
+
+
 def as_word(value: Any) -> str:
     """A value as it is written on the command line."""
     if isinstance(value, tuple):
-        return ",".join(map(as_word, value))
+        return ",".join(map(as_word, value)) or "()"
     return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 

@@ -98,7 +98,8 @@ def carry(old: Model, new: Model, source: str = "the trained model") -> None:
     unfit = {name: pair for name, pair in shapes.items() if pair[0] != pair[1]}
     if unfit:
         reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_first(unfit)}"
-        if called(old) != called(new):
+        other = any("missing" in pair for pair in unfit.values())  # weights, not only sizes of them
+        if called(old) != called(new) and (other or not _apart(old, new)):
             advice = f"give the weights of a {called(new)}"
             raise ValueError(f"{source} is a {called(old)}, not a {called(new)}: {reason}; {advice}")
         raise ValueError(_apart(old, new) or f"{source} has other weights: {reason}")

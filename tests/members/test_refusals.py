@@ -10,6 +10,7 @@ from kinformer.members.bert import bert
 from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer
 from kinformer.members.depth_adaptive import depth_adaptive
+from kinformer.members.guided_attention import guided_attention
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
 from tests.unhooked import refusals, unhooked
@@ -82,3 +83,11 @@ def test_flags_are_true_or_false() -> None:
     said = unhooked("tests.members.test_refusals:_no_flags")
     names = ["strict", "strict", "shared", "balance", "itself"]
     assert said == [f"ValueError: {name}='no': give True or False" for name in names]
+
+
+def test_a_record_of_what_nobody_reads_is_taken() -> None:
+    """An earlier edition may have written it."""
+    keywords = {**guided_attention(d=16, depth=2, heads=2, length=64, vocab=11).member.keywords, "delimiter": 1}
+    with pytest.raises(ValueError, match="delimiter=1 is not read with 2 guided heads"):
+        guided_attention(**keywords)
+    assert guided_attention.rebuild(**keywords).member.keywords == keywords

@@ -204,7 +204,7 @@ def test_rows_whose_layers_cost_more_take_fewer() -> None:
 
 @pytest.mark.parametrize("make", [calm, depth_adaptive])
 def test_members_read_pairs(make: Callable) -> None:
-    tiny = {"d": 16, "depth": 3, "heads": 2, "length": 32, "vocab": 7}
+    tiny = {"d": 16, "depth": 3, "heads": 2, "vocab": 7}
     model = make(**tiny, form="encoder_decoder", norm="post", position="sinusoidal")
     assert isinstance(model, MultiExitSeq2Seq) and model.reads == "pairs"
     assert model.encoder.layers[0].layers[0].mechanism.pattern == Full()

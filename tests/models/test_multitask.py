@@ -15,7 +15,7 @@ TASK, WANTED = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 0])
 
 def strong(**more: object) -> MultiTask:
     """With task embeddings and FiLM so large that a wrong task shows."""
-    model = camtl(**{**SMALL, **more}).eval()  # type: ignore[arg-type]
+    model = camtl.rebuild(**{**SMALL, **more}).eval()  # type: ignore[attr-defined]  # blocks are none of no upper layer
     for name, parameter in model.named_parameters():
         if ".bias." in name:
             torch.nn.init.normal_(parameter)

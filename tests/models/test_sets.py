@@ -99,8 +99,8 @@ def test_a_set_without_elements_is_refused() -> None:
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"encoder": "alone", "inducing": 3}, "inducing=3 is not read with encoder=alone"),
-        ({"pooling": "mean", "seeds": 2}, "seeds=2 is not read with pooling=mean"),
+        ({"encoder": "alone", "inducing": 3}, "inducing=3 has no effect with encoder=alone"),
+        ({"pooling": "mean", "seeds": 2}, "seeds=2 has no effect with pooling=mean"),
         ({"inducing": 0}, "inducing=0: give a whole number of at least 1"),
         ({"seeds": 0}, "seeds=0"),
         ({"decoder": -1}, "decoder=-1"),
