@@ -1,7 +1,9 @@
 """`kinformer`, the command line."""
 
+import os
 import signal
 import sys
+from collections.abc import MutableMapping
 from types import FrameType
 from typing import Any
 
@@ -30,6 +32,9 @@ from kinformer.train.interrupt import Stopped
 
 SEVERAL = {"--law", "--return", "--then"}  # options that may come again
 GROUPS = {"datastore"}  # words that another command follows
+# libgomp takes this number by itself where a process has more threads than cores, and 300,000 otherwise: a thread that
+# spins that long takes its core from the thread that it waits for, wherever other processes are at work (bench/spin.py)
+SPIN_COUNT = "1000"
 app = typer.Typer(name="kinformer", add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command("list")(list_parts)
 app.command("show")(show)
@@ -64,9 +69,16 @@ COMMANDS = get_command(app)  # made once: a process may run many lines
 
 def main() -> None:
     """Run the command line; what goes wrong ends in one line on stderr and an exit code: 2 wrong input, 1 failure."""
+    limit_spinning(os.environ)
     if not several():  # a process that waits for others hears nothing, and torchrun's signal must end it
         signal.signal(signal.SIGTERM, _end_by)
     sys.exit(run(sys.argv[1:] or ["--help"]))
+
+
+def limit_spinning(environ: MutableMapping[str, str]) -> None:
+    """Let waiting OpenMP threads sleep soon, unless the user said how they wait. Call it before `import torch`."""
+    if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environ.keys():
+        environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
 
 def _end_by(number: int, frame: FrameType | None) -> None:
