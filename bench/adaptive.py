@@ -1,15 +1,17 @@
 """Steps that tokens do not take and keys that heads do not look at: what halting and learned spans save, in time."""
 
+import math
 from collections.abc import Callable
 
 import torch
-from interleave import Contender, middle, race, setup, shown
-from jaxtyping import Float, Int
+from interleave import Contender, asked, middle, race, ready, shown
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from kinformer.biases.adaptive_span import AdaptiveSpan
 from kinformer.core.state import fork
 from kinformer.depth.act import Halt, Halting
+from kinformer.depth.support import some_tokens
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.models.lm import LM
@@ -17,6 +19,9 @@ from kinformer.models.lm import LM
 D, HEADS, DEPTH, READ, STEPS = 256, 4, 8, 128, 16
 TAKEN = (2, 5)  # steps of every second token, and of the others; which rows these are changes from token to token
 KEYS = 1 / 6  # of a step's multiplications, which are made of every token: later ones read its keys and values
+SPREADS = ("anywhere", "one row", "first tokens", "first step")  # which tokens take all steps; the others take one
+ROWS, LONG = ((8, 128), (2, 512), (1, 1024)), 20  # rows of as many tokens, and steps of which a tenth is taken
+PRICE = some_tokens.GATHERING
 LONGEST, SEGMENT, SHARES = 1024, 512, (1.0, 0.5, 0.125)  # spans, all of them or a part of the longest
 
 
@@ -75,6 +80,77 @@ def halting(batch: int, rounds: int) -> None:
     print(flush=True)
 
 
+class Given(Halting):
+    """Stops each token of a batch after the steps that it is given; the remainder carries their number."""
+
+    def __init__(self, steps: Float[Tensor, "B T"]):
+        super().__init__(D)
+        self.steps = steps
+
+    def start(self, real: Bool[Tensor, "*shape"], like: Tensor) -> Halt:
+        return super().start(real, like)._replace(remainder=self.steps)
+
+    def forward(self, s: Float[Tensor, "*shape D"], halt: Halt, final: bool) -> tuple[Float[Tensor, "*shape"], Halt]:
+        weight, now = super().forward(s, halt, final)
+        alive = halt.alive & (now.steps + 0.5 < halt.remainder) & torch.tensor(not final)
+        return weight, now._replace(alive=alive, remainder=halt.remainder)
+
+
+def given(spread: str, batch: int, length: int, depth: int, share: float) -> Float[Tensor, "B T"]:
+    """Steps of each token, a share of all token-steps together."""
+    steps, many = torch.ones(batch * length), round(batch * length * (share * depth - 1) / (depth - 1))
+    if spread == "anywhere":
+        steps[torch.randperm(batch * length)[:many]] = depth
+    elif spread == "one row":
+        steps[:many] = depth
+    elif spread == "first tokens":
+        steps.view(batch, length)[:, : round(many / batch)] = depth
+    return steps.view(batch, length)
+
+
+def gathered(rounds: int, batch: int, length: int, depth: int, share: float, spread: str, training: bool) -> None:
+    """A pass over whole rows whose tokens halt: as it is, without gathering, and where no token halts."""
+    model = universal_transformer(d=D, depth=depth, heads=HEADS, halted="copied").train(training)
+    tokens, steps = torch.randint(256, (batch, length + 1)), given(spread, batch, length, depth, share)
+
+    def run(steps: Float[Tensor, "B T"], gathering: float) -> None:
+        model.body.halting, some_tokens.GATHERING = Given(steps), gathering
+        with torch.set_grad_enabled(training):
+            loss = model(tokens).total
+        if training:
+            model.zero_grad()
+            loss.backward()
+
+    seconds = race({
+        "gathered": ready(lambda: run(steps, PRICE)),
+        "not gathered": ready(lambda: run(steps, math.inf)),
+        "all steps": ready(lambda: run(torch.full_like(steps, depth), math.inf)),
+    }, rounds)  # fmt: skip
+    took = middle(one * 1e3 for one in seconds["all steps"])
+    ratios = (
+        middle(a / b for a, b in zip(seconds["gathered"], seconds[other], strict=True))
+        for other in ("all steps", "not gathered")
+    )
+    what = f"{batch} x {length} | {depth} | {spread} | {'training' if training else 'reading'}"
+    print(
+        f"| {what} | {float(steps.mean()) / depth:.3f} | {shown(took)} | {' | '.join(map(shown, ratios))} |", flush=True
+    )
+
+
+def batches(rounds: int) -> None:
+    """Batches of whole rows with a tenth of the token-steps left, one of 1.04 steps a token, and small ones."""
+    print("| rows | steps | who goes on | | token-steps | ms of all steps | over all steps | over not gathered |")
+    print("|---" * 8 + "|")
+    for training in (True, False):
+        for batch, length in ROWS:
+            for spread in SPREADS:
+                gathered(rounds, batch, length, LONG if spread != "first step" else 10, 0.1, spread, training)
+        gathered(rounds, 8, 128, 6, 1.04 / 6, "anywhere", training)
+        for batch, length, share in ((1, 128, 0.1), (2, 128, 0.1), (4, 128, 0.5), (8, 128, 0.9)):
+            gathered(rounds, batch, length, LONG, share, "anywhere", training)
+    print(flush=True)
+
+
 def spans(rounds: int) -> None:
     """A segment behind a full memory, by how much of the longest span heads have learned to look at."""
     rows, contenders = torch.randint(256, (1, LONGEST + 2 * SEGMENT)), dict[str, Contender]()
@@ -110,7 +186,12 @@ def _segment(model: LM, rows: Int[Tensor, "B T"], state: object) -> Contender:
 
 
 if __name__ == "__main__":
-    rounds = setup(f"{__doc__} Width {D}; {DEPTH} steps of one block, {READ} tokens read; 4 layers with spans.")
-    for batch in (1, 32):
-        halting(batch, rounds)
-    spans(rounds)
+    what = f"{__doc__} Width {D}; {DEPTH} steps of one block, {READ} tokens read; 4 layers with spans."
+    rounds, tables = asked(what, "halting, batches or spans, all unless named")
+    if not tables or "halting" in tables:
+        for batch in (1, 32):
+            halting(batch, rounds)
+    if not tables or "batches" in tables:
+        batches(rounds)
+    if not tables or "spans" in tables:
+        spans(rounds)

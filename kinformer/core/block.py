@@ -61,6 +61,9 @@ class ResidualBlock(Layer):
                 x = join(x, lambda z, n=n, layer=layer: found.call(n, layer, z), norm).y
         return found.out(x)
 
-    def read_apart(self, read: Callable[[], Out]) -> Out:
-        """What `read` makes of the sublayers, called by themselves: who spreads their weights gathers them here too."""
-        return read()
+    def read_apart(self, read: Callable[..., Out], *inputs: Tensor) -> Out:
+        """What `read` makes of these inputs and of the sublayers, called by themselves.
+
+        Who spreads the weights of a block gathers them here too, and who computes it again in the backward does so.
+        """
+        return read(*inputs)

@@ -1,7 +1,8 @@
 """State: trees of batch-first tensors, and the operations on them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
@@ -61,6 +62,12 @@ def leaves(state: State) -> list[tuple[str, Tensor]]:
 def select(state: State, rows: Int[Tensor, " R"]) -> State:
     """The state of the given batch rows, which may repeat (beam search)."""
     return map_state(_once(lambda _, leaf: leaf.index_select(0, rows.to(leaf.device))), state)
+
+
+def concatenate(states: Sequence[State]) -> State:
+    """The states of several sets of rows as the state of all of them, one set behind the other."""
+    found = iter([torch.cat([leaf for _, leaf in same]) for same in zip(*map(leaves, states), strict=True)])
+    return map_state(lambda _, __: next(found), states[0])
 
 
 def fork(state: State) -> State:

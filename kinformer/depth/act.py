@@ -4,17 +4,30 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.autocast import linear
+from kinformer.core.block import ResidualBlock
 from kinformer.core.checks import a_flag, a_part, at_least, one_of, within
 from kinformer.core.choice import choice
 from kinformer.core.collected import Collected
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State
 from kinformer.core.loss import Penalty
+from kinformer.core.state import concatenate, select
+from kinformer.core.transforms import ordinary
 from kinformer.depth.support.some_rows import divisible, going_rows, on_rows
+from kinformer.depth.support.some_tokens import (
+    Tokens,
+    put_back,
+    read_tokens,
+    serves_tokens,
+    tokens_at,
+    unwatched,
+    worth_gathering,
+)
+from kinformer.depth.support.step_keys import StepKeys
 from kinformer.depth.universal import Universal
 
 Last = Literal["remainder", "probability"]
@@ -45,6 +58,15 @@ class Halt(NamedTuple):
     def report(self) -> dict[str, Tensor]:
         """What a layer tells in aux: the ponder cost N + R, of which only R has a gradient, and both by themselves."""
         return {"ponder": self.steps + self.remainder, "steps": self.steps, "remainder": self.remainder}
+
+
+class Going(NamedTuple):
+    """Tokens that are computed: their places in the flattened batch, states, answers so far, and halting."""
+
+    at: Int[Tensor, " n"]
+    s: Float[Tensor, "n D"]
+    y: Float[Tensor, "n D"]
+    halt: Halt
 
 
 class Halting(nn.Module):
@@ -102,11 +124,16 @@ class ACT(Layer):
     """Adaptive computation over depth: a token takes steps of a `Universal` until its halting unit says stop.
 
     y = w s + (1 - w) y after each step, w its weight and s its state. Reports `ponder`, `steps` and `remainder` per
-    token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys. All steps
-    are computed in training and when compiled. In eager eval mode a step is computed for the rows in which a token
-    takes it: with "copied" the states of the others are brought up to date without being read, with "updated" a call
-    with a state cannot leave out any. A call that asks for `ctx.taps` takes all steps of all rows, so that they are
-    there.
+    token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys.
+
+    Costs: halted tokens are left out of a step, in training too, where that saves more than gathering the others takes
+    (`worth_gathering`: from about a thousand tokens of width 128 or 300 of width 256 on). With "copied" those that go
+    on are computed, of whatever rows, and the keys of the others change by the timing alone. With "updated" the states
+    of halted tokens change and are read as long as one token of their row goes on, so only whole rows are left out,
+    and in the last step of a row its halted tokens. In eager eval mode shorter rows are left out as wholes; a call with
+    a state leaves out none with "updated". Compiled, and in a call with `ctx.taps`, all steps of all rows are computed.
+    What is gathered is a block whose first sublayer is an `Attention` that reads by a plain `Softmax`, the others
+    feed-forward layers and cross-attention; blocks of other parts are computed whole.
 
     universal: the block and its steps.
     halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
@@ -133,7 +160,7 @@ class ACT(Layer):
         self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
         self.d, self.mix, self.wants = universal.d, mix, universal.wants
         self.halted, self.judged = one_of("halted", halted, Halted), one_of("judged", judged, Judged)
-        self.divisible = divisible(universal.block)
+        self.divisible, self.by_tokens = divisible(universal.block), serves_tokens(universal.block)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return self.universal.start(batch, length, dtype=dtype, device=device)
@@ -143,8 +170,14 @@ class ACT(Layer):
         found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
         halt, rows = self.halting.start(ctx.pos >= 0, x), None
         s, y = x, torch.zeros_like(x)
+        may_gather = self._may_gather(x, state, ctx)
         for n in range(last + 1):
-            z = self.universal.timed(s, n, ctx)
+            z = self.universal.timed(s, n, ctx.places)
+            weight, halted = self.halting(z, halt, n == last) if self.judged == "input" else (None, None)
+            asks = self._asking(halt, halted, n == last, x.shape[1]) if may_gather else None
+            if asks is not None and worth_gathering(block, ctx.pos, int(asks.sum())):
+                y, halt = self._read_tokens(n, s, y, halt, found, ctx)
+                break
             if n and not ctx.taps and (state is None or self.halted == "copied"):
                 rows = going_rows(self, halt.alive, rows)
             if (rows is not None and not len(rows)) or (ctx.remember and n == last):
@@ -153,11 +186,85 @@ class ACT(Layer):
                 continue
             moving = halt.alive
             out = found.call(n, on_rows(block, rows) if self.divisible else block, z, counts=moving)
-            weight, halt = self.halting(z if self.judged == "input" else out.y, halt, n == last)
-            y = self.mix(y, out.y, weight)
+            if weight is None or halted is None:
+                weight, halted = self.halting(out.y, halt, n == last)
+            y, halt = self.mix(y, out.y, weight), halted
             s = torch.where(moving[..., None], out.y, s) if self.halted == "copied" else out.y
         out = found.out(y)
         return out._replace(aux={**out.aux, **halt.report()}, up={})
+
+    def _asking(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
+        """The tokens whose next state is wanted: of halted ones only where a later step changes or reads it."""
+        if self.halted == "copied" or final:
+            return halt.alive
+        later = (halt if after is None else after).alive.reshape(-1, length).any(1, keepdim=True)
+        return halt.alive | later.expand(-1, length).reshape(halt.alive.shape)
+
+    def _may_gather(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> bool:
+        """Can single tokens be left out, and would that be worth it if all were?"""
+        block = self.universal.block
+        if (
+            torch.compiler.is_compiling()
+            or not (self.by_tokens and x.numel() and ordinary(x))
+            or ctx.taps
+            or ctx.labels
+        ):
+            return False
+        if state is not None and (self.halted == "updated" or x.shape[1] == 1):  # one token is a row, see `on_rows`
+            return False
+        assert isinstance(block, ResidualBlock)
+        return worth_gathering(block, ctx.pos, 0) and unwatched(block)
+
+    def _read_tokens(
+        self, first: int, s: Tensor, y: Tensor, halt: Halt, found: Collected, ctx: Context
+    ) -> tuple[Float[Tensor, "B T D"], Halt]:
+        """The answers and the halting of all tokens, of which few take steps from `first` on."""
+        batch, length = ctx.pos.shape
+        at = torch.arange(batch * length, device=s.device)
+        going = Going(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
+        keys = StepKeys(self.universal, ctx, s if self.halted == "copied" else None)
+        left, tokens = list[Going](), None
+        for n in range(first, self.universal.steps):
+            alive, row = going.halt.alive, going.at // length
+            read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
+            if found.old is not None:
+                read = torch.ones_like(read)  # a state wants the keys of all rows
+            keys.change(going.at[read], going.s[read])
+            stays = alive if self.halted == "copied" else read
+            if not bool(stays.all()):
+                left.append(select(going, (~stays).nonzero()[:, 0]))
+                going = select(going, stays.nonzero()[:, 0])
+            # in training all processes take as many steps: weights that are spread are gathered in each
+            if not (len(going.at) or self.training or found.old is not None):
+                break
+            going, tokens = self._step(n, going, tokens, keys, found, ctx)
+        whole = concatenate([*left, going])
+        whole = select(whole, whole.at.argsort())
+        return whole.y.view_as(y), Halt(*(leaf.view(batch, length) for leaf in whole.halt))
+
+    def _step(
+        self, n: int, going: Going, before: Tokens | None, keys: StepKeys, found: Collected, ctx: Context
+    ) -> tuple[Going, Tokens]:
+        """Going tokens after step n: those that have not halted, or whole rows where halted states change too."""
+        block, final = self.universal.block, n == self.universal.steps - 1
+        assert isinstance(block, ResidualBlock)
+        z = keys.timed(n, going.at, going.s)
+        weight, halt = self.halting(z, going.halt, final) if self.judged == "input" else (None, None)
+        asks = self._asking(going.halt, halt, final, ctx.pos.shape[1])
+        which = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
+        tokens = tokens_at(going.at[which], ctx.pos, found.old is not None, before)
+        make = keys.at_step(n, tokens, z)
+        counts = torch.zeros_like(ctx.pos, dtype=torch.bool).flatten().index_fill(0, going.at[going.halt.alive], True)
+
+        def read(_: Tensor, state: State | None, ctx: Context) -> Out:
+            out = block.read_apart(lambda x: read_tokens(block, x, tokens, make, state, ctx), z[None, which])
+            return out._replace(aux={name: put_back(value, tokens, ctx) for name, value in out.aux.items()})
+
+        out = found.call(n, read, z[None], counts=counts.view_as(ctx.pos))
+        s = going.s.index_copy(0, which, out.y[0].to(going.s.dtype))
+        if weight is None or halt is None:
+            weight, halt = self.halting(s, going.halt, final)
+        return Going(going.at, s, self.mix(going.y, s, weight), halt), tokens
 
 
 def _example(halting: Halting, timed: bool, **options: object) -> ACT:

@@ -3,12 +3,15 @@
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, at_least
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, in_order, room
+from kinformer.core.state import concatenate, select
 from kinformer.depth.act import Halt, Halting, Mix, running, weighted
+
+GATHERING = 1e7  # multiplications that take as long as to choose rows, compute them and put them back
 
 
 class Carried(NamedTuple):
@@ -18,13 +21,26 @@ class Carried(NamedTuple):
     c: Float[Tensor, "B C"]
 
 
+class Pondering(NamedTuple):
+    """Rows that take steps of one token: their numbers, inputs, states, mixed states so far, and halting."""
+
+    row: Int[Tensor, " R"]
+    x: Float[Tensor, "R D"]
+    now: Carried
+    mixed: Carried
+    halt: Halt
+
+
 class RecurrentACT(Layer):
     """Adaptive computation time in Graves' own form: s^n = S(s^(n-1), [x; 1 at the first step, else 0]), n up to N.
 
     The state after a token is the `mix` of its steps' states, and the layer's y: with Graves' weights, which add up to
     1, a linear head makes of it the mix of the steps' outputs, as the paper has it. It reports `ponder`, `steps` and
     `remainder` per token as `ACT` does. Choose it to see what adaptive time is worth without attention. It reads array
-    order as time; padding leaves the state alone. Unless compiled, a step that no row takes is not computed.
+    order as time; padding leaves the state alone.
+
+    Costs: unless compiled, a step that no row takes is not computed, and rows that have halted are left out of a step
+    where that saves ten million multiplications, which take as long as gathering the others.
 
     d: the width.
     steps: the most that a token can take.
@@ -43,6 +59,7 @@ class RecurrentACT(Layer):
         self.halting = a_part("halting", halting, Halting, "one, such as Halting(d)")
         self.cell = cell or nn.RNNCell(d + 1, d)
         self.cells = d if isinstance(cell, nn.LSTMCell) else 0
+        self.weights = sum(p.numel() for p in self.cell.parameters())
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Carried:
         new = room(self, batch, length, dtype, device)
@@ -67,15 +84,31 @@ class RecurrentACT(Layer):
         return Out(torch.cat([x[:, :0], *ys], 1), kept, halt.report())
 
     def _ponder(self, x: Float[Tensor, "B D"], now: Carried, real: Bool[Tensor, " B"]) -> tuple[Carried, Halt]:
-        halt, mixed = self.halting.start(real, x), self._empty(len(x), x)
+        row = torch.arange(len(x), device=x.device)
+        going = Pondering(row, x, now, self._empty(len(x), x), self.halting.start(real, x))
+        left: list[Pondering] = []
         for n in range(self.steps):
-            if n and not torch.compiler.is_compiling() and not bool(halt.alive.any()):
-                break
-            z = torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1)
-            now = Carried(*self.cell(z, (now.s, now.c))) if self.cells else Carried(self.cell(z, now.s), now.c)
-            weight, halt = self.halting(now.s, halt, n == self.steps - 1)
-            mixed = Carried(*(self.mix(old, one, weight) for old, one in zip(mixed, now, strict=True)))
-        return mixed, halt
+            if n and not torch.compiler.is_compiling():
+                alive = going.halt.alive
+                goes_on = int(alive.sum())
+                if not goes_on:
+                    break
+                if (len(alive) - goes_on) * self.weights >= GATHERING:
+                    left.append(select(going, (~alive).nonzero()[:, 0]))
+                    going = select(going, alive.nonzero()[:, 0])
+            going = self._step(n, going)
+        if left:
+            going = concatenate([*left, going])
+            going = select(going, going.row.argsort())
+        return going.mixed, going.halt
+
+    def _step(self, n: int, going: Pondering) -> Pondering:
+        row, x, now, mixed, halt = going
+        z = torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1)
+        now = Carried(*self.cell(z, (now.s, now.c))) if self.cells else Carried(self.cell(z, now.s), now.c)
+        weight, halt = self.halting(now.s, halt, n == self.steps - 1)
+        mixed = Carried(*(self.mix(old, one, weight) for old, one in zip(mixed, now, strict=True)))
+        return Pondering(row, x, now, mixed, halt)
 
     def _empty(self, batch: int, like: Tensor) -> Carried:
         return Carried(like.new_zeros(batch, self.d), like.new_zeros(batch, self.cells))

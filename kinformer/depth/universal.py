@@ -1,6 +1,6 @@
 """Universal: one block again and again."""
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from kinformer.core.checks import a_part, at_least
@@ -33,14 +33,14 @@ class Universal(Layer):
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))
 
-    def timed(self, x: Float[Tensor, "B T D"], step: int, ctx: Context) -> Float[Tensor, "B T D"]:
-        """What a step reads: its input and the timing."""
-        return x if self.timing is None else x + self.timing(ctx.places, step)
+    def timed(self, x: Float[Tensor, "B T D"], step: int, places: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
+        """What a step reads: its input and the timing of these places."""
+        return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         found = Collected(ctx.but(remember=False) if ctx.remember else ctx, state, rising=True)
         for n in range(self.steps):
-            z = self.timed(x, n, ctx)
+            z = self.timed(x, n, ctx.places)
             if ctx.remember and n == self.steps - 1:
                 found.remember(n, self.block, z)
             else:

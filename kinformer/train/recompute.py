@@ -26,13 +26,20 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     found = blocks(model)
     if not found and not any(isinstance(part, Reversible) for part in model.modules()):
         warnings.warn(f"this {called(model)} has no blocks to compute again: it keeps all", stacklevel=3)
+    apart = {block: vars(block).get("read_apart") for block in found if isinstance(block, ResidualBlock)}
     for block in found:
         block.forward = _again(block.forward)  # names of weights stay as they are
+    for block in apart:
+        block.read_apart = _inside(block.read_apart)
     try:
         yield
     finally:
         for block in found:
             del block.forward
+        for block, before in apart.items():
+            del block.read_apart
+            if before is not None:
+                block.read_apart = before
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:
@@ -47,3 +54,8 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 
 def _again(forward: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *given: recomputed(forward, *given) if torch.is_grad_enabled() else forward(*given)
+
+
+def _inside(read_apart: Callable[..., Any]) -> Callable[..., Any]:
+    """Weights that are spread are gathered once around what is computed again."""
+    return lambda read, *inputs: read_apart(_again(read), *inputs)

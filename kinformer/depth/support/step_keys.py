@@ -1,0 +1,137 @@
+"""StepKeys: keys and values of all tokens at each step of one block, of which fewer and fewer tokens change."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from kinformer.attention import Attention
+from kinformer.blocks.post_norm import NormLast
+from kinformer.core.block import ResidualBlock
+from kinformer.core.heads import Keys
+from kinformer.core.layer import Context
+from kinformer.core.projection import by_head
+from kinformer.core.watched import plain
+from kinformer.depth.support.some_tokens import MakeKeys, Tokens, input_of, source_keys
+from kinformer.depth.universal import Universal
+from kinformer.positions.timing import Timing
+from kinformer.projections.qkv import QKV
+
+
+class StepKeys:
+    """What a step of a `Universal` reads: the keys of the own sequence, halted tokens included, and of the source.
+
+    A token that has halted keeps its state s, and each later step adds another timing to it. `Timing` is a sum of waves
+    of the place p and waves of the step n, so with a matrix W of keys and values
+
+        W (s + timing(p, n)) = W (s + timing(p, 0)) + W (timing(0, n) - timing(0, 0))
+
+    The first term is kept, and made anew for states that have changed. Other projections and timings make the keys of
+    all tokens at each step.
+
+    states: of all tokens, where a step may first have left some as they were; None where every state of a row goes on
+        changing.
+    """
+
+    def __init__(self, universal: Universal, ctx: Context, states: Float[Tensor, "B T D"] | None):
+        assert isinstance(universal.block, ResidualBlock) and isinstance(universal.block.layers[0], Attention)
+        self.universal, self.ctx, self.block, self.first = universal, ctx, universal.block, universal.block.layers[0]
+        self.waves = _waves(universal, ctx)
+        # who computes a block as one, to spread its weights or to keep little of it, has put its own call in there
+        self.apart = "read_apart" not in vars(self.block)
+        linear = states is not None and self.apart and self._is_linear()
+        # of keys and of values, whose gradients are then never put together in one matrix
+        self.matrices = [self.first.projection.matrix(name) for name in ("k", "v")] if linear else []
+        self.later = [F.linear(self.waves.steps, matrix) for matrix, _ in self.matrices] if self.waves else []
+        self.products: list[Tensor] = []  # [B*T N] of each matrix; 0 in rows that nobody reads any more
+        self.states = None if states is None or linear else states.flatten(0, 1)  # [B*T D]
+        self.source: dict[Attention, Keys] = {}
+
+    def change(self, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> None:
+        """These are the states from now on, at ascending places of the flattened batch."""
+        if self.states is not None:
+            self.states = self.states.index_copy(0, at, states)
+        if self.matrices:
+            timed = states if self.waves is None else states + self.waves.places[at]
+            made = [F.linear(timed, *matrix) for matrix in self.matrices]
+            old = self.products or [one.new_zeros(self.ctx.pos.numel(), one.shape[1]) for one in made]
+            self.products = [before.index_copy(0, at, one) for before, one in zip(old, made, strict=True)]
+
+    def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """What step n reads of tokens at places of the flattened batch."""
+        if self.waves is None:
+            return self.universal.timed(states[None], n, self.ctx.places.flatten()[None, at])[0]
+        return states + (self.waves.places[at] + self.waves.steps[n])
+
+    def at_step(self, n: int, tokens: Tokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
+        """The keys of step n, and of no later one, whenever they are made. `timed`: what whole rows of tokens read."""
+        states, products = self.states, self.products
+
+        def make(attention: Attention) -> Keys | None:
+            if attention.cross:
+                return self._of_source(attention)
+            if products:
+                return self._of_products(n, products, tokens)
+            if states is None:
+                return self._keys(timed.unflatten(0, (len(tokens.rows), self.ctx.pos.shape[1])), tokens)
+            places = self.ctx.places[tokens.rows]
+            return self._keys(self.universal.timed(self._of_rows(states, tokens), n, places), tokens)
+
+        return make
+
+    def _of_rows(self, x: Float[Tensor, "BT N"], tokens: Tokens) -> Float[Tensor, "R T N"]:
+        """What belongs to the rows that are read, which are often all."""
+        found = x.unflatten(0, self.ctx.pos.shape)
+        return found if len(tokens.rows) == len(found) else found.index_select(0, tokens.rows)
+
+    def _keys(self, timed: Float[Tensor, "R T D"], tokens: Tokens) -> Keys:
+        pos = self._pos(tokens)
+        z = input_of(self.block.joins[0], self.block.norms[0], timed)
+        return self.first.projection.keys(z, pos[:, 0])._replace(pos=pos)
+
+    def _of_products(self, n: int, products: Sequence[Tensor], tokens: Tokens) -> Keys:
+        projection = self.first.projection
+        found = [self._of_rows(one, tokens) for one in products]
+        if self.later:
+            found = [one + later[n] for one, later in zip(found, self.later, strict=True)]
+        heads = projection.key_heads, projection.value_heads
+        return Keys(*map(by_head, found, heads), self._pos(tokens))
+
+    def _pos(self, tokens: Tokens) -> Int[Tensor, "R 1 T"]:
+        return tokens.memo.get(lambda: self.ctx.by_head[tokens.rows], "keys")
+
+    def _of_source(self, attention: Attention) -> Keys | None:
+        """The same at every step; a state keeps its own of each."""
+        if self.ctx.source is None or not self.apart:
+            return source_keys(attention, self.ctx)
+        if attention not in self.source:
+            self.source[attention] = source_keys(attention, self.ctx)
+        return self.source[attention]
+
+    def _is_linear(self) -> bool:
+        projection, timing = self.first.projection, self.universal.timing
+        return (
+            isinstance(self.block.joins[0], NormLast)
+            and type(projection) is QKV
+            and projection.rotation is None
+            and plain(projection.qkv)
+            and (timing is None or type(timing) is Timing)
+        )
+
+
+class _Waves(NamedTuple):
+    """A timing, taken apart: that of each place at step 0, and by how much each step's differs from that."""
+
+    places: Float[Tensor, "BT D"]
+    steps: Float[Tensor, "N D"]
+
+
+def _waves(universal: Universal, ctx: Context) -> _Waves | None:
+    timing = universal.timing
+    if type(timing) is not Timing:
+        return None
+    steps = timing.waves(torch.arange(universal.steps, device=ctx.pos.device)[None] + timing.first)[0]
+    return _Waves(timing(ctx.places, 0).flatten(0, 1), steps - steps[:1])
