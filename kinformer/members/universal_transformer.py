@@ -36,7 +36,8 @@ def universal_transformer(
 
     Choose it for tasks whose tokens need unequal work. With `halting` "act" each token stops once its halting sum
     exceeds 1 - `epsilon`, and pays `ponder` per step; the defaults are the paper's appendix. Its text says that the
-    states of `halted` tokens are "copied". "graves" is Graves's (2016, arXiv:1603.08983): a mean weighted by the
+    states of `halted` tokens are "copied". Time then falls with the steps that tokens take (`ACT` says from which size
+    on); with "updated" states it falls only where whole rows have halted. "graves" is Graves's (2016, arXiv:1603.08983): a mean weighted by the
     probabilities, the last possible step weighing the remainder, halting judged by a step's output, and a stop at 1 -
     `epsilon` already. `bias` is the halting unit's at first; where tokens have come to stop after one step, as they do
     in short trainings, nothing teaches them to take more: a lower one begins with more. "fixed" takes all steps and no

@@ -30,7 +30,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
     for block in found:
         block.forward = _again(block.forward)  # names of weights stay as they are
     for block in apart:
-        block.read_apart = _inside(block.read_apart)
+        block.read_apart = _inside(block.read_apart)  # type: ignore[method-assign]
     try:
         yield
     finally:
@@ -39,7 +39,7 @@ def checkpointed(model: nn.Module) -> Iterator[None]:
         for block, before in apart.items():
             del block.read_apart
             if before is not None:
-                block.read_apart = before
+                block.read_apart = before  # type: ignore[method-assign]
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:

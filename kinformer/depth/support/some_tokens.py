@@ -126,8 +126,9 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
     count depends on sizes alone, so that a run can be repeated.
     """
     assert isinstance(block, ResidualBlock) and isinstance(block.layers[0], Attention)
-    first, (batch, length) = block.layers[0], pos.shape
-    back, ahead = first.mechanism.pattern.reach()
+    first, mechanism, (batch, length) = block.layers[0], block.layers[0].mechanism, pos.shape
+    assert isinstance(mechanism, Softmax)
+    back, ahead = mechanism.pattern.reach()
     keys = min(back + ahead + 1, length / 2 if ahead <= 0 else length)
     weights = sum(p.numel() for p in block.parameters()) - sum(p.numel() for p in first.projection.parameters())
     pair = first.sizes.heads * (first.sizes.k_dim + first.sizes.v_dim)

@@ -48,7 +48,7 @@ class StepKeys:
         self.later = [F.linear(self.waves.steps, matrix) for matrix, _ in self.matrices] if self.waves else []
         self.products: list[Tensor] = []  # [B*T N] of each matrix; 0 in rows that nobody reads any more
         self.states = None if states is None or linear else states.flatten(0, 1)  # [B*T D]
-        self.source: dict[Attention, Keys] = {}
+        self.source: dict[Attention, Keys | None] = {}
 
     def change(self, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> None:
         """These are the states from now on, at ascending places of the flattened batch."""
@@ -97,17 +97,15 @@ class StepKeys:
         found = [self._of_rows(one, tokens) for one in products]
         if self.later:
             found = [one + later[n] for one, later in zip(found, self.later, strict=True)]
-        heads = projection.key_heads, projection.value_heads
-        return Keys(*map(by_head, found, heads), self._pos(tokens))
+        k, v = map(by_head, found, (projection.key_heads, projection.value_heads))
+        return Keys(k, v, self._pos(tokens))
 
     def _pos(self, tokens: Tokens) -> Int[Tensor, "R 1 T"]:
         return tokens.memo.get(lambda: self.ctx.by_head[tokens.rows], "keys")
 
     def _of_source(self, attention: Attention) -> Keys | None:
         """The same at every step; a state keeps its own of each."""
-        if self.ctx.source is None or not self.apart:
-            return source_keys(attention, self.ctx)
-        if attention not in self.source:
+        if not self.apart or attention not in self.source:
             self.source[attention] = source_keys(attention, self.ctx)
         return self.source[attention]
 
