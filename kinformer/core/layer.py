@@ -43,7 +43,20 @@ class PerPair(NamedTuple):
         return PerPair(cut(cut(self.scores, rows, 2), columns, 3), q_pos, k_pos)
 
 
-Below = PerToken | PerPair
+class PairFactors(NamedTuple):
+    """Queries and keys that go up the depth in place of the weights softmax(q.k / sqrt(K)) of their pairs."""
+
+    q: Float[Tensor, "B H T K"]
+    k: Float[Tensor, "B G S K"]
+    q_pos: Int[Tensor, "B #H T"]
+    k_pos: Int[Tensor, "B #H S"]
+
+    def piece(self, rows: Where, columns: Where) -> "PairFactors":
+        q_pos, k_pos = cut(self.q_pos, rows, 2), cut(self.k_pos, columns, 2)
+        return PairFactors(cut(self.q, rows, 2), cut(self.k, columns, 2), q_pos, k_pos)
+
+
+Below = PerToken | PerPair | PairFactors
 
 
 class Want(NamedTuple):

@@ -1,41 +1,61 @@
-"""Lending: softmax attention that hands its weights up."""
+"""Lending: softmax attention whose weights are used again by layers above."""
 
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_pattern, a_probability, a_scale, if_given
 from kinformer.core.keyed import Keyed, wants_of
-from kinformer.core.layer import Out, PerPair
+from kinformer.core.layer import Out, PairFactors, PerPair
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import scores
+from kinformer.execute import read
 from kinformer.mechanisms.support.whole import read_whole
+
+MATRIX = 1  # queries of a call for which the matrix of weights itself goes up
 
 
 class Lending(Keyed):
-    """softmax(score + bias) v, and the weights go up, where `Reused` layers read by them: the first of a lazy block.
+    """softmax(score + bias) v, and `Reused` layers above read by the same weights: the first of a lazy block.
 
-    Choose `Softmax` where nobody reuses them: this one makes the matrix of weights, T x S per head.
+    Choose `Softmax` where nobody reuses them. With a bias, and in a step of decoding, the matrix of weights is made and
+    goes up. Otherwise the queries and keys go up: to multiply them again in a fused kernel takes less time and memory
+    than to keep and read T x S numbers per head.
 
     pattern: which keys each query may read.
     bias: a change of the scores.
     scale: the factor of the product, 1/sqrt(head_dim) unless given.
     dropout: the share of weights that training drops; they go up whole. 0 is what the paper advises.
+    lse: False gives up the log-sum-exp for a faster executor.
 
     Errors: NoState from `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
     """
 
     sends = frozenset({"weights"})
 
-    def __init__(self, pattern: Pattern, bias: Bias | None = None, *, scale: float | None = None, dropout: float = 0.0):
+    def __init__(
+        self,
+        pattern: Pattern,
+        bias: Bias | None = None,
+        *,
+        scale: float | None = None,
+        dropout: float = 0.0,
+        lse: bool = True,
+    ):
         super().__init__()
-        self.pattern, self.scale = a_pattern("pattern", pattern), a_scale(scale)
+        self.pattern, self.scale, self.lse = a_pattern("pattern", pattern), a_scale(scale), lse
         self.dropout = a_probability("dropout", dropout)
         self.bias = if_given("bias", bias, Bias, "a bias, such as ALiBi(heads)")
         self.wants = wants_of(bias)
 
     def read(self, request: Request) -> Out[Read]:
-        read, weights = read_whole(scores(request), request)
-        return Out(read, up={"weights": PerPair(weights, request.queries.pos, request.keys.pos)})
+        queries, keys = request.queries, request.keys
+        if self.bias is not None or queries.q.shape[2] <= MATRIX:
+            found, weights = read_whole(scores(request), request)
+            lse = found.lse if self.lse else None
+            return Out(found._replace(lse=lse), up={"weights": PerPair(weights, queries.pos, keys.pos)})
+        # layers above scale products as usual
+        q = queries.q if self.scale is None else queries.q * (self.scale * queries.q.shape[-1] ** 0.5)
+        return Out(read(request), up={"weights": PairFactors(q, keys.k, queries.pos, keys.pos)})
 
 
 def _plain() -> Lending:

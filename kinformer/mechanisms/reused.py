@@ -6,20 +6,21 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import a_pattern, a_probability
 from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Out, Want
+from kinformer.core.layer import Out, PairFactors, Want
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import weighted
-from kinformer.scores.support.below import of_pairs
+from kinformer.execute import read
+from kinformer.scores.support.below import check_pairs, of_pairs
 
 if TYPE_CHECKING:
     from kinformer.depth.stack import Stack
 
 
 class Reused(Keyed):
-    """A v with the weights A of the `Lending` layer beneath: a layer that compares nothing and makes no softmax.
+    """A v with the weights A of the `Lending` layer beneath: a layer that has no queries and keys of its own.
 
     Stand it above one, on a projection without queries and keys: `Attention(Values(d, heads), Reused(pattern))`.
     Decoding keeps values alone. Any number of such layers may stand above one that lends. The read has no lse.
@@ -40,9 +41,16 @@ class Reused(Keyed):
         self.pattern, self.dropout = a_pattern("pattern", pattern), a_probability("dropout", dropout)
 
     def read(self, request: Request) -> Out[Read]:
-        weights = of_pairs("weights", request)
-        if weights is None:
+        sent = request.below.get("weights")
+        if sent is None:
             raise ValueError("Reused got no weights from below; let a block beneath read by Lending(pattern)")
+        if isinstance(sent, PairFactors):
+            check_pairs("weights", sent, (*sent.q.shape[:3], sent.k.shape[2]), request)
+            queries, keys = request.queries._replace(q=sent.q), request.keys._replace(k=sent.k)
+            scale = sent.q.shape[-1] ** -0.5
+            return Out(Read(read(request.but(queries=queries, keys=keys, scale=scale)).y, None))
+        weights = of_pairs("weights", request)
+        assert weights is not None
         return Out(Read(weighted(F.dropout(weights, request.dropout), request), None))
 
 

@@ -1,10 +1,11 @@
-"""LazyFormer: attention weights that are made in every other block and used in the next as they are."""
+"""LazyFormer: attention weights of every other block are used in the next block as they are."""
 
 from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -32,14 +33,14 @@ def lazyformer(
     """LazyFormer (Ying et al., 2021, arXiv:2102.12702): the first of each `every` blocks says who reads whom.
 
     The others of a lazy block own no queries and keys and compare nothing. Choose it over `bert` for fewer parameters
-    and a decoder's smaller cache, or for time where attention makes its matrix of weights anyway. `gpt` and `bert`
-    otherwise: pre-norm blocks and learned positions. The paper gives the time that is won to a larger `d`.
+    and a decoder's smaller cache. `gpt` and `bert` otherwise: pre-norm blocks and learned positions. The paper gives
+    the time that is won to a larger `d`.
 
-    Time grows as L^2 d, half of it in blocks that reuse, and one that lends holds L^2 weights a head. The paper's 1.3
-    times are not all in what is multiplied: with 12 blocks of width 256, every=2 multiplies 0.90, 0.88 and 0.82 of
-    every=1 in rows of 128, 512 and 2,048 tokens (counted, forward); the softmax is saved too. In time, on one thread of
-    a CPU, it is 1.4 times as fast at 512 tokens as blocks that make their own matrix, and slower than every=1, whose
-    fused kernel makes none and is 2.0 times as fast (`kinformer claim lazyformer_time`).
+    Costs: a block that reuses weights makes no queries and keys, 2 of the 12 d^2 multiplications that a block makes of
+    a token. It reads by the queries and keys of the block beneath in a fused kernel, which takes less time than to keep
+    L^2 weights a head and to multiply values by them. With 12 blocks of width 256, every=2 multiplies 0.92, 0.94 and
+    0.96 of every=1 in rows of 128, 512 and 2,048 tokens, forward and backward alike, and is as much faster
+    (bench/lazy.py). The paper's 1.3 times is over blocks that each make a matrix of weights, as `bert` does not.
 
     d: the width of the model.
     depth: blocks; where they are no whole number of lazy blocks, the last of these is shorter.
@@ -57,13 +58,15 @@ def lazyformer(
     pattern = Causal() if causal else Full()
 
     def block(n: int) -> PreNorm:
+        mechanism: Mechanism
         if n % every:
             attention = Attention(Values(d, heads, v_dim=head_dim), Reused(pattern, dropout=attention_dropout))
         elif every == 1 or n + 1 == depth:  # nobody reuses its weights
             mechanism = Softmax(pattern, dropout=attention_dropout, lse=False)
             attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
         else:
-            attention = Attention(QKV(d, heads, head_dim=head_dim), Lending(pattern, dropout=attention_dropout))
+            mechanism = Lending(pattern, dropout=attention_dropout, lse=False)
+            attention = Attention(QKV(d, heads, head_dim=head_dim), mechanism)
         return PreNorm(attention, MLP(d), dropout=dropout)
 
     body = Stack([block(n) for n in range(at_least("depth", depth, 1))], LayerNorm(d))

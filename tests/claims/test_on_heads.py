@@ -88,10 +88,11 @@ def test_a_loss_that_is_not_felt_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_lazy_blocks_multiply_is_counted_beside_blocks_that_share_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that reuse make no queries and keys, and multiply those of the block beneath again."""
     monkeypatch.setattr(lazyformer_time, "SIZES", {"d": 8, "depth": 4, "heads": 2})
     there, tokens = lazyformer_time.models(12), torch.randint(256, (1, 12))
     count = {name: lazyformer_time.multiplied(model, 12) for name, model in there.items()}
-    saved = 2 * 12 * (2 * 8 * 8 + 8 * 12)
+    saved = 2 * 12 * 2 * 8 * 8
     assert count["m=1"] - count["m=2"] == 2 * saved and count["m=1"] - count["m=4"] == 3 * saved
     block = 24 * 12 * 8 * 8 + 4 * 12 * 12 * 8
     assert count["m=1"] == 4 * block

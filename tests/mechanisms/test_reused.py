@@ -1,7 +1,5 @@
 """Lending and Reused: a lazy block by loops, cut anywhere, in any order of columns, and what it refuses."""
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -27,16 +25,16 @@ POS = torch.tensor([[0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3], [0, 1, 2, -1, -1, 
 READ = [Causal(), Causal() & Band(2), Full()]
 
 
-def lazy(pattern: Pattern, dropout: float = 0.0) -> Stack:
+def lazy(pattern: Pattern, dropout: float = 0.0, scale: float | None = None) -> Stack:
     """Three blocks on the weights of the first; values of the second are of one head."""
     above = [Attention(Values(16, 4, value_heads=n), Reused(pattern, dropout=dropout)) for n in (1, 4)]
-    return Stack([PreNorm(one) for one in (Attention(QKV(16, 4, key_heads=2), Lending(pattern)), *above)])
+    return Stack([PreNorm(one) for one in (Attention(QKV(16, 4, key_heads=2), Lending(pattern, scale=scale)), *above)])
 
 
-def naive(stack: Stack, x: Tensor, pos: Tensor, pattern: Pattern) -> Tensor:
+def naive(stack: Stack, x: Tensor, pos: Tensor, pattern: Pattern, scale: float = 0.5) -> Tensor:
     """Row by row: softmax over what a query may read in the first block, its weights in all."""
     heads, allowed = 4, pattern.matrix(10)
-    weights = torch.zeros(len(x), heads, x.shape[1], x.shape[1])
+    weights: dict[tuple[int, int, int], Tensor] = {}
     for n, block in enumerate(stack.layers):
         attention, z = block.layers[0], block.norms[0](x)
         queries, keys = attention.projection.both(z, pos)
@@ -44,21 +42,31 @@ def naive(stack: Stack, x: Tensor, pos: Tensor, pattern: Pattern) -> Tensor:
         for b, h, i in ((b, h, i) for b in range(len(x)) for h in range(heads) for i in range(x.shape[1])):
             may = [j for j in range(x.shape[1]) if min(pos[b, i], pos[b, j]) >= 0 and allowed[pos[b, i], pos[b, j]]]
             if not n and may:
-                scores = torch.stack([queries.q[b, h, i] @ keys.k[b, h // 2, j] / math.sqrt(4) for j in may])
-                weights[b, h, i, may] = scores.softmax(0)
-            for j in may:
-                y[b, i, h] += weights[b, h, i, j] * keys.v[b, h * keys.v.shape[1] // heads, j]
+                scores = torch.stack([scale * queries.q[b, h, i] @ keys.k[b, h // 2, j] for j in may])
+                weights[b, h, i] = scores.softmax(0)
+            for n_j, j in enumerate(may):
+                y[b, i, h] += weights[b, h, i][n_j] * keys.v[b, h * keys.v.shape[1] // heads, j]
         x = x + attention.aggregation.linear(y.flatten(2))
     return x
 
 
 @pytest.mark.parametrize("pattern", READ, ids=repr)
 def test_a_lazy_block_is_its_equation(pattern: Pattern) -> None:
-    stack, x = lazy(pattern), torch.randn(3, 6, 16)
+    """Its gradients too: queries and keys learn from all layers that read by their weights."""
+    stack, x = lazy(pattern), torch.randn(3, 6, 16, requires_grad=True)
+    towards = torch.randn(3, 6, 16)
     for order in (torch.arange(6), torch.randperm(6)):
         found = stack(x[:, order], None, Context(POS[:, order])).y
         real, want = POS[:, order] >= 0, naive(stack, x[:, order], POS[:, order], pattern)
         torch.testing.assert_close(found[real], want[real], rtol=0, atol=1e-12)
+        ours, theirs = (torch.autograd.grad((y * towards)[real].sum(), [x, *stack.parameters()]) for y in (found, want))
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def test_a_scale_of_its_own_serves_all_layers() -> None:
+    stack, x = lazy(Causal(), scale=1.5), torch.randn(3, 6, 16)
+    found, real = stack(x, None, Context(POS)).y, POS >= 0
+    torch.testing.assert_close(found[real], naive(stack, x, POS, Causal(), 1.5)[real], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("pattern", READ[:2], ids=repr)
@@ -74,14 +82,21 @@ def test_it_decodes_and_keeps_values_alone(pattern: Pattern) -> None:
     assert [leaf.shape[-1] for name, leaf in leaves(state) if name == "k"] == [4, 0, 0]
 
 
-def test_lazy_layers_own_no_queries_and_keys_and_make_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    stack, seen = lazy(Causal()), []
+def test_lazy_layers_own_no_queries_and_keys_and_no_matrix_of_pairs_is_kept() -> None:
+    stack, kept = lazy(Causal()), []
     names = {name.split(".")[-2] for n in (1, 2) for name, _ in stack.layers[n].layers[0].named_parameters()}
     assert names == {"v", "linear"}
-    made = torch.Tensor.softmax
-    monkeypatch.setattr(torch.Tensor, "softmax", lambda x, *more: seen.append(x.shape) or made(x, *more))
-    stack(torch.randn(2, 6, 16))
-    assert seen == [(2, 4, 6, 6)]
+    above = [Attention(Values(16, 4), Reused(Causal())) for _ in range(2)]
+    lender = Attention(QKV(16, 4), Lending(Causal(), lse=False))
+    stack = Stack([PreNorm(one) for one in (lender, *above)])
+
+    def keep(x: Tensor) -> Tensor:
+        kept.append(x.numel())
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        stack(torch.randn(1, 256, 16))
+    assert max(kept) < 256 * 256
 
 
 def test_what_is_lent_is_dropped_in_training_alone_and_goes_up_whole() -> None:
@@ -89,8 +104,10 @@ def test_what_is_lent_is_dropped_in_training_alone_and_goes_up_whole() -> None:
     out = stack(x)
     assert not torch.equal(out.y, stack(x).y) and torch.equal(stack.eval()(x).y, stack(x).y)
     stack.train().layers[0].layers[0].mechanism.dropout = 0.5
-    sent = stack(x).up["0.weights"].scores
-    torch.testing.assert_close(sent.sum(-1), torch.ones(2, 4, 6))
+    sent, whole = stack(x).up["0.weights"], out.up["0.weights"]
+    assert torch.equal(sent.q, whole.q) and torch.equal(sent.k, whole.k)
+    step = stack(x[:, :1], stack.start(2, 6), Context(torch.zeros(2, 1, dtype=torch.long), run=True))
+    assert torch.equal(step.up["0.weights"].scores, torch.ones(2, 4, 1, 1))
 
 
 def test_refusals() -> None:

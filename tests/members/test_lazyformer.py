@@ -1,7 +1,10 @@
 """LazyFormer: which blocks compare, what the others own and cost, and its plain twin."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from kinformer.mechanisms.lending import Lending
@@ -11,7 +14,6 @@ from kinformer.members.gpt import gpt
 from kinformer.members.lazyformer import lazyformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
-from kinformer.patterns.full import Full
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 9])
@@ -36,21 +38,41 @@ def test_without_lazy_blocks_it_is_gpt(float64: None) -> None:
     torch.testing.assert_close(lazy.logits(tokens).y, plain.logits(tokens).y, rtol=0, atol=1e-12)
 
 
-def test_a_lazy_block_saves_queries_keys_and_their_products() -> None:
-    """By count: 2 d^2 for queries and keys of a token, d L for its scores, of multiplications with additions."""
+def test_a_lazy_block_saves_queries_and_keys() -> None:
+    """By count: 2 d^2 for queries and keys of a token, of multiplications with additions, and their weights."""
 
     def count(every: int) -> tuple[int, int]:
         model = lazyformer(d=16, depth=4, heads=2, every=every, length=64, vocab=11).eval()
         with torch.no_grad(), FlopCounterMode(display=False) as flops:
-            for block in model.body.layers if every == 1 else ():
-                block.layers[0].mechanism = Lending(Full())  # the fused kernel is not counted
-            model.logits(torch.zeros(1, 32, dtype=torch.long))
+            model.logits(torch.zeros(1, 32, dtype=torch.long))  # the fused kernel, of all blocks alike, is not counted
         return flops.get_total_flops(), sum(weight.numel() for weight in model.parameters())
 
     (plain, weights), (half, fewer), (quarter, fewest) = count(1), count(2), count(4)
-    saved = 2 * 32 * (2 * 16 * 16 + 16 * 32)
+    saved = 2 * 32 * 2 * 16 * 16
     assert plain - half == 2 * saved and plain - quarter == 3 * saved
     assert weights - fewer == 2 * 2 * (16 * 16 + 16) and weights - fewest == 3 * 2 * (16 * 16 + 16)
+
+
+@pytest.mark.parametrize("form", ["encoder", "decoder"])
+def test_a_step_of_training_keeps_less_than_without_sharing(form: Any) -> None:
+    """Bytes for the backward, in rows of 16 to 256 tokens: no matrix of pairs, and fewer queries and keys."""
+
+    def kept(every: int, length: int) -> int:
+        model = lazyformer(d=16, depth=4, heads=2, every=every, form=form, length=length, vocab=11)
+        storages: dict[int, int] = {}
+
+        def keep(x: Tensor) -> Tensor:
+            storages[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+            return x
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+            loss = model(torch.zeros(1, length, dtype=torch.long)).total
+        del loss
+        return sum(storages.values())
+
+    for length in (16, 64, 256):
+        plain, half, quarter = (kept(every, length) for every in (1, 2, 4))
+        assert quarter < half < plain
 
 
 def test_forms_and_refusals() -> None:

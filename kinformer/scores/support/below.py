@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from kinformer.core.layer import PerPair
+from kinformer.core.layer import PairFactors, PerPair
 from kinformer.core.request import Request
 
 
@@ -20,9 +20,15 @@ def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
         raise ValueError(
             f"what came up as {name!r} is {type(sent).__name__}; let the block beneath send PerPair scores"
         )
+    check_pairs(name, sent, tuple(sent.scores.shape), request)
+    return sent.scores
+
+
+def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], request: Request) -> None:
+    """ValueError unless what came up, of a matrix of this shape, is of the pairs of a request."""
     here = request.queries.pos, request.keys.pos
-    shape = (*request.queries.q.shape[:3], request.keys.v.shape[2])
-    same = tuple(sent.scores.shape) == shape
+    wanted = (*request.queries.q.shape[:3], request.keys.v.shape[2])
+    same = shape == wanted
     if same and not torch.compiler.is_compiling():  # a compiled graph cannot look, and knows no object again
         pairs = list(zip((sent.q_pos, sent.k_pos), here, strict=True))
         same = all(
@@ -30,10 +36,9 @@ def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
             for a, b in pairs
         )
     if not same:
-        heads, queries, keys = sent.scores.shape[1:]
+        heads, queries, keys = shape[1:]
         raise ValueError(
             f"the {name} from below ({heads} heads x {queries} queries x {keys} keys) are not for this layer's "
-            f"{shape[1]} x {shape[2]} x {shape[3]} pairs; give layers that share {name} one pattern and one kind of "
+            f"{wanted[1]} x {wanted[2]} x {wanted[3]} pairs; give layers that share {name} one pattern and one kind of "
             "state"
         )
-    return sent.scores

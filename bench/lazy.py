@@ -1,0 +1,52 @@
+"""Blocks that use the attention weights of a block beneath again: times as fast as blocks that share nothing."""
+
+import torch
+from interleave import Contender, asked, middle, race, ready, shown
+from jaxtyping import Int
+from torch import Tensor
+
+from kinformer.members.lazyformer import lazyformer
+from kinformer.models.lm import LM
+from kinformer.models.mlm import MLM
+
+D, DEPTH, HEADS = 256, 4, 4
+LENGTHS = {16: 64, 128: 8, 512: 4, 1024: 2, 2048: 1}  # rows of each length
+FORMS = ("encoder", "decoder")
+
+
+def passing(model: LM | MLM, tokens: Int[Tensor, "B T"], training: bool) -> Contender:
+    """Forward, and backward in training."""
+
+    def run() -> None:
+        with torch.set_grad_enabled(training):
+            loss = model(tokens).total
+        if training:
+            model.zero_grad()
+            loss.backward()
+
+    return ready(run)
+
+
+def measure(form: str, training: bool, rounds: int) -> None:
+    print(f"| {form}, {'forward and backward' if training else 'forward'} | ms, every=1 | every=2 | every=4 |")
+    print("|---" * 4 + "|")
+    for length, batch in LENGTHS.items():
+        tokens = torch.randint(256, (batch, length))
+        models = {
+            every: lazyformer(d=D, depth=DEPTH, heads=HEADS, every=every, form=form, length=length)  # type: ignore[arg-type]
+            for every in (1, 2, 4)
+        }
+        seconds = race({str(every): passing(model, tokens, training) for every, model in models.items()}, rounds)
+        took = middle(one * 1e3 for one in seconds["1"])
+        speeds = [
+            shown(middle(a / b for a, b in zip(seconds["1"], seconds[every], strict=True))) for every in ("2", "4")
+        ]
+        print(f"| {batch} x {length} | {shown(took)} | {' | '.join(speeds)} |", flush=True)
+    print()
+
+
+if __name__ == "__main__":
+    rounds, given = asked(f"{__doc__} Width {D}, {DEPTH} blocks.", "encoder or decoder (default both)")
+    for form in given or FORMS:
+        for training in (True, False):
+            measure(form, training, rounds)
