@@ -88,7 +88,7 @@ def routing_by_agreement(
     def attention(n: int, place: Place) -> Attention:
         reads = Causal() if place == "decoder" else Full()
         kind = joined() if n < routed and place in places else None
-        return made.attention(reads, cross=place == "cross", aggregation=kind)
+        return made.attention(reads, cross=place == "cross", dropout=dropout, aggregation=kind)
 
     def side(*at: Place) -> Stack:
         return made.stack(

@@ -70,10 +70,12 @@ def test_it_writes_the_same_with_its_state_as_without_one() -> None:
 def test_its_keywords_choose_the_compression_and_the_loss() -> None:
     kinds = {"mean": MeanPool, "max": MaxPool, "conv": StridedConv, "dilated": DilatedConv, "most_used": MostUsed}
     for name, kind in kinds.items():
-        for loss, its in (("attention", AttentionReconstruction), ("autoencoding", AutoEncoding)):
-            memory = small(compression=name, loss=loss).body.layers[1].layers[0].memory
+        learned: dict[str, type] = {"attention": AttentionReconstruction, "autoencoding": AutoEncoding}
+        choices = [({"loss": loss}, its) for loss, its in learned.items()]
+        for more, its in choices if name in ("conv", "dilated") else [({}, type(None))]:
+            memory = small(compression=name, **more).body.layers[1].layers[0].memory
             assert isinstance(memory, Compressive) and isinstance(memory.compression, kind)
-            assert type(memory.loss) is (its if name in ("conv", "dilated") else type(None))
+            assert type(memory.loss) is its
     assert small().lanes
 
 
@@ -82,7 +84,7 @@ def test_the_loss_of_what_learns_is_added_to_that_of_the_text(loss: str) -> None
     found = small(loss=loss).train()(torch.randint(0, 11, (2, 18)))
     (name,) = found.parts.keys() - {"nll"}
     assert torch.allclose(found.total, found.parts["nll"] + found.parts[name]) and found.parts[name] > 0
-    assert small(compression="mean", loss=loss).penalties == {}
+    assert small(compression="mean").penalties == {}
     with pytest.raises(TypeError, match="reconstruction"):
         small(reconstruction=0.25)
 

@@ -37,7 +37,8 @@ class Counted(TorchDispatchMode):
 
 
 def costs(name: str, keywords: dict[str, Any], tokens: int) -> list[tuple[int, int]]:
-    model, found = find_member(name)(**SMALL, **keywords).eval(), []
+    sizes = {key: value for key, value in SMALL.items() if key != "heads" or name != "average_attention"}
+    model, found = find_member(name)(**sizes, **keywords).eval(), []
     state, row = model.start(1, tokens), torch.arange(tokens)[None]  # alike in none: what ties is looked at again
     with torch.no_grad():
         for token in row.split(1, 1):

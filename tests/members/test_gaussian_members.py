@@ -123,13 +123,13 @@ def test_what_is_read_across_is_learned_by_all_by_one_head_or_by_none() -> None:
 @pytest.mark.parametrize(
     ("member", "keywords", "says"),
     [
-        (localness, {"width": 4.0}, "width=4.0 is not read with window='query'; leave it out"),
+        (localness, {"width": 4.0}, "width=4.0 has no effect with window=query"),
         (localness, {"local": 3}, "local=3: give a whole number from 0 to 2"),
-        (localness, {"smoothing": 0.1}, "smoothing=0.1 is not read with form='encoder'; leave it out"),
+        (localness, {"smoothing": 0.1}, "smoothing=0.1 has no effect with form=encoder; leave it out"),
         (gaussian_transformer, {"sigma": 0.0}, "sigma=0.0: give a number from 0.01"),
         (gaussian_transformer, {"own": -1.0}, "own=-1.0: give a number"),
-        (hard_coded_gaussian, {"form": "decoder", "across": "last"}, "across='last' is not read with form='decoder'"),
-        (hard_coded_gaussian, {"ratio": 2.0}, "ratio=2.0 is not read with across='learned'; leave it out"),
+        (hard_coded_gaussian, {"form": "decoder", "across": "last"}, "across=last has no effect with form=decoder"),
+        (hard_coded_gaussian, {"ratio": 2.0}, "ratio=2.0 has no effect with across=learned; leave it out"),
         (hard_coded_gaussian, {"across": "hard_coded", "ratio": 0.0}, "ratio=0.0: give a number"),
         (hard_coded_gaussian, {"offsets": ()}, "the number of offsets=0: give a whole number of at least 1"),
         (hard_coded_gaussian, {"sigma": 0.0}, "sigma=0.0: give a number from 0.01"),

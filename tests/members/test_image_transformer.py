@@ -103,9 +103,9 @@ def test_super_resolution_reads_a_smaller_copy_and_nothing_else_of_what_comes() 
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"tile": (2, 2)}, r"tile=\(2, 2\) is not read with form='1d'"),
-        ({"form": "2d", "block": 5}, "block=5 is not read with form='2d'"),
-        ({"mixtures": 3}, "mixtures=3 is not read with output='categorical'"),
+        ({"tile": (2, 2)}, r"tile=2,2 has no effect with form=1d"),
+        ({"form": "2d", "block": 5}, "block=5 has no effect with form=2d"),
+        ({"mixtures": 3}, "mixtures=3 has no effect with output=categorical"),
         ({"form": "2d", "tile": (0, 2)}, r"tile\[0\]=0: give a whole number of at least 1"),
         ({"form": "2d", "tile": (2, 3)}, "columns of a picture=4 does not split into columns of a tile=3"),
         ({"upscale": 0}, "upscale=0: give a whole number of at least 2"),

@@ -33,7 +33,8 @@ def test_one_layer_three_quarters_up_retrieves() -> None:
     """The paper's is the 9th of 12, in its code the fourth from the top."""
     usual = [(1, None, 1), (2, None, 2), (4, None, 3), (5, None, 4), (12, None, 9)]
     for depth, layer, at in [*usual, (4, 1, 1), (4, 4, 4)]:
-        model = memorizing_transformer(d=16, depth=depth, heads=2, layer=layer, vocab=11)
+        given = {} if layer is None else {"layer": layer}
+        model = memorizing_transformer(d=16, depth=depth, heads=2, vocab=11, **given)
         layers = [isinstance(block.layers[0].mechanism, Retrieval) for block in model.body.layers]
         assert layers == [n == at for n in range(1, depth + 1)]
     for layer in (0, 5):

@@ -30,7 +30,7 @@ TOKENS = torch.arange(60).remainder(11).view(3, 20)
 
 
 def tiny(depth: int = 3, **keywords: object) -> LM:
-    return routing_transformer(d=16, depth=depth, heads=4, local=4, length=64, vocab=11, **keywords)  # type: ignore[arg-type]
+    return routing_transformer(d=16, depth=depth, heads=4, local=4, vocab=11, **keywords)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("position", get_args(Positions))
@@ -69,7 +69,7 @@ def test_blocks_from_the_top_route_with_half_of_their_heads(routed: int | None, 
         assert isinstance(mechanism, SplitHeads)
         near, routing = mechanism.parts
         assert isinstance(near, Softmax) and near.pattern == Causal() & Band(4)
-        assert isinstance(routing, Routing) and (routing.heads, routing.clusters) == (2, 8)
+        assert isinstance(routing, Routing) and (routing.heads, routing.clusters) == (2, 32)  # sqrt(1024)
 
 
 def test_keys_of_heads_that_route_are_their_queries(float64: None) -> None:
@@ -125,7 +125,7 @@ def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(fl
     queries, keys = projection.both(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
     assert not torch.allclose(queries.q[:, 2:], keys.k[:, 2:])
     for wrong in ({"window": 3}, {"shared": False}):
-        with pytest.raises(ValueError, match="alone='zero' is for keys of their own .*; give window, shared=False"):
+        with pytest.raises(ValueError, match="alone=zero has no effect with .*; leave it out, or give window!=none and shared=false"):
             tiny(alone="zero", **wrong)
 
 
@@ -138,7 +138,7 @@ def test_every_form_of_the_published_codes_is_a_keyword() -> None:
     assert (code.norm, code.eps, code.centroids.update) == ("none", 1e-5, "direction") and code.null_k is not None
     (strict, *_) = (part for part in tiny(norm="none").modules() if isinstance(part, Routing))
     assert strict.norm == "none"
-    with pytest.raises(ValueError, match="eps=0.01 is not read with clusters read whole, window=None; leave it out"):
+    with pytest.raises(ValueError, match="eps=0.01 has no effect with window=none; leave it out, or give window!=none"):
         tiny(eps=0.01)
 
 

@@ -64,10 +64,10 @@ def test_its_keywords_change_what_they_name() -> None:
 @pytest.mark.parametrize(
     ("keywords", "says"),
     [
-        ({"units": 4}, "units=4 is not read with scores=random,product; leave it out"),
-        ({"scores": "dense", "rank": 4}, "rank=4 is not read with scores=dense; leave it out"),
+        ({"units": 4}, "units=4 has no effect with scores=random,product; leave it out, or give scores=dense"),
+        ({"scores": "dense", "rank": 4}, "rank=4 has no effect with scores=dense; leave it out, or give scores=factorised_random"),
         ({"scores": "dense", "weights": "sum"}, "weights='sum' is not read with scores=dense; leave it out"),
-        ({"scores": "random", "first": 3}, "first=3 is not read with scores=random; leave it out"),
+        ({"scores": "random", "first": 3}, "first=3 has no effect with scores=random; leave it out, or give scores=factorised_dense"),
         ({"scores": "factorised_dense", "first": 5}, "length=12 does not split into first=5; make it a multiple"),
         ({"scores": ("dense", "dense")}, "two scores of a Mixture want a side 'dense'; give it one of a kind"),
         ({"scores": ()}, "scores=() has none; give one or more, such as random,product"),
