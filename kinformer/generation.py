@@ -73,10 +73,10 @@ def generate(
     the length that the model was trained on. Source: top-k: Fan et al., 2018, arXiv:1805.04833; top-p: Holtzman et
     al., 2020, arXiv:1904.09751; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
     """
-    _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
     way = _Way(*default_draw(temperature, top_k, top_p), beam, penalty)
     _check(steps, way, state, recompute)
+    _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
     if stop is not None and not callable(stop):
         from_to("stop", stop, -(2**63), 2**63 - 1)

@@ -32,7 +32,11 @@ def taking(call: Callable[..., Any], **usual: Any) -> Callable[[str, Any], Any]:
     return lambda name, value: call(**{**usual, name: value})
 
 
-writing = taking(partial(generate, MODEL, PROMPT), steps=2)
+def writing(name: str, value: Any) -> Any:
+    """Generation with one argument changed; a length penalty counts beside a beam alone."""
+    return generate(MODEL, PROMPT, **{"steps": 2, **({"beam": 2} if name == "length_penalty" else {}), name: value})
+
+
 measuring = taking(partial(evaluate, MODEL, TEXT), length=8)
 windows, lanes = (taking(partial(kind, TEXT), batch=2, length=8) for kind in (Windows, Lanes))
 documents = taking(partial(DocumentLanes, Part(TEXT, torch.tensor([0, 20]))), batch=2, length=8)

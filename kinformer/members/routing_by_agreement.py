@@ -27,7 +27,6 @@ from kinformer.projections.qkv import QKV
 Routing = Literal["em", "dynamic"]
 Form = Literal["decoder", "encoder_decoder"]
 Place = Literal["encoder", "cross", "decoder"]
-PLACES: tuple[Place, ...] = ("encoder", "cross", "decoder")
 
 
 @member(needs={
@@ -37,8 +36,8 @@ PLACES: tuple[Place, ...] = ("encoder", "cross", "decoder")
 def routing_by_agreement(
     d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, routing: Routing = "em",
     capsules: int | None = None, iterations: int = 3, lower: int | None = None, form: Form = "decoder",
-    places: tuple[Place, ...] = PLACES, pattern: str = "Causal()", length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0, smoothing: float = 0.1
+    places: tuple[Place, ...] = ("encoder", "cross", "decoder"), pattern: str = "Causal()", length: int = 1024,
+    vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.1
 ) -> LM | Seq2Seq:
     """Heads joined by routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019), as a decoder or translator.
 

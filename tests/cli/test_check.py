@@ -94,10 +94,10 @@ CENTRE = """class Centre(nn.Module):
 @member"""
 READ = "Read(mean.repeat_interleave(q.shape[1] // v.shape[1], 1), lse)"
 PENALTIES = """def penalties(self):
-        return {"rate": Penalty((self.rate,))}
+        return {"rate": Penalty((self.log_rate,))}
 
     def aux(self, sides):
-        return {"rate": self.rate.sum()}
+        return {"rate": self.log_rate.sum()}
 
     def bind"""
 
@@ -157,10 +157,10 @@ BROKEN = {
         "targets",
         "bias",
         "def bind",
-        PENALTIES.replace("(self.rate,)", "()"),
+        PENALTIES.replace("(self.log_rate,)", "()"),
         "from kinformer.core.request import Request",
         "from kinformer.core.loss import Penalty\nfrom kinformer.core.request import Request",
-        says="the penalty 'rate' moves ['mechanism.bias.rate'] without declaring it, and declares [] without moving it",
+        says="the penalty 'rate' moves ['mechanism.bias.log_rate'] without declaring it, and declares []",
     ),
     # a mechanism
     "state is not batch first": law(

@@ -189,11 +189,11 @@ def test_what_cannot_be_written_or_measured_leaves_what_was_there(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--epsilon", "0.1"], "it reads no --epsilon; leave it out"),
-        (["--tokens", "3"], "it reads no --tokens"),
-        (["--consistency", "risk"], "it reads no --consistency"),
-        (["--thresholds", "5"], "it reads no --thresholds; leave it out; --search grid and --search coordinates read"),
-        (["--delta", "0.1"], "it reads no --delta; leave it out; --within says"),
+        (["--epsilon", "0.1"], "--epsilon has no effect with --search, which proves nothing"),
+        (["--tokens", "3"], "--tokens has no effect with --search, which proves nothing"),
+        (["--consistency", "risk"], "--consistency has no effect with --search"),
+        (["--thresholds", "5"], "--thresholds has no effect with --search N, which draws them"),
+        (["--delta", "0.1"], "--delta has no effect with --search, which proves nothing; --within says"),
         (["--within", "-1"], "--within -1 is no loss"),
         (["--within", "nan"], "--within nan is no loss"),
         (["--search", "0"], "--search 0: give a number of draws from 1"),

@@ -125,7 +125,7 @@ def test_keys_of_their_own_may_leave_a_query_alone_in_a_cluster_in_three_ways(fl
     queries, keys = projection.both(torch.randn(2, 5, 16), torch.arange(5).expand(2, -1))
     assert not torch.allclose(queries.q[:, 2:], keys.k[:, 2:])
     for wrong in ({"window": 3}, {"shared": False}):
-        with pytest.raises(ValueError, match="alone=zero has no effect with .*; leave it out, or give window!=none and shared=false"):
+        with pytest.raises(ValueError, match="alone=zero has no effect with .*, or give window!=none and shared=false"):
             tiny(alone="zero", **wrong)
 
 

@@ -12,14 +12,14 @@ class Decay(Bias):
 
     def __init__(self, heads: int):
         super().__init__()
-        self.rate = nn.Parameter(torch.full((heads,), 0.1))
+        self.log_rate = nn.Parameter(torch.full((heads,), -2.3))
 
     def bind(self, piece: Request) -> ScoreFn:
-        of_heads("Decay", len(self.rate), piece)
+        of_heads("Decay", len(self.log_rate), piece)
         q_pos, k_pos = piece.queries.pos, piece.keys.pos
 
         def score(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return s - self.rate[h].to(s.dtype) * (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
+            return s - self.log_rate.exp()[h].to(s.dtype) * (at(q_pos, b, h, i) - at(k_pos, b, h, j)).abs()
 
         return score
 

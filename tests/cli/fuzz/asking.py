@@ -1,6 +1,7 @@
 """Lines that ask something of a trained model, or of a datastore, drawn by a seed."""
 
 from tests.cli.fuzz.drawing import MODELS, NUMBERS, ODD, SMALL, WRITERS, Drawn
+from tests.cli.fuzz.world import UNSIZED
 
 READS = {  # by model, data that it reads
     "pairs": "pairs", "informer": "series", "acts": "offline", "draws": "images", "tasks": "multitask", "plays": "env",
@@ -54,8 +55,9 @@ class Asking(Drawn):
 
     def evaluate(self) -> list[str]:
         name = self.one(*MODELS)
-        words = [self.path(name), "--data", self.data(READS.get(name, "text")), "--length"]
-        words += [self.mostly("8", "4", "1", *NUMBERS), "--bytes", self.mostly("100", *SMALL)]
+        kind = READS.get(name, "text")
+        rows = [] if kind in UNSIZED else ["--length", self.mostly("8", "4", "1", *NUMBERS)]
+        words = [self.path(name), "--data", self.data(kind), *rows, "--bytes", self.mostly("100", *SMALL)]
         return words + self.keywords(0.1)[3:] + self.some({
             "--split": ("all", *SPLIT), "--stride": ("1", "3", *NUMBERS), "--lanes": ("1", "2", *NUMBERS),
             "--json": None, **self.own("gpt"),

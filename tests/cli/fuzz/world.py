@@ -34,7 +34,8 @@ def mine(d: int = 8):
 EXAMPLES = (Band(2, 0),)
 '''
 SIZE = ("d=8", "depth=1", "heads=2")
-BRIEF = ("--steps", "1", "--batch", "2", "--length", "8")
+BRIEF = ("--steps", "1", "--batch", "2")
+UNSIZED = ("env", "images", "offline", "series", "sets", "task")  # whose rows are as long as the data or the model says
 
 
 class Trained(NamedTuple):
@@ -46,7 +47,8 @@ class Trained(NamedTuple):
 
     def words(self, there: Path, *more: str) -> list[str]:
         """The command."""
-        return ["train", self.member, *self.sizes, "--data", self.data.format(there), *more, *BRIEF]
+        rows = [] if self.data.partition("=")[0] in UNSIZED else ["--length", "8"]
+        return ["train", self.member, *self.sizes, "--data", self.data.format(there), *more, *BRIEF, *rows]
 
 
 TRAINED = {
