@@ -56,7 +56,7 @@ def made(member: str, example: int, **keywords: Any) -> Any:
     record = Example.of(file.EXAMPLES[example]).make().member
     size = {name: value for name, value in SIZE.items() if name in record.keywords}
     torch.manual_seed(0)
-    return getattr(file, record.name)(**{**record.keywords, **size, **keywords})
+    return getattr(file, record.name).rebuild(**{**record.keywords, **size, **keywords})
 
 
 def data(model: Any) -> Any:

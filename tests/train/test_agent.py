@@ -332,7 +332,7 @@ def test_a_memory_turns_where_it_was_shown_and_what_has_none_does_not(stack: str
 
 def test_a_rollout_that_fails_leaves_what_is_kept_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """A window's keys are written over those that no step reads any more: a state that was handed over is spent."""
-    made_ = rollouts("gpt(d=8, depth=1, heads=2, length=64, position=none, pattern=Causal() & Band(3))")
+    made_ = rollouts("gpt(d=8, depth=1, heads=2, position=none, pattern=Causal() & Band(3))")
     made_.at(0)
     before = {name: x.clone() for name, x in made_.kept().items()}
     whole, steps = Worlds.step, iter(range(4))

@@ -22,7 +22,7 @@ from kinformer.train.parallel import ALONE
 from kinformer.train.settings import Settings
 
 MAZE, ROWS, LENGTH, EPOCHS = "t_maze,corridor=12", 2, 20, 2
-ROUTING = "routing_transformer(d=8, depth=2, heads=2, local=2, clusters=4, decay=0.1, length=64, position=relative)"
+ROUTING = "routing_transformer(d=8, depth=2, heads=2, local=2, clusters=4, decay=0.1, position=relative)"
 MOVED = (
     ROUTING,
     "rfa(d=8, depth=1, heads=2, features=16, redraw=3, length=64)",

@@ -26,7 +26,8 @@ WITHOUT = {"act_rnn", "lstm", "star_classifier", "star_transformer"}  # token to
 def small(name: str, **sizes: Any) -> Model:
     function = members()[name]
     known = inspect.signature(function).parameters
-    return function(**{key: value for key, value in (SIZES | sizes).items() if key in known}).train()
+    given = {key: value for key, value in (SIZES | sizes).items() if key in known}
+    return function.rebuild(**given).train()  # type: ignore[attr-defined]  # whether all of them count or not
 
 
 def gradients(model: Model, again: bool, rows: int = 2, length: int = 20) -> tuple[dict[str, Tensor], int]:

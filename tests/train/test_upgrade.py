@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
 
 
 def relative() -> Any:
-    return gpt(**SMALL, position="relative", length=32)
+    return gpt(**SMALL, position="relative")
 
 
 def with_rows_ahead(name: str, tensor: Tensor) -> Tensor:
