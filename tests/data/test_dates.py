@@ -68,12 +68,39 @@ def test_dates_are_read_however_they_are_written(form: str, name: str, tmp_path:
             else [datetime(2024, 1, 31), datetime(2024, 2, 29)]
         )
     assert [at.replace(tzinfo=None) for at in found.clock.after(2)] == wanted
+    assert list(found.clock.words_after(2)) == list(map(write, wanted))
     assert found.day == (24 if dates is HOURS else 1)
+
+
+@pytest.mark.parametrize("hours", [24, 6])
+def test_business_days_step_over_weekends_and_weekends_are_no_gaps(hours: int, tmp_path: Path) -> None:
+    """The dates to come are the next times at equal steps that numpy calls business days."""
+    every = [datetime(2024, 3, 4) + n * timedelta(hours=hours) for n in range(40 * 24 // hours)]
+    business = [at for at in every if numpy.is_busday(at.date())]
+    monday = datetime(2024, 4, 8)
+    rows, coming = [at for at in business if at < monday], [at for at in business if at >= monday][:5]
+    found, told = written(tmp_path, list(map(str, rows)))
+    assert found.clock is not None and not told and found.clock.after(5) == tuple(coming)
+    # a holiday stays a gap, and a file of less than two weeks says nothing of weekends
+    found, told = written(
+        tmp_path, list(map(str, [at for at in rows if at.date() != monday.date() - timedelta(days=12)]))
+    )
+    assert len(told) == 1 and "2024-03-28 00:00:00 in line" in told[0]
+    week = [at for at in business if at < datetime(2024, 3, 9)]
+    found, _ = written(tmp_path, list(map(str, week)))
+    assert found.clock is not None and found.clock.after(1) == (week[-1] + timedelta(hours=hours),)
+
+
+def test_dates_in_a_form_of_their_own_are_followed_by_iso_dates(tmp_path: Path) -> None:
+    words = [str(at.date()) if not at.hour else str(at) for at in HOURS]
+    found, _ = written(tmp_path, words)
+    assert found.clock is not None and found.clock.words_after(1) == (str(HOURS[-1] + timedelta(hours=1)),)
 
 
 def test_years_are_dates(tmp_path: Path) -> None:
     found, told = written(tmp_path, [str(1960 + n) for n in range(60)], "Year")
     assert found.clock is not None and found.clock.after(1) == (datetime(2020, 1, 1),) and not told
+    assert found.clock.words_after(1) == ("2020",)
 
 
 def test_zones_may_change_where_clocks_do(tmp_path: Path) -> None:

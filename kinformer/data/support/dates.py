@@ -14,7 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-DAY, EPOCH = timedelta(days=1), datetime(1970, 1, 1)
+from kinformer.data.support.date_forms import form_of
+
+DAY, FORTNIGHT, EPOCH = timedelta(days=1), timedelta(days=14), datetime(1970, 1, 1)
 NAMES = {"date", "dates", "datetime", "day", "ds", "epoch", "time", "timestamp", "ts", "unix"}  # of columns of dates
 ROW_NUMBERS = {"", "id", "index", "row", "unnamed"}  # names of columns that count rows, as pandas writes them
 REGULAR = 0.9  # of the steps of a column of unix times without such a name are the same
@@ -32,11 +34,13 @@ class Clock(NamedTuple):
     """The column of dates: its name, and when its rows were, each later than the one before.
 
     months: how many months lie between two rows, where these are of the same day of a month, or its last; else 0.
+    words: the dates as the file writes them.
     """
 
     name: str
     dates: tuple[datetime, ...]
     months: int = 0
+    words: tuple[str, ...] = ()
 
     @property
     def step(self) -> timedelta:
@@ -49,12 +53,19 @@ class Clock(NamedTuple):
         return max(1, round(DAY / self.step))
 
     def after(self, count: int) -> tuple[datetime, ...]:
-        """When the rows behind the last one are."""
+        """When the rows behind the last one are; days of the week on which the file has no row are stepped over."""
         if self.months:
             last = all(_ends_a_month(date) for date in self.dates)
             return tuple(_months_later(self.dates[-1], n * self.months, last) for n in range(1, count + 1))
-        step = self.step
-        return tuple(self.dates[-1] + n * step for n in range(1, count + 1))
+        step, days, dates = self.step, _weekdays(self.dates), [self.dates[-1]]
+        for _ in range(count):
+            dates.append(_next(dates[-1], step, days))
+        return tuple(dates[1:])
+
+    def words_after(self, count: int) -> tuple[str, ...]:
+        """The same in the form in which the file writes dates; ISO 8601 where no form is that of all its rows."""
+        write = form_of(self.words, self.dates)
+        return tuple(map(write, self.after(count)))
 
 
 class Column(NamedTuple):
@@ -121,6 +132,15 @@ def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
         for at in dates
     ]
     return torch.tensor(parts, dtype=torch.float32).view(-1, 5) - 0.5
+
+
+def is_date(word: str) -> bool:
+    """Is this a date with a year, a month and a day, or with a time of the day?"""
+    with suppress(ValueError):
+        datetime.fromisoformat(word.strip())
+        return True
+    match = WRITTEN.fullmatch(word)
+    return match is not None and (match["third"] or match["hour"]) is not None
 
 
 # How dates are written ------------------------------------------------------------------------------------------------
@@ -254,21 +274,43 @@ def _refuse_order(where: str, column: Column, dates: Sequence[datetime], lines: 
 
 
 def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[int]) -> Clock:
-    """The clock of dates that rise; a warning where a row comes later than most, or sooner."""
+    """The clock of dates that rise; a warning where a row comes later than most, or sooner.
+
+    Days of the week on which no row is, such as weekends of business days, are no gaps.
+    """
     monthly = _of_a_month(dates)
     numbers: list[Any] = [date.year * 12 + date.month if monthly else date for date in dates]
     steps = [later - before for before, later in pairwise(numbers)]
-    usual, count = Counter(steps).most_common(1)[0]
-    if count < len(steps):
-        row = next(n for n, step in enumerate(steps, 1) if step != usual)
+    usual = Counter(steps).most_common(1)[0][0]
+    days = set() if monthly else _weekdays(dates)
+    odd_rows = [
+        n
+        for n, step in enumerate(steps, 1)
+        if step != usual and (monthly or _next(dates[n - 1], usual, days) != dates[n])
+    ]
+    if odd_rows:
+        row = odd_rows[0]
         its, most = (f"{step} months" if monthly else str(step) for step in (steps[row - 1], usual))
-        word, odd = column.words[row].strip(), f"{len(steps) - count:,} of {len(steps):,}"
+        word, odd = column.words[row].strip(), f"{len(odd_rows):,} of {len(steps):,}"
         warnings.warn(
             f"{where}: {word} in line {lines[row]:,} comes {its} after the one above, and most come {most} apart "
             f"({odd} do not); rows are taken for equally far apart",
             stacklevel=4,
         )
-    return Clock(column.name, tuple(dates), usual if monthly else 0)
+    return Clock(column.name, tuple(dates), usual if monthly else 0, tuple(column.words))
+
+
+def _weekdays(dates: Sequence[datetime]) -> set[int]:
+    """The days of the week on which rows are; all of them where the rows span less than two weeks."""
+    return {date.weekday() for date in dates} if dates[-1] - dates[0] >= FORTNIGHT else set(range(7))
+
+
+def _next(date: datetime, step: timedelta, weekdays: Collection[int]) -> datetime:
+    """The first date, steps after this one, that is on one of these days of the week."""
+    date += step
+    while date.weekday() not in weekdays:
+        date += step
+    return date
 
 
 def _of_a_month(dates: Sequence[datetime]) -> bool:
