@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kinformer.cli.errors import FAILED, UserError
+from kinformer.cli.errors import FAILED, UserError, from_user
 
 if TYPE_CHECKING:
     from kinformer.cli.support.growth import Growth
@@ -178,9 +178,11 @@ def _sum(found: list["Verdict"]) -> str:
 def _save(out: Path, report: Report, drawings: dict[str, tuple[Any, int]], growth: "Growth") -> None:
     from kinformer.cli.support.judged import draw
     from kinformer.cli.support.training import make_folder
+    from kinformer.train.files import write
 
     make_folder(out)
-    (out / "report.txt").write_text("\n".join(report.lines) + "\n", encoding="utf-8")
+    with from_user(OSError, code=FAILED):
+        write(out / "report.txt", ("\n".join(report.lines) + "\n").encode())
     if drawings or growth.lines():
         matrices = {label: pattern.matrix(LENGTH, h=h) for label, (pattern, h) in drawings.items()}
         draw(matrices, growth, out / "picture.png")

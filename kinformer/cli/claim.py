@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kinformer.cli.errors import UserError, from_user, noted, refuse_useless
+from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
 from kinformer.cli.support import parts, unrun
 from kinformer.discover import modules, own_files, plugged
 from kinformer.keywords import nearest
@@ -40,12 +40,14 @@ def claim(
         raise UserError(f"there is no claim {name!r}{nearest(name, known, '; kinformer claim has them all')}")
 
     from kinformer.cli.support.training import make_folder
+    from kinformer.train.files import write
 
     make_folder(out)
     with from_user(ImportError):
         found = modules("claims")[name].claim(range(seeds))
     lines = [*_lines(found), "", f"the picture is in {out / name}.png"]
-    (out / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with from_user(OSError, code=FAILED):
+        write(out / f"{name}.txt", ("\n".join(lines) + "\n").encode())
     _draw(found, out / f"{name}.png")
     _say(lines, found.verdict)
 

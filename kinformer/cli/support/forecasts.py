@@ -1,6 +1,7 @@
 """Forecasts of a series: the rows that come as a file, and windows that are known already as a picture."""
 
 import csv
+from io import StringIO
 from pathlib import Path
 
 import matplotlib
@@ -21,18 +22,24 @@ from kinformer.data.series import Series, rows_of  # noqa: E402
 from kinformer.decoding.evaluating import evaluating  # noqa: E402
 from kinformer.train.checkpoint import recorded  # noqa: E402
 from kinformer.train.evaluate import device_of  # noqa: E402
+from kinformer.train.files import write as write_file  # noqa: E402
 
 COLUMNS = 4
 
 
 def write(model: Forecaster, data: Series, out: Path) -> None:
-    """The rows that come, as a file of columns like the one that was read."""
-    said = data.restored(_said(model, data.ahead(model)))[0].tolist()
-    dates = [] if data.clock is None else data.clock.after(model.horizon)
-    with out.open("w", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow([*([data.clock.name] if data.clock else []), *data.columns[-data.targets :]])
-        lines.writerows([*([dates[n]] if dates else []), *(f"{x:.6g}" for x in row)] for n, row in enumerate(said))
+    """Write the rows that come as a file of columns like the one that was read, in one step.
+
+    Numbers have all digits that tell them apart, and dates are written as in the file. OSError, in one line, where the
+    file cannot be written; nothing is left of it then.
+    """
+    rows = data.restored(_said(model, data.ahead(model)))[0].tolist()
+    dates = [] if data.clock is None else data.clock.words_after(model.horizon)
+    table = StringIO()
+    lines = csv.writer(table, lineterminator="\n")
+    lines.writerow([*([data.clock.name] if data.clock else []), *data.columns[-data.targets :]])
+    lines.writerows([*dates[n : n + 1], *map(repr, row)] for n, row in enumerate(rows))
+    write_file(out, table.getvalue().encode())
 
 
 def draw(model: Forecaster, data: Series, split: str, windows: int, out: Path) -> float:
