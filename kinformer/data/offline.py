@@ -155,13 +155,13 @@ class Offline(Data):
         return f"steps of {len(getattr(self, split).firsts):,} episodes of {split}"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """What the same action at each step is worth: the commonest of train, or the mean."""
+        """The accuracy of the commonest action of train, or the error of its mean in the unit that the model keeps."""
         if not isinstance(model, Trajectory):
             return {}
         held, learned = getattr(self, split).actions, self.train.actions
         if self.discrete:
             return {"always the commonest": float((held == learned.mode().values).float().mean())}
-        apart = (held - learned.mean(0)) / self.scales.actions
+        apart = (held - learned.mean(0)) / model.measured.actions.cpu()  # the unit of the error that stands beside it
         return {"always the mean": float(apart.square().mean())}
 
     def _most(self, size: int, limit: int) -> int:

@@ -96,6 +96,19 @@ def test_rewards_at_the_end_leave_all_to_go_until_then_and_the_model_is_told(tmp
     assert model.measured.delayed
 
 
+def test_the_mean_action_is_judged_in_the_unit_that_the_model_keeps(tmp_path: Path) -> None:
+    """Episodes whose actions are ten times as large are judged by the largest actions that were learned from."""
+    learned, other = made(numbers=True), [one._replace(actions=10 * one.actions) for one in made(numbers=True, seed=1)]
+    first, second = read_spec(spec_of(tmp_path, learned)), read_spec(spec_of(tmp_path, other))
+    assert isinstance(first, Offline) and isinstance(second, Offline)
+    model: Any = decision_transformer(**{**TINY, "discrete": False})
+    first.tell(model)
+    largest = first.train.actions.abs().amax(0)
+    apart = (second.test.actions - second.train.actions.mean(0)) / largest
+    found = second.levels(model, "test", 1, 1 << 16)
+    assert found["always the mean"] == pytest.approx(float(apart.square().mean()), rel=1e-5)
+
+
 @pytest.mark.parametrize("numbers", [False, True])
 def test_scales_are_those_of_train_and_stay_with_the_weights(numbers: bool, tmp_path: Path) -> None:
     spec = spec_of(tmp_path, made(numbers=numbers))
