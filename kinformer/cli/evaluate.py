@@ -105,8 +105,8 @@ def evaluate(
         warn_of_measuring(model, _row_length(model, found, parts, length))
     scores = {}
     heads: dict[str, ByLayer] = {}
-    for part in parts or SPLITS[-1:]:
-        with from_user(ValueError, LookupError), noted():
+    with from_user(ValueError, LookupError), noted():
+        for part in parts or SPLITS[-1:]:
             scores[part], heads = _judged(model, found, part, limit, reading)
             if calibrated is not None:
                 scores[part]["levels"][ALL] = _of_all_layers(model, found, part, limit, reading)

@@ -63,6 +63,7 @@ def forecast(
             ) from wrong
         stream(model, found, 1, 1, 0, 1)  # refuses what the model does not read
         assert isinstance(found, Series)
+        found = found.for_model(model)
         if out.suffix == ".csv":
             forecasts.write(model, found, out)
             print(f"{model.horizon} rows that come after {found.name}, in {out}")

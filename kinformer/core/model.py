@@ -42,6 +42,14 @@ class Judged(NamedTuple):
     scored: Bool[Tensor, "B T"] | None = None
 
 
+class ColumnScales(NamedTuple):
+    """The columns of the series that a model learned from: their names in order, means and standard deviations."""
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+
 class Model(nn.Module, ABC):
     """A body between an input and a loss. Training, evaluation, comparison and the laws know no model by name.
 
@@ -50,7 +58,8 @@ class Model(nn.Module, ABC):
     what comes next: then it must have a state and must not read ahead. `lanes` asks for consecutive text, its state
     carried from batch to batch. `trained_length` is the longest row of its training and `trained_on` names the data,
     both None before any, `tokenizer` what made its tokens, None where they are bytes, and `labels` the names of the
-    classes that it says, if any; all are kept in its folder. `own` is how many tokens it adds to a row, and `tops`
+    classes that it says, if any; `columns` are the names and scales of the series of its training, None where it read
+    none. All are kept in its folder. `own` is how many tokens it adds to a row, and `tops`
     names the modules that another kind of model over the same body has others for. Beyond `window`, `generate` and
     every measurement slide.
     """
@@ -63,6 +72,7 @@ class Model(nn.Module, ABC):
     trained_on: str | None = None
     tokenizer: Any = None
     labels: tuple[str, ...] | None = None
+    columns: ColumnScales | None = None
     own: int = 0
     tops: ClassVar[tuple[str, ...]] = ()
 

@@ -1,13 +1,15 @@
 """Series of numbers: a file of columns, one row a time, such as measurements by the hour.
 
 Choose `series=FILE.csv` for what forecasts. A batch is `Windows`: rows that follow one another, each column by its mean
-and deviation in train, and when they were, where a column holds dates.
+and deviation in train, and when they were, where a column holds dates. A model keeps the names, means and deviations of
+the columns that it learned from; later files are read by these.
 """
 
 import csv
 import math
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy
@@ -16,13 +18,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.batch import Windows
-from kinformer.core.model import Forecaster, Model
+from kinformer.core.model import ColumnScales, Forecaster, Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.files import found
 from kinformer.data.kind import Data, named
 from kinformer.data.support.baselines import least_squares, seasonal
-from kinformer.data.support.dates import Clock, Column, calendar, dates_of
-from kinformer.data.support.scales import constant_columns, scales
+from kinformer.data.support.dates import Clock, Column, calendar, dates_of, is_date
+from kinformer.data.support.scales import constant_columns
+from kinformer.data.support.standardized import column_scales, standardized
 from kinformer.data.support.unpacked import lines
 from kinformer.keywords import nearest
 
@@ -63,8 +66,9 @@ class Stretch(NamedTuple):
 class Series(Data):
     """Three stretches of time that follow one another.
 
-    `columns` names the numbers of a row, of which the last `targets` are to be forecast, `scale` is the mean and
-    deviation of each in train, and `clock` knows when the rows were, where a column holds dates.
+    `columns` names the numbers of a row, of which the last `targets` are to be forecast, `numbers` are all rows in the
+    file's units, and `clock` knows when the rows were, where a column holds dates. `scale` is the mean and deviation by
+    which the three stretches are standardized: those of train, or those that a model kept (`for_model`).
     """
 
     what: ClassVar[str] = "a series"
@@ -76,6 +80,7 @@ class Series(Data):
     valid: Stretch
     test: Stretch
     columns: tuple[str, ...]
+    numbers: Float[Tensor, "N C"]
     scale: Float[Tensor, "2 C"]
     targets: int
     clock: Clock | None = None
@@ -98,6 +103,57 @@ class Series(Data):
     def measured(self, split: str, length: int, limit: int) -> str:
         return f"up to {self._most(length, limit):,} windows of {split}"
 
+    def tell(self, model: Model) -> None:
+        """Let a model keep the names and scales of these columns, unless it learned by others before."""
+        if model.columns is None:
+            mean, deviation = self.scale.tolist()
+            model.columns = ColumnScales(self.columns, tuple(mean), tuple(deviation))
+
+    def for_model(self, model: Model) -> "Series":
+        """This series as the model reads it: its columns by name, in its order, by the means and deviations it kept.
+
+        Columns that the model does not know are left out. A model that kept none, of an earlier version or before its
+        training, takes the columns in the order of the file, by the file's own scale.
+
+        Errors: ValueError, in one line, for a column that is missing or occurs twice, and for other targets.
+        """
+        if model.columns is None:
+            return self
+        names, *scale = model.columns
+        order = range(len(names)) if names == self.columns else self._places(names, called(model))
+        targets = getattr(model, "targets", len(names))
+        if self.targets < len(self.columns) and {*self.columns[-self.targets :]} != {*names[-targets:]}:
+            raise ValueError(
+                f"{self.name} has other targets than this {called(model)}: got "
+                f"{'+'.join(self.columns[-self.targets :]):.150}, expected {'+'.join(names[-targets:]):.150}. "
+                "Leave out target=."
+            )
+        numbers, by = self.numbers[:, list(order)], torch.tensor(scale, dtype=torch.float64)
+        values = standardized(self.name, names, numbers, by)
+        train, valid, test = (
+            stretch._replace(values=values[: len(stretch.values)]) for stretch in (self.train, self.valid, self.test)
+        )
+        return replace(
+            self, train=train, valid=valid, test=test, columns=names, numbers=numbers, scale=by, targets=targets
+        )
+
+    def _places(self, names: Sequence[str], member: str) -> list[int]:
+        """Where the columns of these names are; ValueError for a name that is missing or occurs twice."""
+        missing = [name for name in names if self.columns.count(name) == 0]
+        if missing:
+            raise ValueError(
+                f"{self.name} lacks columns of numbers that this {member} learned from: got "
+                f"{', '.join(self.columns):.150}, expected {', '.join(missing):.150} too. "
+                "Give a file, and columns=, with the names of the training."
+            )
+        twice = [name for name in names if self.columns.count(name) > 1 or names.count(name) > 1]
+        if twice:
+            raise ValueError(
+                f"{self.name} cannot be read by names: got several columns {twice[0]!r}, expected one. "
+                "Give them the order of the training."
+            )
+        return [self.columns.index(name) for name in names]
+
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Windows drawn by seed and step; of valid every window, or as many from all over it as the limit allows.
 
@@ -105,23 +161,30 @@ class Series(Data):
         lies in valid, what it knows may lie before. ValueError where train or valid is shorter than a window, and for a
         model of other columns.
         """
+        if model.columns is None and not model.training:
+            warnings.warn(
+                f"this {called(model)} kept no names and scales of columns, as runs of earlier versions: {self.name} "
+                "is read in the order of its columns, by the mean and deviation of its own first 60%",
+                stacklevel=3,
+            )
+        series = self.for_model(model)
         context, rows = (model.context, rows_of(model)) if isinstance(model, Forecaster) else (0, length)
-        for name, number in self.keywords.items():
+        for name, number in series.keywords.items():
             if (wanted := getattr(model, name, number)) != number:
                 raise ValueError(f"{self.name} has {name}={number}, and this model has {wanted}; give {name}={number}")
         for name in ("train", "valid"):
-            if not len((held := getattr(self, name)).starts(context, rows)):
+            if not len((held := getattr(series, name)).starts(context, rows)):
                 raise ValueError(
                     f"{self.name} has {len(held.rows):,} rows in {name}, and a window has {rows:,}; give less"
                 )
-        drawn = self.train.starts(context, rows)
+        drawn = series.train.starts(context, rows)
 
         def at(step: int) -> Windows:
             some = numpy.random.default_rng((seed, step)).integers(drawn.start, drawn.stop, size=batch)
-            return self.train.windows(torch.from_numpy(some), rows)
+            return series.train.windows(torch.from_numpy(some), rows)
 
-        watched = self.valid.some(context, rows, self._most(length, limit))
-        return Batches(at, [self.valid.windows(one, rows) for one in watched.split(MEASURED)])
+        watched = series.valid.some(context, rows, self._most(length, limit))
+        return Batches(at, [series.valid.windows(one, rows) for one in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """The mean squared errors of plain forecasts of the same windows.
@@ -131,11 +194,12 @@ class Series(Data):
         """
         if not isinstance(model, Forecaster):
             return {}
-        held, rows = getattr(self, split), rows_of(model)
+        series = self.for_model(model)
+        held, rows = getattr(series, split), rows_of(model)
         some = held.some(model.context, rows, self._most(length, limit))
         known, wanted = held.windows(some, rows).values.split([model.context, model.horizon], 1)
-        said = self.plain(model, known)
-        wanted = wanted[..., -self.targets :]
+        said = series.plain(model, known)
+        wanted = wanted[..., -series.targets :]
         return {name: float((one - wanted).square().double().mean()) for name, one in said.items()}
 
     def plain(self, model: Forecaster, known: Float[Tensor, "W T C"]) -> Mapping[str, Float[Tensor, "W N M"]]:
@@ -175,15 +239,15 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     milliseconds since 1970; rows must come in their order, and gaps are warned of. Columns of other words and row
     numbers are left out, and the line about the split names them. Split by time: the first 60% are
     learned from, the next 20% watched, the last kept for the end. Numbers are taken by their mean and deviation in
-    train, so nothing of what comes later is known. A column that is constant in train, but for rounding, is not divided
-    by its deviation; the line about the split names it. `rows` reads the first ones alone: of ETT's hours `rows=14400`
-    are the 12, 4 and 4 months of the literature. `columns` keeps some: columns=OT is one column from itself,
-    columns=HUFL+OT two. `target`, likewise, names those that are forecast, from all that are kept; all of them unless
-    given.
+    train, so nothing of what comes later is known; a model keeps these, and its later files are read by them. A column
+    that is constant in train, but for rounding, is not divided by its deviation; the line about the split names it.
+    `rows` reads the first ones alone: of ETT's hours `rows=14400` are the 12, 4 and 4 months of the literature.
+    `columns` keeps some: columns=OT is one column from itself, columns=HUFL+OT two. `target`, likewise, names those
+    that are forecast, from all that are kept; all of them unless given.
 
     Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off,
-    where a number is missing or not finite, for columns that are not there, and for dates that cannot be read, may be
-    of two days, or do not rise from row to row.
+    where a number is missing, not finite, or so large or small that its square overflows, for columns that are not
+    there, and for dates that cannot be read, may be of two days, or do not rise from row to row.
     """
     path = found(where, "write series=FILE.csv")
     try:
@@ -193,7 +257,8 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
         raise ValueError(f"series={where} is no file of columns: {error}") from error
     if len(table) < 6:
         raise ValueError(f"series={where} has {len(table)} lines; a line of names and five of numbers are the least")
-    (_, names), *numbered = table
+    (line, names), *numbered = table
+    _check_names(f"series={where}", line, names)
     for number, row in numbered:
         if len(row) != len(names):
             came = "1 column" if len(row) == 1 else f"{len(row)} columns"
@@ -215,27 +280,48 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     kept, targets = _asked(names, kept, columns, target)
     values = numpy.array([[_finite(row[n], number, names[n], where) for n in kept] for number, row in numbered])
     first, second = (round(len(values) * end) for end in ENDS)
-    mean = values[:first].mean(0)
-    scale, constant = scales(torch.from_numpy(values[:first]))
-    deviation = scale.numpy()
-    whole = torch.from_numpy(((values - mean) / deviation).astype(numpy.float32))
+    numbers = torch.from_numpy(values)
+    its_names = tuple(names[n] for n in kept)
+    by, constant = column_scales(f"series={where}", its_names, numbers[:first])
+    whole = standardized(f"series={where}", its_names, numbers, by)
     its = told.clock
     dates = torch.zeros(len(body), 0) if its is None else calendar(its.dates)
     train, valid, test = (
         Stretch(whole[:last], dates[:last], begin)
         for begin, last in ((0, first), (first, second), (second, len(whole)))
     )
-    called = tuple(names[n] for n in kept)
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
     split = f"series={where}: rows of {len(kept)} numbers{'' if its is None else ' and their dates'}, {counts}, by time"
-    split += f"; left out: {', '.join(told.left_out)}" * bool(told.left_out) + constant_columns(constant, called)
-    both = torch.from_numpy(numpy.stack([mean, deviation]))
-    return Series(f"series={where}", train, valid, test, called, both, targets, its, split)
+    split += f"; left out: {', '.join(told.left_out)}" * bool(told.left_out) + constant_columns(constant, its_names)
+    return Series(f"series={where}", train, valid, test, its_names, numbers, by, targets, its, split)
 
 
 def rows_of(model: Forecaster) -> int:
     """The rows of its windows."""
     return model.context + model.horizon
+
+
+def _check_names(where: str, line: int, names: Sequence[str]) -> None:
+    """ValueError for a first line that is a row of data; a warning for numbered columns (0,1,2), which may be one."""
+    # pandas leaves the name of its index blank
+    if not names[0].strip() or not all(map(_is_data, names)):
+        return
+    if [name.strip() for name in names] in ([str(n + first) for n in range(len(names))] for first in (0, 1)):
+        warnings.warn(
+            f"{where} begins with {','.join(names):.80}, which is read as the names of columns; if it is a row of "
+            "data, write a line of names above it",
+            stacklevel=4,
+        )
+        return
+    raise ValueError(
+        f"{where} has no names of columns: got the numbers {','.join(names):.80} in line {line}, expected names such "
+        "as date,load,oil. Write a line of names above the first row."
+    )
+
+
+def _is_data(cell: str) -> bool:
+    """Is this a number, a date, or a gap, rather than a name?"""
+    return not cell.strip() or _number(cell) is not None or is_date(cell)
 
 
 def _rows(given: str, there: int) -> int:

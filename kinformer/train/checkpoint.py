@@ -7,6 +7,7 @@ leaves the old ones whole. Between two such steps the weights say that they are 
 
 import hashlib
 import json
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer import __version__
-from kinformer.core.model import Metric
+from kinformer.core.model import ColumnScales, Metric
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.discover import Origin, Record, members
 from kinformer.from_json import from_json
@@ -151,8 +152,9 @@ def _config(record: Record) -> dict[str, Any]:
 
 
 def _learned(model: Any) -> dict[str, Any]:
-    """What a model says of itself beyond its member: its training's rows and data, its labels, and its metric."""
+    """What a model says of itself beyond its member: its training's rows and data, labels, columns, and its metric."""
     metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
+    columns = getattr(model, "columns", None)
     return {
         "tokenizer": BYTES if tokenizer is None else TOKENIZER,
         **({} if tokenizer is None else {"tokenizer_sha256": tokenizer.sha256}),
@@ -160,6 +162,7 @@ def _learned(model: Any) -> dict[str, Any]:
         "trained_on": getattr(model, "trained_on", None),
         "metric": None if metric is None else metric._asdict(),
         **({} if (labels := getattr(model, "labels", None)) is None else {"labels": labels}),
+        **({} if columns is None else {"columns": columns._asdict()}),
     }
 
 
@@ -220,6 +223,8 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Ma
     model.trained_length, model.trained_on = config.get("trained_length"), config.get("trained_on")
     model.tokenizer = _tokenizer(config, folder)
     model.labels = tuple(config["labels"]) if "labels" in config else None
+    if "columns" in config:
+        model.columns = ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
     if (metric := config.get("metric")) is not None:
         model.metric = Metric(**metric)  # a task decides it, where the model's class says another
     return model.eval()
@@ -241,6 +246,18 @@ def is_metric(told: object) -> bool:
         return False
     choices = told["better"] in ("less", "more") and told["per"] in ("token", "row", "byte")
     return choices and all(isinstance(told[name], str) for name in ("name", "unit"))
+
+
+def _is_column_scales(value: object) -> bool:
+    """Is this the JSON of a `ColumnScales`: a name, a finite mean and a finite deviation above 0 for each column?"""
+    if not isinstance(value, dict) or set(value) != set(ColumnScales._fields):
+        return False
+    if not all(isinstance(part, list) and len(part) == len(value["names"]) for part in value.values()):
+        return False
+    numbers = [*value["mean"], *value["deviation"]]
+    if not all(type(number) in (int, float) and math.isfinite(number) for number in numbers):
+        return False
+    return all(isinstance(name, str) for name in value["names"]) and all(number > 0 for number in value["deviation"])
 
 
 def _tokenizer(config: Mapping[str, Any], folder: Path) -> Tokenizer | None:
@@ -277,6 +294,12 @@ def _read_config(path: Path) -> dict[str, Any]:
     labels = config.get("labels", [])
     if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
         raise CheckpointError(f"{path} says labels={labels!r:.40}; they are a list of names")
+    if "columns" in config and not _is_column_scales(config["columns"]):
+        fields = ", ".join(ColumnScales._fields)
+        raise CheckpointError(
+            f"{path} is damaged: got columns={config['columns']!r:.40}, expected lists of equal length of {fields}. "
+            "Put a copy of the file there."
+        )
     if config["tokenizer"] not in (BYTES, TOKENIZER):
         raise CheckpointError(
             f"{path} wants the tokenizer {config['tokenizer']!r}; this version knows {BYTES!r} and {TOKENIZER!r}"

@@ -173,6 +173,14 @@ def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
         ("a,b\n" + "1,\n" * 2 + "1,2\n" * 5, "line 2 of .* has '' in the column b; a number is wanted"),
         ("a,b\n" + "1,2\n" * 5 + "3,nan\n", "line 7 of .* has 'nan' in the column b"),
         ("a\n" + "x\n" * 6, "has no column of numbers"),
+        ("1.5,2\n" + "1,2\n" * 6, "has no names of columns: got the numbers 1.5,2 in line 1, expected names"),
+        ("\n7\n" + "1\n" * 6, "got the numbers 7 in line 2, expected names"),
+        ("2020-01-01,,3\n" + "2020-01-02,2,3\n" * 6, "got the numbers 2020-01-01,,3 in line 1"),
+        ("31.01.2020 10:00,3\n" + "31.01.2020 11:00,3\n" * 6, "got the numbers 31.01.2020 10:00,3 in line 1"),
+        ("a,b\n" + "1,2\n3,4\n" * 9 + "1,-1e39\n", "got -1e\\+39 in row 19 of the column b, expected numbers within"),
+        ("a,b\n" + "1,2e200\n2,1e200\n" * 9, "got 2e\\+200 in row 1 of the column b, expected numbers small enough"),
+        ("a,b\n" + "1,2\n3,1e308\n" * 9, "got 1e\\+308 in row 2 of the column b, expected numbers small enough"),
+        ("a,b\n" + "1,2e-200\n2,1e-200\n" * 9, "got 2e-200 in row 1 of the column b, expected numbers large enough"),
     ],
 )
 def test_wrong_series_are_one_line(tmp_path: Path, body: str, says: str) -> None:
@@ -180,6 +188,17 @@ def test_wrong_series_are_one_line(tmp_path: Path, body: str, says: str) -> None
     with pytest.raises(ValueError, match=says) as caught:
         series.read(f"{tmp_path}/a.csv")
     assert "\n" not in str(caught.value)
+
+
+def test_numbered_columns_are_names_and_it_is_said_that_they_may_be_a_row(tmp_path: Path) -> None:
+    for first in (0, 1):
+        names = tuple(str(first + n) for n in range(3))
+        (tmp_path / "a.csv").write_text(",".join(names) + "\n" + "5,6,9\n7,7,7\n" * 4)
+        with pytest.warns(UserWarning, match=f"begins with {','.join(names)}, which is read as the names of columns"):
+            found = series.read(f"{tmp_path}/a.csv")
+        assert found.columns == names and len(found.numbers) == 8
+    (tmp_path / "a.csv").write_text(",0,4.5\n" + "".join(f"{n},{n % 3},{n % 2}\n" for n in range(9)))
+    assert series.read(f"{tmp_path}/a.csv").columns == ("0", "4.5"), "the index of pandas has a blank name"
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
     with from_user(ValueError):
         other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
     other.trained_length, other.trained_on, other.metric = model.trained_length, model.trained_on, model.metric
-    other.tokenizer, other.labels = model.tokenizer, model.labels
+    other.tokenizer, other.labels, other.columns = model.tokenizer, model.labels, model.columns
     return other.eval()
 
 

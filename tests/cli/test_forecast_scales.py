@@ -1,0 +1,222 @@
+"""A trained forecaster keeps its columns: their names, and the means and deviations by which later files are read."""
+
+import csv
+import json
+import re
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+
+from kinformer.cli.__main__ import run
+from kinformer.core.batch import Windows
+from kinformer.data.support.dates import calendar
+from kinformer.train.checkpoint import CheckpointError, load
+from tests.cli.test_commands import fails
+
+SIZES = ["context=8", "label=4", "horizon=3", "d=16", "depth=1", "heads=2", "hidden=16", "factor=1"]
+BEGIN, ROWS, MORE = datetime(2024, 1, 1), 60, 90
+LEVELS, MOVES = numpy.array([1e6, 50.0, -3.0]), numpy.array([1.0, 9.0, 0.5])
+EVERY = numpy.random.default_rng(0).normal(size=(MORE, 3)) * MOVES + LEVELS
+EVERY[ROWS:] = EVERY[ROWS:] * 3 + 7  # later rows have another mean and deviation
+DATES = [BEGIN + n * timedelta(hours=6) for n in range(MORE + 3)]
+
+
+def written(path: Path, columns: dict[str, Any], date: str = "%d.%m.%Y %H:%M") -> str:
+    """A series of these columns, with dates."""
+    rows = list(zip(*columns.values(), strict=True))
+    dated = ([f"{at:{date}}", *row] for at, row in zip(DATES[: len(rows)], rows, strict=True))
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["at", *columns], *dated])
+    return f"series={path}"
+
+
+def columns(rows: int, names: str = "abc") -> dict[str, Any]:
+    return {name: EVERY[:rows, "abc".index(name)].tolist() for name in names}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A model of b and c, from b, c and a, that learned from the first rows."""
+    folder = tmp_path_factory.mktemp("trained")
+    spec = written(folder / "first.csv", columns(ROWS)) + ",target=b+c"
+    words = ["train", "informer", *SIZES, "--data", spec, "--steps", "3", "--batch", "2", "--out", f"{folder}/run"]
+    assert run(words) == 0
+    return f"{folder}/run"
+
+
+def rows_of(path: Path) -> tuple[list[str], list[list[str]]]:
+    names, *rows = csv.reader(path.read_text().splitlines())
+    return names, rows
+
+
+def forecast(folder: str, spec: str, out: Path) -> list[list[float]]:
+    assert run(["forecast", folder, "--data", spec, "--out", str(out)]) == 0
+    names, rows = rows_of(out)
+    assert names == ["at", "b", "c"]
+    return [list(map(float, row[1:])) for row in rows]
+
+
+def scales() -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Of a, b and c in the first 60% of the rows that the model learned from."""
+    learned = EVERY[: round(0.6 * ROWS)]
+    return learned.mean(0), learned.std(0)
+
+
+def standardized(order: list[int]) -> numpy.ndarray:
+    mean, deviation = scales()
+    return ((EVERY - mean) / deviation)[:, order].astype(numpy.float32)
+
+
+def expected(folder: str) -> numpy.ndarray:
+    """What the weights say after the last of all rows, by hand: windows by the scale of the training, a first."""
+    values = torch.from_numpy(standardized([0, 1, 2])[-8:])
+    batch = Windows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
+    with torch.inference_mode():
+        said = load(folder).forecast(batch)[0].double().numpy()
+    mean, deviation = scales()
+    return said * deviation[1:] + mean[1:]
+
+
+@pytest.mark.parametrize("names", ["abc", "cab", "bca"])
+def test_a_longer_file_is_forecast_by_the_scale_of_the_training_and_columns_by_name(
+    names: str, trained: str, tmp_path: Path
+) -> None:
+    spec = written(tmp_path / "a.csv", {**columns(MORE, names), "other": numpy.arange(MORE) ** 2})
+    assert numpy.allclose(forecast(trained, spec, tmp_path / "x.csv"), expected(trained), rtol=1e-6, atol=1e-6)
+
+
+def test_errors_of_another_file_are_told_in_the_unit_of_the_training(
+    trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = written(tmp_path / "a.csv", columns(MORE, "cba"))
+    capsys.readouterr()
+    assert run(["evaluate", trained, "--data", spec, "--json"]) == 0
+    found, whole = json.loads(capsys.readouterr().out), standardized([0, 1, 2])
+    first = round(0.8 * MORE)
+    model, errors, naive = load(trained), [], []
+    for begin in range(first - 8, MORE - 10):
+        batch = Windows(torch.from_numpy(whole[begin : begin + 11])[None], calendar(DATES[begin : begin + 11])[None])
+        with torch.inference_mode():
+            said = model.forecast(batch)[0].numpy()
+        came = whole[begin + 8 : begin + 11, 1:]
+        errors.append((said - came) ** 2)
+        naive.append((whole[begin + 4 : begin + 7, 1:] - came) ** 2)  # the day before
+    assert found["value"] == pytest.approx(numpy.mean(errors), rel=1e-4)
+    assert found["levels"]["seasonal naive"] == pytest.approx(numpy.mean(naive), rel=1e-4)
+
+
+def test_columns_that_are_missing_or_twice_and_other_targets_are_refused(
+    trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = columns(MORE)
+    other = written(tmp_path / "other.csv", {"a": series["a"], "b": series["b"], "d": series["c"]})
+    whole = written(tmp_path / "whole.csv", columns(MORE))
+    twice = written(tmp_path / "twice.csv", {**columns(MORE), "x": series["a"]})
+    text = (tmp_path / "twice.csv").read_text()
+    (tmp_path / "twice.csv").write_text(text.replace("x", "b", 1))
+    for spec, says in (
+        (other, "lacks columns of numbers that this informer learned from: got a, b, d, expected c too"),
+        (f"{whole},columns=a+b", "got a, b, expected c too. Give a file, and columns="),
+        (twice, "cannot be read by names: got several columns 'b', expected one"),
+        (f"{whole},target=a", "has other targets than this informer: got a, expected b+c. Leave out target="),
+    ):
+        fails(capsys, ["forecast", trained, "--data", spec, "--out", str(tmp_path / "x.csv")], says)
+        fails(capsys, ["evaluate", trained, "--data", spec], says)
+
+
+def test_a_run_of_an_earlier_version_reads_by_the_file_and_says_so_once(
+    trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that has no names and scales: columns by their order, and the scale of the first 60% of the file."""
+    config = json.loads(Path(trained, "config.json").read_text())
+    del config["columns"]
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "config.json").write_text(json.dumps(config))
+    (old / "model.safetensors").write_bytes(Path(trained, "model.safetensors").read_bytes())
+    spec = written(tmp_path / "a.csv", columns(MORE)) + ",target=b+c"
+    capsys.readouterr()
+    found = forecast(str(old), spec, tmp_path / "x.csv")
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(warned) == 1 and "kept no names and scales of columns" in warned[0]
+    learned = EVERY[: round(0.6 * MORE)]
+    values = torch.from_numpy(((EVERY - learned.mean(0)) / learned.std(0))[-8:].astype(numpy.float32))
+    batch = Windows(torch.cat([values, torch.zeros(3, 3)])[None], calendar(DATES[MORE - 8 : MORE + 3])[None])
+    with torch.inference_mode():
+        said = load(old).forecast(batch)[0].double().numpy()
+    assert numpy.allclose(found, said * learned.std(0)[1:] + learned.mean(0)[1:], rtol=1e-6, atol=1e-6)
+    assert run(["evaluate", str(old), "--data", spec, "--split", "all"]) == 0
+    warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert len(warned) == 1
+
+
+def test_damaged_columns_of_a_folder_are_one_line(trained: str, tmp_path: Path) -> None:
+    config = json.loads(Path(trained, "config.json").read_text())
+    (tmp_path / "model.safetensors").write_bytes(Path(trained, "model.safetensors").read_bytes())
+    its = config["columns"]
+    assert its["names"] == ["a", "b", "c"]
+    for wrong in (
+        {**its, "mean": its["mean"][1:]},
+        {**its, "deviation": [0.0] * 3},
+        {"names": its["names"]},
+        its["names"],
+    ):
+        (tmp_path / "config.json").write_text(json.dumps({**config, "columns": wrong}))
+        with pytest.raises(
+            CheckpointError, match=r"config.json is damaged: got columns=.*expected lists of equal leng"
+        ):
+            load(tmp_path)
+
+
+def test_a_series_far_from_zero_that_moves_by_little_keeps_its_digits(tmp_path: Path) -> None:
+    """All that float32 tells apart is written: every number is the exact one that was restored."""
+    level = 1e6 + numpy.sin(numpy.arange(ROWS))
+    spec = written(tmp_path / "a.csv", {"x": level.tolist()})
+    words = ["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--batch", "2", "--out", f"{tmp_path}/run"]
+    assert run(words) == 0
+    assert run(["forecast", f"{tmp_path}/run", "--data", spec, "--out", f"{tmp_path}/x.csv"]) == 0
+    learned = level[: round(0.6 * ROWS)]
+    values = torch.from_numpy(((level - learned.mean()) / learned.std())[-8:, None].astype(numpy.float32))
+    batch = Windows(torch.cat([values, torch.zeros(3, 1)])[None], calendar(DATES[ROWS - 8 : ROWS + 3])[None])
+    with torch.inference_mode():
+        said = load(tmp_path / "run").forecast(batch)[0, :, 0].double().numpy()
+    found = numpy.array([float(row[1]) for row in rows_of(tmp_path / "x.csv")[1]])
+    assert numpy.allclose((found - learned.mean()) / learned.std(), said, atol=1e-6)
+
+
+@pytest.mark.parametrize("date", ["%d.%m.%Y %H:%M", "%m/%d/%Y %I:%M %p", "%Y-%m-%dT%H:%M:%S", "%Y/%m/%d %H:%M"])
+def test_forecasts_can_be_appended_to_their_file(date: str, trained: str, tmp_path: Path) -> None:
+    spec, out = written(tmp_path / "a.csv", columns(MORE), date), tmp_path / "x.csv"
+    forecast(trained, spec, out)
+    assert [row[0] for row in rows_of(out)[1]] == [f"{at:{date}}" for at in DATES[MORE:]]
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file of this process can grow beyond so many bytes."""
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_leaves_no_half_file_and_the_retry_works(
+    trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec, out = written(tmp_path / "a.csv", columns(MORE)), tmp_path / "x.csv"
+    words = ["forecast", trained, "--data", spec, "--out", str(out)]
+    with full_disk(40):
+        fails(capsys, words, f"cannot write {out}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv"]
+    assert run(words) == 0 and re.match(r"at,b,c\n", out.read_text())
