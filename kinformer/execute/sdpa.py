@@ -4,13 +4,15 @@ from torch.nn import functional as F
 
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
-from kinformer.core.scores import mask
 from kinformer.core.transforms import derived_forward
+from kinformer.execute.support.kernel import added
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
 
 SECONDS = 1e-11  # per score and number of a head's width
+DROPPED = 5e-11  # with dropout on a CPU, whose fused kernel does not do it: every weight is computed and kept
+DROPPED_MASKED = 6e-11  # the same under a mask
 
 
 def cost(request: Request) -> float | Refusal:
@@ -26,27 +28,34 @@ def cost(request: Request) -> float | Refusal:
         return Refusal("it wants as many heads of keys as of values, and at least one pair of some width")
     if queries.q.shape[1] % keys.k.shape[1]:
         return Refusal("query heads must be a multiple of key heads")
-    half = 0.5 if _is_causal(request) else 1
-    return half * request.pairs * SECONDS * (queries.q.shape[3] + keys.v.shape[3])
+    return request.pairs * _seconds(request) * (queries.q.shape[3] + keys.v.shape[3])
 
 
 def read(request: Request) -> Read:
     """The same y as the reference; its lse is None."""
     queries, keys = request.queries, request.keys
-    causal = _is_causal(request)
-    unmasked = causal or (request.full and type(request.pattern) is Full and request.where is None)
-    where = None if unmasked else mask(request)
     y = F.scaled_dot_product_attention(
         queries.q,
         keys.k,
         keys.v,
-        attn_mask=where,
+        attn_mask=added(request) if _is_masked(request) else None,
         dropout_p=request.dropout,
-        is_causal=causal,
+        is_causal=_is_causal(request),
         scale=request.scale,
         enable_gqa=queries.q.shape[1] != keys.k.shape[1],
     )
     return Read(y, None)
+
+
+def _seconds(request: Request) -> float:
+    if request.dropout and request.queries.q.device.type == "cpu":
+        return DROPPED_MASKED if _is_masked(request) else DROPPED
+    return SECONDS * (0.5 if _is_causal(request) else 1)
+
+
+def _is_masked(request: Request) -> bool:
+    unmasked = request.full and type(request.pattern) is Full and request.where is None
+    return not (unmasked or _is_causal(request))
 
 
 def _is_causal(request: Request) -> bool:

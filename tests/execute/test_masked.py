@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer import execute
 from kinformer.biases.alibi import ALiBi
 from kinformer.core.heads import Keys, Queries
+from kinformer.core.memo import Memo
 from kinformer.core.request import Refusal, Request
 from kinformer.execute import explain, masked, reference
 from kinformer.laws import impl
@@ -78,3 +80,18 @@ def test_second_derivatives_are_refused_in_words() -> None:
     (first,) = torch.autograd.grad(masked.read(request).y.square().sum(), request.queries.q, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         first.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["sdpa", "masked"])
+def test_layers_of_a_forward_keep_one_mask(name: str) -> None:
+    memo, kept = Memo(), dict[int, Tensor]()
+    first = shuffled(Product()).but(pattern=Causal(), lse=False)
+
+    def keep(x: Tensor) -> Tensor:
+        if x.shape[2:] == (23, 23):
+            kept[x.untyped_storage().data_ptr()] = x  # alive, so that no address is used twice
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        reads = [execute.read(first.but(memo=memo), name).y for _ in range(3)]
+    assert len(kept) == 1 and all(torch.equal(y, reads[0]) for y in reads)

@@ -147,9 +147,9 @@ def test_a_cache_with_too_few_slots_is_caught_at_each_length(monkeypatch):
 
 def test_sdpa_that_forgets_which_pairs_are_read_is_caught(monkeypatch):
     """`where` dropped from what needs no mask: only Full() of whole rows, without an lse, tells."""
-    honest = sdpa.mask
+    honest = sdpa.added
     whole = lambda request: request.full and type(request.pattern) is Full  # noqa: E731
-    monkeypatch.setattr(sdpa, "mask", lambda request: None if whole(request) else honest(request))
+    monkeypatch.setattr(sdpa, "added", lambda request: None if whole(request) else honest(request))
     assert "in y under Full(), " in (said := next(impl.judge(sdpa))) and "of these pairs fewer" in said
     monkeypatch.undo()
     assert list(impl.judge(sdpa)) == []

@@ -11,7 +11,7 @@ from kinformer.biases.alibi import ALiBi
 from kinformer.core import scores as core_scores
 from kinformer.core.layer import Context
 from kinformer.core.mechanism import NoState
-from kinformer.execute import attend, pieces, sdpa
+from kinformer.execute import attend, pieces
 from kinformer.execute.support import kernel
 from kinformer.maps.elu import ELU
 from kinformer.mechanisms.linear import LinearAttention
@@ -140,7 +140,7 @@ def test_no_mask_of_pairs_is_made_where_none_is_wanted(monkeypatch):
     monkeypatch.setattr(pieces, "PLAN", 0.0)  # rows of a few tokens are read under a mask, which is made sooner
     part, x = layer(Shortened(Softmax(Causal(), lse=False), Pooled(3))), torch.randn(2, 1500, 8)
     whole = part(x, None, Context(torch.arange(1500).expand(2, -1))).y
-    for module in (core_scores, sdpa, kernel):
+    for module in (core_scores, kernel):
         monkeypatch.setattr(module, "mask", pytest.fail)
     assert torch.allclose(part(x).y, whole, atol=1e-13)
 

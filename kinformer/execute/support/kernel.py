@@ -185,11 +185,20 @@ class Masked(Way):
 
 
 def added(request: Request) -> Float[Tensor, "#B #H T S"] | None:
-    """What the scores are more than a product: -inf where a pair is not read."""
+    """The numbers that a kernel adds to the products of queries and keys: -inf where a pair is not read.
+
+    The layers of a forward share one mask: a kernel keeps a mask of its own per layer if it is handed a boolean one.
+    """
     where, score, q = mask(request), request.score, request.queries.q
     assert isinstance(score, Product)
     change = score.changed(request)
     if change is not None:
         change = change.to(precision(q))
         return change if where is None else change.masked_fill(~where, -torch.inf)  # a subclass may keep its own
-    return None if where is None else q.new_zeros(where.shape, dtype=precision(q)).masked_fill_(~where, -torch.inf)
+    if where is None:
+        return None
+
+    def make() -> Tensor:
+        return q.new_zeros(where.shape, dtype=precision(q)).masked_fill_(~where, -torch.inf)
+
+    return make() if request.where is not None else request.memo.get(make, "added", where, precision(q))
