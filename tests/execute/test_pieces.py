@@ -132,6 +132,57 @@ def test_heads_in_groups(groups: int) -> None:
         equal(asked(pattern, 21, 21, 0, groups=groups))
 
 
+@pytest.mark.parametrize("shape", ("self", "padded, more keys"))
+@pytest.mark.parametrize("groups", (1, 2, 4))
+@pytest.mark.parametrize(
+    "pattern",
+    (
+        Heads(Causal(), Causal() & Strided(4)),
+        Heads(Band(3), ~Full()),
+        Heads(Band(3), ~Full(), Band(2)),
+        Heads(Blocks(((0,), (1,)), 19), Blocks(((1,), (0,)), 19)),
+        Heads(Band(3), Causal()) & Document(torch.arange(37).repeat(2, 1) // 11),
+    ),
+    ids=str,
+)
+@pytest.mark.usefixtures("tiles")
+def test_heads_are_read_apart_in_plain_operations_too(pattern: Pattern, groups: int, shape: str) -> None:
+    request = asked(pattern, *SHAPES[shape], groups=groups).but(dropout=1e-300)  # which the kernel does not do
+    equal(request)
+    found = planned(request)
+    assert not isinstance(found, Refusal)
+    heads = getattr(pattern, "patterns", (0, 0))
+    assert {stage.turns for stage in found.stages} == {1 if len(heads) == 3 and groups == 2 else len(heads)}
+
+
+@pytest.mark.usefixtures("tiles")
+def test_weights_are_dropped_on_heads_that_are_read_apart() -> None:
+    """Values that are the unit vectors show the weights: those that are left are twice as large, half of them."""
+    request = asked(Heads(Band(3), Causal()), 37, 37, 0, width=37)
+    request = request.but(keys=request.keys._replace(v=torch.eye(37, dtype=torch.float64).expand(2, 2, 37, 37)))
+    torch.manual_seed(0)
+    whole, dropped = reference.read(request).y, pieces.read(request.but(dropout=0.5)).y
+    left = dropped != 0
+    torch.testing.assert_close(dropped, torch.where(left, 2 * whole, 0.0))
+    for head in range(4):
+        assert 0.4 < left[:, head].sum() / (whole[:, head] > 0).sum() < 0.6
+
+
+def test_blocks_of_a_size_of_their_own_are_read_without_masks() -> None:
+    size = 81  # no multiple of any tile's
+    request = asked(Heads(Blocks(((0,), (1,), (2,)), size), Blocks(((2,), (0,), (1,)), size)), 3 * size, 3 * size, 0)
+    plan.of_runs.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "CALL", 0)  # few tokens are read in fewer calls
+        found = planned(request)
+        assert not isinstance(found, Refusal)
+        calls = [call for stage in found.stages for call in stage.calls]
+        assert all(call.where is None for call in calls)
+        assert sum(call.pairs for call in calls) == 2 * 3 * size**2
+        equal(request)
+    plan.of_runs.cache_clear()
+
+
 @pytest.mark.usefixtures("tiles")
 def test_drawn_requests() -> None:
     """Biases, sides, labels, dropped widths, batch rows: whatever the law draws for any executor."""
@@ -228,6 +279,17 @@ def test_auto_takes_it_where_it_is_cheaper() -> None:
     assert best(Causal(), 1024, False) == "sdpa"  # one call, without what a plan costs
     assert best(Causal(), 1024, True) == "pieces"  # PyTorch's public function has no lse
     assert best(Causal(), 4, True) == "pieces"  # one call; the reference makes a dozen
+
+
+def test_auto_counts_what_dropout_costs_on_a_cpu() -> None:
+    def costs(pattern: Pattern, length: int) -> dict[str, Any]:
+        return explain(asked(pattern, length, length, 0, groups=4, width=32).but(lse=False, dropout=0.1))
+
+    window = costs(Causal() & Band(64), 1024)
+    assert next(iter(window)) == "pieces" and window["pieces"] < window["sdpa"] / 2
+    halves = Heads(Blocks(((0,), (1,)), 256), Blocks(((1,), (0,)), 256))
+    assert next(iter(costs(halves, 512))) == "pieces"
+    assert next(iter(costs(Causal(), 256))) == "sdpa"
 
 
 def test_a_plan_is_not_made_for_what_is_read_in_less(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import Pattern
 from kinformer.execute.support.lines import Line
 
@@ -101,6 +102,14 @@ class Stage(NamedTuple):
         if found or q.step != k.step:
             return None
         return range(first + (q.size - 1) * q.inner, first - k.size * k.inner, -q.inner)
+
+
+def shares(first: int, turns: int, heads: int, groups: int) -> tuple[slice, slice]:
+    """The heads first, first + turns, ... of the queries, and the heads of the keys that they read."""
+    shared = number_of_groups(heads, groups)
+    every = groups == 1 or shared % turns == 0
+    of_k = slice(None) if every else slice(first // shared, None, turns // shared)
+    return slice(first, None, turns), of_k
 
 
 Other = Callable[[Stage], Stage]  # the same pairs by other calls

@@ -8,12 +8,13 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx
 from torch.nn import functional as F
 
+from kinformer.core.autocast import lowered, precise
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.memo import fresh
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.scores import mask, scores, softmax, weighted
-from kinformer.execute.support.calls import Plan, Stage, Table, Tiles
+from kinformer.execute.support.calls import Plan, Stage, Table, Tiles, shares
 from kinformer.execute.support.lines import Line
 from kinformer.patterns.full import Full
 
@@ -53,11 +54,39 @@ class Added(torch.autograd.Function):
 
 
 def read(request: Request, plan: Plan) -> Read:
-    """y and lse of a plan that was made for all heads together, and reads something."""
+    """y and lse of a plan that reads something."""
     rows = torch.arange(len(request.queries.q), device=request.queries.q.device)
     rows = rows if request.rows is None else request.rows
-    found = [_stage(request, stage, rows) for stage in plan.stages]
-    return found[0] if len(found) == 1 else merge(*found)
+    turns = plan.stages[0].turns
+    if turns == 1:
+        return _merged(request, plan.stages, rows)
+    stages = [[stage for stage in plan.stages if stage.first == first] for first in range(turns)]
+    return _interleaved([_read_heads(request, first, turns, part, rows) for first, part in enumerate(stages)])
+
+
+def _merged(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> Read:
+    reads = [_stage(request, stage, rows) for stage in stages]
+    return reads[0] if len(reads) == 1 else merge(*reads)
+
+
+def _read_heads(request: Request, first: int, turns: int, stages: list[Stage], rows: Int[Tensor, " B"]) -> Read:
+    """The read of the heads first, first + turns, ...; zeros and -inf if they have no stage."""
+    of_q, of_k = shares(first, turns, request.queries.q.shape[1], request.keys.k.shape[1])
+    queries = request.queries._replace(q=request.queries.q[:, of_q], sides={})
+    keys = request.keys._replace(k=request.keys.k[:, of_k], v=request.keys.v[:, of_k], sides={})
+    if stages:
+        return _merged(request.but(queries=queries, keys=keys), stages, rows)
+    lse = precise(queries.q).new_full(queries.q.shape[:3], -torch.inf)
+    return Read(lowered(queries.q).new_zeros(*lse.shape, keys.v.shape[3]), lse)
+
+
+def _interleaved(reads: list[Read]) -> Read:
+    """The read of all heads, if read n of N holds the heads n, n + N, ..."""
+    heads = sum(read.y.shape[1] for read in reads)
+    order = [head for first in range(len(reads)) for head in range(first, heads, len(reads))]
+    at = torch.tensor(order, device=reads[0].y.device).argsort()
+    y = torch.cat([read.y for read in reads], 1).index_select(1, at)
+    return Read(y, torch.cat([read.lse for read in reads if read.lse is not None], 1).index_select(1, at))
 
 
 def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:

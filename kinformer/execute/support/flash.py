@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from kinformer.core.heads import number_of_groups
 from kinformer.execute.support import kernel, plain
 from kinformer.execute.support.banded import Banded, by_head, spread
-from kinformer.execute.support.calls import Call, Plan, Stage
+from kinformer.execute.support.calls import Call, Plan, Stage, shares
 from kinformer.execute.support.kernel import Held, Way
 from kinformer.execute.support.lines import Line
 from kinformer.execute.support.tiled import Sum, add, cut, near, write
@@ -206,7 +205,7 @@ class _Ends:
 
     def __init__(self, stage: Stage, q: Tensor, k: Tensor):
         self.stage = stage
-        self.of_q, self.of_k = _shares(stage, q.shape[1], k.shape[1])
+        self.of_q, self.of_k = shares(stage.first, stage.turns, q.shape[1], k.shape[1])
 
     def heads(self, x: Tensor) -> Tensor:
         return x[:, self.of_q]
@@ -219,11 +218,3 @@ class _Ends:
 
     def keys(self, x: Tensor) -> Tensor:
         return _taken(self.of_keys(x), self.stage.k)
-
-
-def _shares(stage: Stage, heads: int, groups: int) -> tuple[slice, slice]:
-    """The heads of the queries and of the keys that a stage reads."""
-    shared, turns = number_of_groups(heads, groups), stage.turns
-    every = groups == 1 or shared % turns == 0
-    of_k = slice(None) if every else slice(stage.first // shared, None, turns // shared)
-    return slice(stage.first, None, turns), of_k

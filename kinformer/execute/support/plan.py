@@ -18,6 +18,7 @@ from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
 from kinformer.execute.support.folding import Tile, folded, unfolded
 from kinformer.execute.support.lines import Alike, Line, Lines
 from kinformer.execute.support.mirrored import Mirrored
+from kinformer.patterns.blocks import Blocks
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 
@@ -40,7 +41,7 @@ class Sizes(NamedTuple):
     """What a plan depends on beside pattern and positions.
 
     `head` is the number of the first head, `width` the numbers of a key. `groups` are the heads of the keys, None where
-    no head may be read apart from the others.
+    no head may be read apart from the others. `fused`: a kernel reads, which holds no scores.
     """
 
     batch: int
@@ -48,6 +49,7 @@ class Sizes(NamedTuple):
     groups: int | None
     head: int
     width: int
+    fused: bool = True
 
     def pairs(self, stage: Stage) -> float:
         """What the calls of a stage cost, in pairs of one head."""
@@ -138,7 +140,7 @@ class Maker(NamedTuple):
         if not q.size or not k.size:
             return []
         ways, blocks = [], _Blocks(self, where, q, k)
-        for block in BLOCKS:
+        for block in _tile_sizes(where):
             found = self.stages(where, layout, blocks, block)
             ways.append([Stage(self.first, self.turns, q, k, tuple(calls)) for q, k, calls in found if calls])
             if block >= q.size:
@@ -156,7 +158,7 @@ class Maker(NamedTuple):
     def whole(self, pattern: Pattern) -> tuple[Call, ...]:
         """All queries and all keys at once; some queries at a time where their scores, or a mask of them, are held."""
         q, k = self.lines
-        alone = self.sizes.groups is not None
+        alone = self.sizes.fused
         where = None if self.plain and type(pattern) is Full else pattern
         causal = alone and self.plain and type(pattern) is Causal and q.size == k.size
         if alone and (where is None or (causal and bool(q.at[0, 0] == k.at[0, 0]))):
@@ -333,6 +335,13 @@ class Maker(NamedTuple):
         blocks, (back, ahead) = _Blocks(self, Mirrored(where), stage.k, stage.q), where.reach()
         (calls,) = self.windows(blocks, ahead, back, max(call.q.size for call in stage.calls))
         return stage._replace(calls=tuple(Call(k, q, where if some else None) for q, k, some, _ in calls))
+
+
+def _tile_sizes(where: Pattern) -> list[int]:
+    """How many queries a tile may have. Tiles of a block pattern's own size need no mask."""
+    expression = where.expression
+    own = {expression.size} if isinstance(expression, Blocks) and expression.size >= min(BLOCKS) else set()
+    return sorted({*BLOCKS, *own})
 
 
 class _Blocks:

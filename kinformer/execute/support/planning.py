@@ -10,12 +10,22 @@ from kinformer.execute.support.plan import Sizes, made, of_runs
 def planned(request: Request) -> Plan | Refusal:
     """How a request is read; a Refusal where its positions are no runs."""
     batch, heads, _, width = request.queries.q.shape
-    # a bias knows all the heads of its layer
-    groups = request.keys.k.shape[1] if request.bias is None and kernel.serves(request) else None
-    sizes = Sizes(batch, heads, groups, request.queries.head, max(width, 1))
+    fused = request.bias is None and kernel.serves(request)
+    sizes = Sizes(batch, heads, _groups(request), request.queries.head, max(width, 1), fused)
     rows = request.rows if request.pattern.tensors() else None
     key = ("pieces", request.pattern, request.queries.pos, request.keys.pos, sizes, rows)
     return request.memo.get(lambda: _made(request, sizes), *key)
+
+
+def _groups(request: Request) -> int | None:
+    """The heads of the keys if heads may be read apart. A bias knows all the heads of its layer.
+
+    On other devices heads are read together, because the cost of more and smaller calls is measured on CPUs alone.
+    """
+    q, k, v = request.queries.q, request.keys.k, request.keys.v
+    if request.bias is not None or q.device.type != "cpu":
+        return None
+    return k.shape[1] if k.shape[1] == v.shape[1] and q.shape[1] % k.shape[1] == 0 else None
 
 
 def _made(request: Request, sizes: Sizes) -> Plan | Refusal:
