@@ -173,11 +173,25 @@ def test_top_k_and_top_p_draw_only_what_they_keep(model: LM) -> None:
     assert set(drawn.tolist()) == set(order[:fewest])
 
 
-@pytest.mark.parametrize("temperature", [1e-40, 1e-3])
+@pytest.mark.parametrize("temperature", [5e-324, 1e-50, 1e-40, 1e-37, 1e-3])
 def test_a_cold_draw_is_the_likeliest(model: LM, temperature: float) -> None:
     model.float()
     prompt = torch.tensor([[1, 2, 3]])
     assert torch.equal(generate(model, prompt, 6, temperature=temperature), generate(model, prompt, 6, temperature=0))
+
+
+@pytest.mark.parametrize("p", [5e-324, 1e-50, 1e-40, 1e-9])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_the_smallest_top_p_leaves_the_likeliest_token(p: float, dtype: torch.dtype) -> None:
+    rows = [[0.0, 3.0, 1.0, 3.0], [2.0, 2.0, 2.0, 2.0], [-9.0, -8.0, -7.0, 30.0]]
+    kept = keep_top_p(torch.tensor(rows, dtype=dtype), p).isfinite()
+    assert [row.nonzero()[:, 0].tolist() for row in kept] == [[row.index(max(row))] for row in rows]
+
+
+def test_a_draw_with_the_smallest_top_p_is_the_likeliest(model: LM) -> None:
+    model.float()
+    prompt = torch.tensor([[1, 2, 3]])
+    assert generate(model, prompt, 6, top_p=1e-50)[0].tolist() == greedy(model, [1, 2, 3], 6)
 
 
 def naive_top_k(row: list[float], k: int) -> set[int]:

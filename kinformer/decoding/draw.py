@@ -15,6 +15,7 @@ Hear = Callable[[Int[Tensor, " B"], Float[Tensor, " B"]], None]
 Seed = int | Sequence[int] | None
 TEMPERATURE, TOP_P = 0.6, 0.9  # of a draw for which nothing is given
 LENGTH_PENALTY = 0.6  # Wu et al., 2016
+LEAST_TEMPERATURE = torch.finfo(torch.float32).tiny  # a smaller one, or its reciprocal, leaves the range of float32
 
 
 def draw(
@@ -51,8 +52,11 @@ def default_draw(
 def sampler(
     temperature: float, top_k: int | None, top_p: float | None, seed: Seed, device: torch.device
 ) -> Callable[[Float[Tensor, "B V"]], Int[Tensor, " B"]]:
-    """How a token is chosen by its logits. A seed for each row draws of a row what it draws of it alone."""
-    if temperature == 0:
+    """How a token is chosen by its logits. A seed for each row draws of a row what it draws of it alone.
+
+    A temperature below the range of float32 takes the likeliest token, as 0 does.
+    """
+    if temperature < LEAST_TEMPERATURE:
         return lambda logits: logits.argmax(-1)
     generators = [torch.Generator().manual_seed(one) for one in ([seed] if isinstance(seed, int) else seed or ())]
 
@@ -81,7 +85,10 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """The fewest largest logits of each row whose probabilities reach p, all for p=1; -inf in place of the others."""
+    """The fewest largest logits of each row whose probabilities reach p, all for p=1; -inf in place of the others.
+
+    The largest logit stays however small p is.
+    """
     if p >= 1:
         return logits
     size, norm = min(FIRST, logits.shape[-1]), logits.logsumexp(-1, keepdim=True)
@@ -92,6 +99,7 @@ def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
         if size == logits.shape[-1] or bool((kept < size).all()):
             break
         size = min(8 * size, logits.shape[-1])
+    kept = kept.clamp_min(1)  # a p below the range of float32 is 0 where it is compared
     least = largest.take_along_dim(kept - 1, -1)
     return _down_to(logits, least, kept - (logits > least).sum(-1, keepdim=True))
 

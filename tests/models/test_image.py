@@ -100,6 +100,15 @@ def test_each_channel_has_vectors_of_its_own() -> None:
         assert torch.equal(model.values.embed(values[:, t : t + 1], t)[0, 0], x)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("temperature", [5e-324, 1e-50, 1e-37, 1e-3])
+def test_a_cold_draw_of_intensities_is_the_likeliest(temperature: float) -> None:
+    torch.manual_seed(0)
+    values, y = Categorical(8), 50 * torch.randn(20, 8)
+    likeliest = [row.index(max(row)) for row in values.head(y).tolist()]
+    assert values.draw(y, torch.rand(20, 1), temperature)[:, 0].tolist() == likeliest
+
+
 def mixture(values: Logistics, y: torch.Tensor, pixel: list[int]) -> float:
     """p(pixel) from the formula, by loops and the logistic function itself."""
     numbers = values.head(y).tolist()

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import at_least
 from kinformer.core.loss import surprise
+from kinformer.decoding.draw import LEAST_TEMPERATURE
 from kinformer.models.support.values import Values
 
 LEVELS = 256
@@ -45,8 +46,9 @@ class Categorical(Values):
 
     def draw(self, y: Float[Tensor, "B D"], uniform: Float[Tensor, "B 1"], temperature: float) -> Int[Tensor, "B 1"]:
         logits = self.head(y)
-        if temperature == 0:
+        if temperature < LEAST_TEMPERATURE:
             return logits.argmax(-1, keepdim=True)
+        logits = logits - logits.amax(-1, keepdim=True)  # at a low temperature the largest would be infinite
         # the first at which the sum of probabilities passes a number below it; in float64 it always does
         sums = F.softmax(logits / temperature, -1).double().cumsum(-1)
         return torch.sum(sums <= uniform.double() * sums[:, -1:], -1, keepdim=True)
