@@ -17,7 +17,7 @@ from kinformer.cli.claim import claim
 from kinformer.cli.compare import compare
 from kinformer.cli.cost import cost
 from kinformer.cli.datastore import datastore
-from kinformer.cli.errors import INTERRUPTED, WRONG, UserError, after_the_first, debugging, ended_by, several
+from kinformer.cli.errors import FAILED, INTERRUPTED, WRONG, UserError, after_the_first, debugging, ended_by, several
 from kinformer.cli.evaluate import evaluate
 from kinformer.cli.fill import fill
 from kinformer.cli.forecast import forecast
@@ -87,11 +87,19 @@ def _end_by(number: int, frame: FrameType | None) -> None:
 
 def run(words: list[str]) -> int:
     """Run a command, and return its exit code."""
+    message, code = _outcome(words)
+    if (error := _output_error()) is not None:
+        message, code = _unwritten(error), FAILED
+    return _end(message, code)
+
+
+def _outcome(words: list[str]) -> tuple[str, int]:
+    """Run a command; the error message, "" if there is none, and the exit code."""
     if several() and words[0] not in ("train", "--help"):
-        return _end(f"torchrun is for train; run kinformer {words[0]} without it", WRONG)
+        return f"torchrun is for train; run kinformer {words[0]} without it", WRONG
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     if twice := [name for n, name in enumerate(options) if name in options[:n] and name not in SEVERAL]:
-        return _end(f"{twice[0]} is given twice; give it once", WRONG)
+        return f"{twice[0]} is given twice; give it once", WRONG
     if len(words) == 1 and words[0] in GROUPS:
         words = [*words, "--help"]
     if debugging():
@@ -99,13 +107,39 @@ def run(words: list[str]) -> int:
     try:
         return _code(COMMANDS(words, prog_name="kinformer", standalone_mode=False))
     except UserError as error:
-        return _end(str(error), error.code)
+        return str(error), error.code
     except (KeyboardInterrupt, typer.Abort) as stop:
-        return _end("stopped", ended_by(stop))
+        return "stopped", ended_by(stop)
     except Exception as error:
+        if isinstance(error, OSError) and _output_error("\n") is not None:
+            return str(error), FAILED
         if not hasattr(error, "format_message"):  # what the parser of the words raises has it
             raise
-        return _end(f"{error.format_message()}{_what_is_missing(error)}", WRONG)
+        return f"{error.format_message()}{_what_is_missing(error)}", WRONG
+
+
+def _output_error(more: str = "") -> OSError | None:
+    """The reason why standard output cannot be written; None if all of the output, and `more`, is written.
+
+    A write that failed may have lost the text, so that only another write meets the error again: give `more` then.
+    """
+    try:
+        if sys.stdout is not None:  # it is None if the shell closed it
+            if more:
+                sys.stdout.write(more)
+            sys.stdout.flush()
+    except OSError as error:
+        return error
+    return None
+
+
+def _unwritten(error: OSError) -> str:
+    """The message for an error of standard output, whose unwritten rest is discarded."""
+    with open(os.devnull, "w") as nothing:  # else Python tries to write the rest when it ends, and prints a traceback
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):  # a reader such as `head` has all that it wants
+        return ""
+    return f"cannot write to standard output: {error.strerror}; free space there, or write the output elsewhere"
 
 
 def _what_is_missing(error: Any) -> str:
@@ -114,10 +148,10 @@ def _what_is_missing(error: Any) -> str:
     return f" It is: {told}" if (told := getattr(param, "help", None)) else ""
 
 
-def _code(code: object) -> int:
+def _code(code: object) -> tuple[str, int]:
     if code == INTERRUPTED:
-        return _end("stopped", INTERRUPTED)
-    return code if isinstance(code, int) else 0
+        return "stopped", INTERRUPTED
+    return "", code if isinstance(code, int) else 0
 
 
 def _end(message: str, code: int) -> int:
