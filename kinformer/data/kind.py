@@ -8,13 +8,14 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
 from kinformer.core.model import Metric, Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.carried import Carried
 from kinformer.data.lanes import Lanes
+from kinformer.data.support.fingerprint import fingerprint_of
 from kinformer.data.support.prompts import Prompts
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.data.windows import Windows
@@ -44,6 +45,12 @@ class Data(ABC):
     lends: ClassVar[str] = ""
     counted: ClassVar[str] = "tokens"
     sized: ClassVar[bool] = True
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all training and validation data, by which `resume` recognises it; computed once."""
+        begins = getattr(self, "begins", None) or {}  # the same bytes as other documents are other data
+        return fingerprint_of(*(getattr(self, split, None) for split in ("train", "valid")), begins)
 
     @property
     def vocab(self) -> int:

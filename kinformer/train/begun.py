@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kinformer.core.model import Model
 from kinformer.data.kind import Data
+from kinformer.data.support.fingerprint import PREFIX
 from kinformer.data.support.words import options_of
 from kinformer.train.checkpoint import recorded
 from kinformer.train.recipe import Recipe
@@ -44,7 +45,7 @@ def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any
     The name of the same data may be another. A setting or a keyword that an earlier version did not know had its
     default value.
     """
-    now = begun(model, data, settings)
+    now = in_form_of(before, begun(model, data, settings), data)
     keywords = json.loads(json.dumps(recorded(model).defaults))
     if "settings" in before:
         settings_before = DEFAULTS | before["settings"]
@@ -56,6 +57,14 @@ def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any
             f"the training in {where} was begun with {words}; give the same to go on, or begin another in a folder of "
             "its own"
         )
+
+
+def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dict[str, Any]:
+    """`now`, with the fingerprint of an earlier version if the record `before` has one of that form."""
+    old = before.get("bytes")
+    if isinstance(old, str) and not old.startswith(PREFIX) and isinstance(data, Data):
+        return now | {"bytes": sampled_fingerprint(data)}
+    return now
 
 
 def _since_then(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -102,9 +111,12 @@ def _other_data(old: str, new: str) -> str:
 
 
 def fingerprint(data: Any) -> str | None:
-    """What tells data from other data: what it holds in `train` and `valid`; None for batches, which may be drawn."""
-    if not isinstance(data, Data):
-        return None
+    """A hash of all training and validation data; None for batches, which may be drawn."""
+    return data.fingerprint if isinstance(data, Data) else None
+
+
+def sampled_fingerprint(data: Data) -> str:
+    """The fingerprint in the records of earlier versions: a hash of 64 blocks from all over the data."""
     found = [piece for split in ("train", "valid") for piece in _looked_at(getattr(data, split, None))]
     begins = getattr(data, "begins", None) or {}  # the same bytes as other documents are other data
     return _hashed(*found, *(piece for split in sorted(begins) for piece in _looked_at(begins[split])))

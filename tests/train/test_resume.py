@@ -1,5 +1,6 @@
 """A run goes on where it was stopped: to the same weights, and to the same lines, as if it had never been."""
 
+import hashlib
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -12,6 +13,7 @@ import torch
 
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
+from kinformer.data.text import Text
 from kinformer.discover import member, members
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.bert import bert
@@ -144,6 +146,46 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
         with pytest.raises(ResumeError, match=said):
             train(other, text, Steps(4), settings, folder=tmp_path, resume=True)
     assert train(newer(), text, Steps(4), SMALL, folder=tmp_path, resume=True).step == 4
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+    text = noise_of(1_800_000)
+    train(tiny.bigram(), text, Steps(2), SMALL, folder=tmp_path)
+    for place in torch.randint(len(text.train), (5,), generator=torch.Generator().manual_seed(0)).tolist():
+        changed = text.train.clone()
+        changed[place] ^= 1
+        with pytest.raises(ResumeError, match="was begun with other contents of cycle, which has changed since"):
+            train(tiny.bigram(), replace(text, train=changed), Steps(3), SMALL, folder=tmp_path, resume=True)
+    assert train(tiny.bigram(), noise_of(1_800_000), Steps(3), SMALL, folder=tmp_path, resume=True).step == 3
+
+
+def noise_of(count: int) -> Text:
+    tokens = torch.randint(256, (count,), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
+    return replace(tiny.text(), train=tokens)
+
+
+def test_a_run_with_a_sampled_fingerprint_goes_on_and_gets_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = noise_of(600_000)
+    monkeypatch.setattr(loop, "begun", lambda *given: begun(*given) | {"bytes": sampled(text)})
+    train(tiny.bigram(), text, Steps(2), SMALL, folder=tmp_path)
+    monkeypatch.undo()
+    with pytest.raises(ResumeError, match="was begun with other contents of cycle"):
+        train(tiny.bigram(), noise_of(600_001), Steps(3), SMALL, folder=tmp_path, resume=True)
+    assert train(tiny.bigram(), text, Steps(3), SMALL, folder=tmp_path, resume=True).step == 3
+    assert Run(tmp_path).state()["begun"]["bytes"] == text.fingerprint != sampled(text)
+
+
+def sampled(text: Text) -> str:
+    """The fingerprint as version 0.1 had it: the shape and 64 blocks of 4,096 bytes of train and valid."""
+    sha = hashlib.sha256()
+    for tokens in (text.train, text.valid):
+        data = bytes(tokens.tolist())
+        sha.update(f"{(len(data),)} torch.uint8".encode())
+        for first in sorted({max(len(data) - 4096, 0) * n // 63 for n in range(64)}):
+            sha.update(data[first : first + 4096])
+    return sha.hexdigest()
 
 
 @member

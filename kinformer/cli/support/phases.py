@@ -14,7 +14,7 @@ from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
 from kinformer.from_json import from_json
 from kinformer.keywords import as_texts, split
-from kinformer.train.begun import difference, fingerprint
+from kinformer.train.begun import difference, fingerprint, in_form_of
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.files import write
 from kinformer.train.history import History
@@ -192,4 +192,5 @@ def _changed(before: Any, phase: Phase) -> str | None:
     if not isinstance(before, dict) or not isinstance(before.get("settings"), dict):
         return f"{before!r:.40}, which tells of no phase, and {phase.one.text} came"
     usual = json.loads(json.dumps(asdict(Settings())))
-    return difference(before | {"settings": usual | before["settings"]}, phase.plan)
+    now = in_form_of(before, phase.plan, phase.job.data)
+    return difference(before | {"settings": usual | before["settings"]}, now)

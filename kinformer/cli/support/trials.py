@@ -16,7 +16,7 @@ from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.model import Model
 from kinformer.data.text import Text
 from kinformer.from_json import from_json
-from kinformer.train.begun import difference, fingerprint
+from kinformer.train.begun import difference, fingerprint, in_form_of
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.cost import predicts_last
 from kinformer.train.files import remove, write
@@ -197,7 +197,7 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
     except (OSError, ValueError) as error:
         raise UserError(f"{out} holds no comparison that can be gone on with: {error}") from error
     with from_user(ValueError, KeyError, TypeError):
-        fixed = {name: before[name] for name in FIXED}
+        fixed, now = {name: before[name] for name in FIXED}, in_form_of(before, now, job.data)
         whole = before | asdict(Settings()) | before  # settings that an earlier version did not know are as usual
         words = difference(whole | fixed, now | fixed)
         if (names := ", ".join(before["members"])) != (others := ", ".join(now["members"])):
