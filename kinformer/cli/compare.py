@@ -65,7 +65,7 @@ def compare(
     from rich.console import Console
 
     from kinformer.cli.support.compared import Comparison, compared, equals, ready, written
-    from kinformer.cli.support.training import prepare, refuse_kind
+    from kinformer.cli.support.training import claimed, prepare, refuse_kind
 
     for one in wanted:
         refuse_kind(one, data, ctx)
@@ -77,8 +77,9 @@ def compare(
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")
     named, changed = equals(wanted, job, match is not None)
     split = "valid" if lrs is None else "test"
-    it = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
-    it, taken, every = ready(it, overwrite)
-    results = compared(it, taken, every)
-    written(results, out)
+    with claimed(out, within=True):
+        it = Comparison(named, job, spent, tried, seeds, split, out, changed).begun(resume)
+        it, taken, every = ready(it, overwrite)
+        results = compared(it, taken, every)
+        written(results, out)
     results.show(Console(width=None if Console().is_terminal else options.WIDTH, highlight=False), out)

@@ -149,20 +149,21 @@ def _run(one: Wanted, job: "Job", out: Path, then: Sequence[str], **how: Any) ->
 def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite: bool, resume: bool) -> None:
     """Train one member in one go, and say what came of it."""
     from kinformer.cli.support.afford import refuse_too_large
-    from kinformer.cli.support.training import learn, readable, spare, starting, tell_split
+    from kinformer.cli.support.training import claimed, learn, readable, spare, starting, tell_split
     from kinformer.train.run import Run
 
     settings = job.settings
     refuse_too_large(one, -(-settings.batch // settings.accumulate), settings.length)
     model = one.build(settings.seed)
     readable(one.text, model, job)
-    whole = resume and Run(out).step is not None
-    if not whole:
-        starting(start, one.function, model, job.data)
-        spare(out, model, overwrite, resume)
-    job = job.settled(out, model) if whole else job.fixed([model])
-    tell_split(job)
-    _tell(one.text, learn(one.text, model, job, out, resume=resume), job, out)
+    with claimed(out, job.group):
+        whole = resume and Run(out).step is not None
+        if not whole:
+            starting(start, one.function, model, job.data)
+            spare(out, model, overwrite, resume)
+        job = job.settled(out, model) if whole else job.fixed([model])
+        tell_split(job)
+        _tell(one.text, learn(one.text, model, job, out, resume=resume), job, out)
 
 
 def _tell(text: str, history: "History", job: "Job", out: Path) -> None:

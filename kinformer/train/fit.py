@@ -1,6 +1,7 @@
 """fit: train a model, from Python."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from kinformer.data.spec import read_spec
 from kinformer.keywords import nearest
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import occupied
+from kinformer.train.claim import claim
 from kinformer.train.history import History
 from kinformer.train.loop import train
 from kinformer.train.parallel import Form, processes
@@ -82,7 +84,8 @@ def fit(
         `Recipe`: schedule="linear", warmup=100, betas=(0.9, 0.98), eps=1e-9.
 
     Errors: ValueError, in one line, for data that the model does not read, for a model that learns what comes next and
-    reads ahead or cannot go on, for a model in `out`, and for arguments without a meaning;
+    reads ahead or cannot go on, for a model in `out`, for an `out` that another process trains into (FolderInUse), and
+    for arguments without a meaning;
     TrainingStopped where a loss is not finite.
     """
     if not isinstance(model, Model):
@@ -94,10 +97,11 @@ def fit(
     budget = _budget(minutes, steps)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **others)
     folder = None if out is None else Path(out)
-    if folder is not None and not overwrite:
-        _spare(folder, model, resume)
-    with processes(parallel) as group, group.watched():
-        return train(model, _data(data, valid), budget, settings, folder=folder, resume=resume, group=group)
+    with processes(parallel) as group, group.watched(), nullcontext() if folder is None else claim(folder, group):
+        if folder is not None and not overwrite:
+            _spare(folder, model, resume)
+        read = _data(data, valid)
+        return train(model, read, budget, settings, folder=folder, resume=resume, group=group, claimed=True)
 
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:

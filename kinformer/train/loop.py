@@ -21,6 +21,7 @@ from kinformer.data.text import Text
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import CheckpointError, recorded
+from kinformer.train.claim import LOCK, claim
 from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.files import crc32
@@ -278,6 +279,7 @@ def train(
     resume: bool = False,
     until: float = 1.0,
     group: Alone = ALONE,
+    claimed: bool = False,
 ) -> History:
     """Train a model on data; a folder, where one is given, keeps the run (`train/run.py` says how).
 
@@ -293,9 +295,27 @@ def train(
     Ctrl-C and SIGTERM save what there is and raise Stopped, a KeyboardInterrupt; a loss or gradient that is not finite
     raises TrainingStopped before it touches a weight, and a full disk raises OSError: what was saved before is kept.
     Raises ValueError where a text is too short, for a model that learns what comes next and reads ahead or cannot go
-    on, and, naming what differs, for a run that was begun with something else (ResumeError).
+    on, and, naming what differs, for a run that was begun with something else (ResumeError), and for a folder that
+    another process trains into (FolderInUse), unless the caller has `claimed` it.
     """
-    settings, run = settings or Settings(), None if folder is None else group.run(folder)
+    with nullcontext() if folder is None or claimed else claim(folder, group):
+        return _trained(model, data, budget, settings or Settings(), folder, show, hear, resume, until, group)
+
+
+def _trained(
+    model: Model,
+    data: Data | Batches,
+    budget: Budget,
+    settings: Settings,
+    folder: Path | None,
+    show: Show | None,
+    hear: Hear | None,
+    resume: bool,
+    until: float,
+    group: Alone,
+) -> History:
+    """Train a model whose folder, if one is given, is claimed."""
+    run = None if folder is None else group.run(folder)
     if run is None and resume:
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
     going_on = not group.most(not (resume and run is not None and run.step is not None))
@@ -310,9 +330,9 @@ def train(
     if run is not None:
         recorded(model)
     if resume and not going_on:
-        begun = folder is not None and any(Path(folder).glob("*"))
+        begun = folder is not None and any(path.name != LOCK for path in Path(folder).glob("*"))
         held = "holds no whole checkpoint to go on from" if begun else "holds nothing yet"
-        warnings.warn(f"{folder} {held}: the training begins anew", stacklevel=2)
+        warnings.warn(f"{folder} {held}: the training begins anew", stacklevel=3)
     again = checkpointed(model) if settings.checkpointing else nullcontext()
     with interrupts(group.size > 1) as stopped, _drawn(settings.seed, training.device), again, closing(training):
         training.restore() if going_on else training.begin()
@@ -334,7 +354,7 @@ def _noted(model: Model, data: Data, length: int) -> None:
     model.tokenizer, model.labels = data.tokenizer, data.labels
     data.tell(model)
     if left_out := data.left_out(length):
-        warnings.warn(left_out, stacklevel=3)
+        warnings.warn(left_out, stacklevel=4)
 
 
 def _nobody(line: dict[str, Any]) -> None:

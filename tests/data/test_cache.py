@@ -107,10 +107,10 @@ def test_what_is_there_is_read_from_a_folder_that_cannot_be_written(
     (home / "b").write_bytes(b"word " * 99)
     before = read(str(home / "a"))
 
-    def refused(path: Path) -> None:
+    def refused(path: Path, *, wait: bool) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(cache, "_alone", refused)
+    monkeypatch.setattr(cache, "locked", refused)
     assert torch.equal(read(str(home / "a")).train, before.train)
     with pytest.raises(
         OSError, match="cannot keep tokens in .*: Permission denied; make room there, or set KINFORMER_C"

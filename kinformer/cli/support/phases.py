@@ -8,7 +8,17 @@ from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
-from kinformer.cli.support.training import Job, learn, readable, refuse_damaged, spare, starting, tell_split, trainable
+from kinformer.cli.support.training import (
+    Job,
+    claimed,
+    learn,
+    readable,
+    refuse_damaged,
+    spare,
+    starting,
+    tell_split,
+    trainable,
+)
 from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.core.model import Model
 from kinformer.discover import parse_keywords
@@ -58,6 +68,14 @@ def in_phases(
     goes on. The first starts from the weights in `start`, if that is given.
     """
     phases = _planned(first, job, then, out)
+    with claimed(out, within=True):
+        _train(phases, first, job, out, start, overwrite, resume)
+
+
+def _train(
+    phases: Sequence[Phase], first: Wanted, job: Job, out: Path, start: Path | None, overwrite: bool, resume: bool
+) -> None:
+    """Train the phases in a folder that is claimed."""
     going_on = resume and (out / PLAN).is_file()
     if going_on:
         for phase in phases:

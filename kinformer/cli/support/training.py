@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from kinformer.needs import as_word
 from kinformer.train.begun import refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import built_by, load, occupied
+from kinformer.train.claim import FolderInUse, claim
 from kinformer.train.decisions import Decisions, decide
 from kinformer.train.evaluate import measuring
 from kinformer.train.events import Events
@@ -181,6 +182,15 @@ def trainable(name: str, model: Any, job: Job) -> None:
         raise UserError(f"{name}: {error}") from error
 
 
+@contextmanager
+def claimed(out: Path, group: Alone = ALONE, *, within: bool = False) -> Iterator[None]:
+    """Hold a folder, and perhaps those within it, for a command; UserError if another process trains there."""
+    with ExitStack() as stack:
+        with from_user(FolderInUse), noted():
+            stack.enter_context(claim(out, group, within=within))
+        yield
+
+
 def make_folder(out: Path) -> None:
     """Make a folder and try to write there, before anything long begins."""
     with from_user(OSError):
@@ -257,7 +267,7 @@ def _from_here(done: History, budget: Budget) -> str:
 
 
 def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until: float = 1.0) -> History:
-    """The same up to a part of the budget; what the library warns of is left to the caller."""
+    """The same up to a part of the budget; the caller has claimed the folder, and handles the library's warnings."""
     first, new = not job.group.rank, not folder.exists()
     if first:
         make_folder(folder)
@@ -268,6 +278,7 @@ def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until
                 return train(
                     model, job.data, job.budget, job.settings,
                     folder=folder, show=shown, hear=hear, resume=resume, until=until, group=job.group,
+                    claimed=True,
                 )  # fmt: skip
     except KeyboardInterrupt as stop:
         raise UserError(str(stop) or "stopped", ended_by(stop)) from stop

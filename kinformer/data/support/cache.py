@@ -1,14 +1,12 @@
 """Arrays on disk, by a key of all that they were made from: made once, mapped into memory, remade where damaged."""
 
-import fcntl
 import json
 import os
 import shutil
 import warnings
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import torch
 from torch import Tensor
 
 from kinformer.from_json import from_json
+from kinformer.lock import locked
 
 EDITION = 1  # of the form of an entry
 CHUNK = 1 << 24
@@ -103,7 +102,7 @@ def kept(key: str, make: Callable[[Entry], None]) -> Entry:
         return found
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(place.with_name(f".{key}.lock")):
+        with locked(place.with_name(f".{key}.lock"), wait=True):
             if not (found := Entry(place)).whole():
                 _make(place, make)
                 found = Entry(place)
@@ -143,14 +142,6 @@ def _make(place: Path, make: Callable[[Entry], None]) -> None:
         if isinstance(error, Exception):
             raise _Unmade from error
         raise
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """One process at a time, threads of it too."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _crc(path: Path) -> int:

@@ -1,0 +1,99 @@
+"""Locks of files, which the system releases when their process ends, however it ends: no stale lock remains."""
+
+import errno
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}  # a file system without locks
+
+
+class Locked(Exception):
+    """A file that another process has locked; `holder` says which, "" if that is not known."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(holder)
+        self.holder = holder
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock of a file, which is made for it and removed after it, against other processes and threads.
+
+    Yields False if the file system has no locks. Raises Locked if the file is locked and `wait` is false, and OSError
+    if the file cannot be made.
+    """
+    file = None
+    while file is None:
+        file = _lock(path, wait)
+    if file < 0:
+        yield False
+        return
+    try:
+        with suppress(OSError):  # a full disk
+            os.pwrite(file, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
+        yield True
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(file)
+
+
+def check_unlocked(path: Path) -> None:
+    """Raise Locked if a process holds the lock of a file."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except OSError:
+        return
+    try:
+        _flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    finally:
+        os.close(file)
+
+
+def _lock(path: Path, wait: bool) -> int | None:
+    """A descriptor that holds the lock; -1 if there are no locks, None if the last holder has removed the file."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        has_locks = _flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if has_locks and _is_at(file, path):
+            os.ftruncate(file, 0)
+            held, file = file, -1
+            return held
+        if not has_locks:
+            path.unlink(missing_ok=True)
+        return None if has_locks else -1
+    finally:
+        if file >= 0:
+            os.close(file)
+
+
+def _flock(file: int, form: int) -> bool:
+    """Lock an open file; False if the file system has no locks, Locked if another process holds the lock."""
+    try:
+        fcntl.flock(file, form)
+    except BlockingIOError:
+        raise Locked(_holder(file)) from None
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            return False
+        raise
+    return True
+
+
+def _is_at(file: int, path: Path) -> bool:
+    """Whether an open file is still the one that its path names."""
+    try:
+        return os.path.samestat(os.fstat(file), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _holder(file: int) -> str:
+    """The process that wrote itself into a file, with its machine if that is another one."""
+    number, _, machine = os.pread(file, 256, 0).decode(errors="replace").partition(" ")
+    if not number:
+        return ""
+    return f"process {number}" + (f" on {machine}" if machine != socket.gethostname() else "")

@@ -1,0 +1,90 @@
+"""Claim: the right of one process to train into a folder, or also into the folders within it, while it is held."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from kinformer.lock import Locked, check_unlocked, locked
+from kinformer.train.parallel import ALONE, Alone
+
+LOCK, LOCK_WITHIN = ".kinformer.lock", ".kinformer.within.lock"
+DEPTH = 2  # a comparison trains in MEMBER/SEED, phases in phase-N
+
+
+class FolderInUse(ValueError):
+    """A folder that another process trains into, in one line."""
+
+    def __init__(self, folder: Path, holder: str) -> None:
+        super().__init__(
+            f"{folder} is being trained by {holder or 'another process'}; wait until it ends, stop it, or give another "
+            "folder"
+        )
+
+
+@contextmanager
+def claim(folder: Path, group: Alone = ALONE, *, within: bool = False) -> Iterator[None]:
+    """Hold a folder for a training; of the processes of a group the first one holds it.
+
+    The system releases the claim when the process ends, even by kill -9. A folder that does not exist is made, and
+    removed again if it stays empty. Nothing is held on a file system without locks (a warning says so), or where the
+    folder cannot be written, which the training itself reports.
+
+    within: hold the folders within it too, as a comparison and the phases of a training need them.
+
+    Raises FolderInUse, in every process of the group, if another process holds one of the folders.
+    """
+    with ExitStack() as stack:
+        refusal = None
+        if not group.rank:
+            try:
+                stack.enter_context(_held(folder, within))
+            except FolderInUse as error:
+                refusal = error
+        if group.most(float(refusal is not None)):
+            raise refusal or FolderInUse(folder, "")
+        yield
+
+
+@contextmanager
+def _held(folder: Path, within: bool) -> Iterator[None]:
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with ExitStack() as stack:
+            for name in (LOCK, LOCK_WITHIN) if within else (LOCK,):
+                if not _enter(stack, folder, name):
+                    warnings.warn(
+                        f"{folder} is on a file system without locks: train there once at a time", stacklevel=2
+                    )
+                    break
+            # after its own lock, so that of two processes that begin together at least one sees the other
+            for around in folder.absolute().parents:
+                _check(around, LOCK_WITHIN)
+            for depth in range(1, DEPTH + 1) if within else ():
+                for path in sorted(folder.glob("*/" * depth + LOCK)):
+                    _check(path.parent, LOCK)
+            yield
+    finally:
+        with suppress(OSError):
+            for place in missing:
+                place.rmdir()
+
+
+def _enter(stack: ExitStack, folder: Path, name: str) -> bool:
+    """Hold a lock in a folder until the stack is left; False on a file system without locks."""
+    try:
+        return stack.enter_context(locked(folder / name, wait=False))
+    except Locked as error:
+        raise FolderInUse(folder, error.holder) from None
+    except OSError:  # the folder cannot be written
+        return True
+
+
+def _check(folder: Path, name: str) -> None:
+    """FolderInUse if a process holds a lock in the folder."""
+    try:
+        check_unlocked(folder / name)
+    except Locked as error:
+        raise FolderInUse(folder, error.holder) from None
