@@ -19,6 +19,7 @@ from kinformer.data.kind import Data
 from kinformer.data.support import unpacked
 from kinformer.data.support.arrays import arrays
 from kinformer.data.support.compressors import compressed
+from kinformer.data.support.copies import copies
 from kinformer.data.support.sample import sampled_rows
 
 FORM, SERVES = "images=FOLDER", ("images",)
@@ -93,9 +94,15 @@ def read(where: str) -> Images:
     train, test = _idx(path) if path.is_dir() else _arrays(path)
     held = max(1, round(len(train[0]) * HELD_OUT))
     lots = (train[0][:-held], train[1][:-held]), (train[0][-held:], train[1][-held:])
-    named = zip(("train", "valid", "test"), (*lots, test), strict=True)
-    counts = ", ".join(f"{len(lot[0]):,} {name}" for name, lot in named)
-    return Images(f"images={where}", *lots, test, split=f"images={where}: {counts}; valid is the last tenth of train")
+    named = dict(zip(("train", "valid", "test"), (*lots, test), strict=True))
+    copied = copies({name: map(_bytes, lot[0]) for name, lot in named.items()}).line("images")
+    counts = ", ".join(f"{len(lot[0]):,} {name}" for name, lot in named.items())
+    told = f"images={where}: {counts}; valid is the last tenth of train{'; ' * bool(copied)}{copied}"
+    return Images(f"images={where}", *lots, test, split=told)
+
+
+def _bytes(pixels: UInt8[Tensor, "C H W"]) -> bytes:
+    return pixels.numpy().tobytes()
 
 
 def _lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:

@@ -123,7 +123,7 @@ def split(name: str, found: list[Two], others: list[Two] | None, tokenizer: str)
     """
     if others is None and len({row.texts[1] for row in found}) < 2:
         raise ValueError(f"{name} has one text alone; give at least two, one to learn from and one to measure")
-    lots, how = three_lots(found, 1, others)
+    lots, how = three_lots(name, "texts", found, 1, others)
     labels = sorted({row.texts[0] for row in lots["train"]})
     if len(labels) < 2:
         raise ValueError(f"{name} has one label alone to learn from; give texts of at least two labels")

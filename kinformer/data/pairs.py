@@ -117,7 +117,7 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
     others = two_columns("pairs", valid, NAMES, fields) if valid else None
     if others is None and len({row.texts[0] for row in found}) < 2:
         raise ValueError(f"{name} has one source alone; give at least two, one to learn from and one to measure")
-    lots, how = three_lots(found, 0, others)
+    lots, how = three_lots(name, "sources", found, 0, others)
     said = ", ".join(f"{len(lots[split]):,} pairs in {split}" for split in SPLITS if lots[split])
     made = tokenizer_of(tokenizer, (text for row in lots["train"] for text in row.texts))
     sides = ((row.place, text) for rows in lots.values() for row in rows for text in row.texts)

@@ -30,7 +30,9 @@ FORM, SERVES = "text=PATH", ("text", "masked")
 
 @dataclass(frozen=True, eq=False)
 class Text(Data):
-    """Three texts that share nothing: to learn from, to watch, and to report once at the very end.
+    """Three texts: to learn from, to watch, and to report once at the very end.
+
+    They share nothing unless documents stand in the data several times; a warning says how many do.
 
     tokenizer: what made tokens of bytes; None where a token is a byte.
     begins: of each split, where its documents begin, where they are kept apart.
@@ -145,6 +147,7 @@ def read(where: str, *, field: str = "", documents: str = "", tokenizer: str = "
         raise ValueError(f"{name} holds no byte; give a text")
     if found.tokenizer is not None:
         found.tokenizer.report(found.loss, name)
+    found.copies.warn(name, "documents")
     text = Text(
         name,
         arrays["train"],

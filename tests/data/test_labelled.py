@@ -106,5 +106,6 @@ def test_pairs_of_json_of_larger_tokens_and_watched_apart(tmp_path: Path) -> Non
     model = transformer(d=16, depth=1, heads=2, hidden=16, dropout=0.0, vocab=300)
     assert fit(model, spec, steps=2, batch=4, length=20).best.valid < 12
     assert model.tokenizer.sha256 == data.tokenizer.sha256
-    watched = read_spec(spec, valid=f"{tmp_path}/p.jsonl")
+    with pytest.warns(UserWarning, match="80 of 80 sources in valid and test are copies"):
+        watched = read_spec(spec, valid=f"{tmp_path}/p.jsonl")
     assert isinstance(watched, Pairs) and len(watched.train) == len(watched.valid) == 80 and not watched.test

@@ -66,7 +66,8 @@ def test_tasks_are_drawn_by_size_to_a_power(tmp_path: Path, power: str, share: f
 
 def test_another_folder_is_watched(tmp_path: Path) -> None:
     valid = written(tmp_path / "valid", {name: lines[:9] for name, lines in FILES.items()})
-    data = read(written(tmp_path / "train", FILES), valid=valid)
+    with pytest.warns(UserWarning, match="18 of 18 texts in valid and test are copies"):
+        data = read(written(tmp_path / "train", FILES), valid=valid)
     assert (len(data.train), len(data.valid), len(data.test)) == (200, 18, 0)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kinformer.data.files import TEST, VALID, digest, found
+from kinformer.data.support.copies import copies
 from kinformer.data.support.records import hugging_face, json_lines, named
 from kinformer.data.support.unpacked import lines
 
@@ -66,11 +67,20 @@ def _refuse_empty(texts: tuple[bytes, bytes], names: tuple[str, str], place: str
             raise ValueError(f"{place} has an empty {name}; give both sides at least one character")
 
 
-def three_lots(rows: list[Two], key: int, others: list[Two] | None) -> tuple[dict[str, list[Two]], str]:
+def three_lots(
+    name: str, what: str, rows: list[Two], key: int, others: list[Two] | None
+) -> tuple[dict[str, list[Two]], str]:
     """The rows in three lots, and how, in words: those of one key (a source, a text) are all in one of them.
 
-    Those that a data set has itself, `others` as valid, or about 90 : 5 : 5 by the SHA-256 of each key.
+    Those that a data set has itself, `others` as valid, or about 90 : 5 : 5 by the SHA-256 of each key. In the first
+    two cases a key may be in several lots, and a warning says how many are.
     """
+    lots, how = _three_lots(rows, key, others)
+    copies({split: (row.texts[key] for row in some) for split, some in lots.items()}).warn(name, what)
+    return lots, how
+
+
+def _three_lots(rows: list[Two], key: int, others: list[Two] | None) -> tuple[dict[str, list[Two]], str]:
     if others is not None:
         return {"train": rows, "valid": others, "test": []}, "valid is given"
     lots: dict[str, list[Two]] = {"train": [], "valid": [], "test": []}

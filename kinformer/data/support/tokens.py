@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from kinformer.data.support.cache import Entry, To, kept
-from kinformer.data.support.splits import NAMES, Piece, Split
+from kinformer.data.support.copies import Copies, DocumentHashes, copies_of
+from kinformer.data.support.splits import CUT, NAMES, Piece, Split
 from kinformer.data.support.tokenizer import LostBytes, Tokenizer, letters, trained
 
 EDITION = 2  # of how tokens are made of a source
@@ -23,13 +24,14 @@ _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, w
 class Found(NamedTuple):
     """Arrays of tokens, of where documents begin and of widths; how many bytes each split has; the tokenizer.
 
-    loss: what the tokenizer does not give back of all of it.
+    loss: what the tokenizer does not give back of all of it. copies: documents that are in several splits.
     """
 
     arrays: dict[str, Tensor]
     counts: dict[str, int]
     tokenizer: Tokenizer | None
     loss: LostBytes = LostBytes()
+    copies: Copies = Copies()
 
 
 class Held(To):
@@ -54,7 +56,7 @@ def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int 
     if tokenizer is None and all(size is not None for size in sizes) and sum(size or 0 for size in sizes) <= HELD:
         held = Held()
         _make(splits, None, held)
-        return Found(held.arrays, held.said["counts"], None)
+        return Found(held.arrays, held.said["counts"], None, copies=held.said["copies"])
     by = tokenizer.sha256 if isinstance(tokenizer, Tokenizer) else spelled
     parts = [EDITION, by, *((one.by, one.source.digest().hex()) for one in splits)]
     key = hashlib.sha256(repr(parts).encode()).hexdigest()[:40]
@@ -68,7 +70,7 @@ def tokens_of(splits: Sequence[Split], spelled: str, tokenizer: Tokenizer | int 
     entry = kept(f"tokens-{key}", make)
     text = entry.said.get("tokenizer")
     made, loss = None if text is None else Tokenizer(text), LostBytes(*entry.said.get("loss", ()))
-    return Found(entry.arrays, entry.said["counts"], made, loss)
+    return Found(entry.arrays, entry.said["counts"], made, loss, Copies(*entry.said.get("copies", ())))
 
 
 def _pieces(splits: Sequence[Split]) -> Iterator[Piece]:
@@ -91,9 +93,15 @@ def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: To) -> None:
     writer = _Bytes(to) if tokenizer is None else _Words(to, tokenizer)
     for name in NAMES:
         writer.put(name, numpy.empty(0, numpy.int64))
-    for piece in _pieces(splits):
-        writer.add(piece)
+    hashes = DocumentHashes()
+    for one in splits:
+        for piece in one.pieces():
+            writer.add(piece)
+            if one.by != CUT:  # copies are cut at the same places, so that none of their splits share a text
+                hashes.add(piece.split, piece.first, piece.chunk)
+    hashes.close()
     writer.close()
+    to.said["copies"] = copies_of(hashes.by_split)
     to.said["counts"] = {name: writer.bytes[name] for name in NAMES}
     if isinstance(writer, _Words):
         to.said["loss"] = writer.loss
