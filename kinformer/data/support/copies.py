@@ -14,18 +14,18 @@ SIZE = 8  # bytes of a hash: 8 for each document, however many there are
 class Copies(NamedTuple):
     """How many documents of valid and test are also in an earlier split, of how many in the two."""
 
-    count: int = 0
+    copied: int = 0
     total: int = 0
 
     def line(self, what: str) -> str:
         """The number of copies, in words; "" if there are none."""
-        if not self.count:
+        if not self.copied:
             return ""
-        return f"{self.count:,} of {self.total:,} {what} in valid and test are copies of {what} in an earlier split"
+        return f"{self.copied:,} of {self.total:,} {what} in valid and test are copies of {what} in an earlier split"
 
     def warn(self, name: str, what: str) -> None:
         """Warn, in one line, if there are any."""
-        if self.count:
+        if self.copied:
             warnings.warn(f"{name}: {self.line(what)}; scores on them are too good, leave them out", stacklevel=4)
 
 

@@ -56,4 +56,4 @@ def _pieces(value: Any) -> Iterator[bytes | memoryview]:
 
 def _chunks(array: numpy.ndarray) -> Iterator[memoryview]:
     data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
-    yield from (memoryview(data[first : first + CHUNK]) for first in range(0, len(data), CHUNK))
+    yield from (data[first : first + CHUNK].data for first in range(0, len(data), CHUNK))
