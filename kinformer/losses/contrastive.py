@@ -16,8 +16,12 @@ class Contrastive(nn.Module):
     of part i, which is hidden in it, b_j what is said of part j read alone, and j goes over all parts of the batch. The
     product is plain; there is no temperature.
 
+    A piece of a batch has fewer parts to compare with, so `accumulate` and several processes change this loss.
+
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4; van den Oord et al., 2018, arXiv:1807.03748.
     """
+
+    across_rows = "the contrastive loss compares a part with the parts of all rows that are read together"
 
     def penalties(self) -> dict[str, Penalty]:
         """It has no parameters, and trains all that made both."""

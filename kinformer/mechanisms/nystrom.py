@@ -16,6 +16,7 @@ from kinformer.mechanisms.support.landmarks import Segments, ThroughLandmarks
 from kinformer.mechanisms.support.value_conv import ValueConv
 
 Norms = Literal["head", "batch"]
+ACROSS_ROWS = "the pseudo-inverse starts from the largest norm of all rows that are read together"
 
 
 class Nystrom(ThroughLandmarks):
@@ -58,6 +59,7 @@ class Nystrom(ThroughLandmarks):
         self.landmarks, self.iterations = at_least("landmarks", landmarks, 1), at_least("iterations", iterations, 0)
         self.norms, self.scale = one_of("norms", norms, Norms), a_scale(scale)
         self.skip = if_given("skip", skip, ValueConv, "one, such as ValueConv(heads, 33)")
+        self.across_rows = ACROSS_ROWS if self.norms == "batch" else ""
 
     def sides(self, sizes: Sizes) -> Mapping[str, Side]:
         if self.skip is not None:  # asked when a layer is built, and so refused there

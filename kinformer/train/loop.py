@@ -30,7 +30,7 @@ from kinformer.train.interrupt import Stopped, interrupts
 from kinformer.train.learner import Learner, NotLearned
 from kinformer.train.parallel import ALONE, Alone
 from kinformer.train.peek import warn_ahead
-from kinformer.train.pieces import cut
+from kinformer.train.pieces import cut, warn_across_rows
 from kinformer.train.progress import Show, Status
 from kinformer.train.recompute import checkpointed
 from kinformer.train.remember import (
@@ -324,6 +324,7 @@ def _trained(
         settings, decisions = _restored(run, model, data, settings)  # before it is spread over processes
     training = Training(model, data, budget, settings, run, show or Show(), hear or _nobody, group, decisions)
     warn_ahead(model, training.decisions.reads_ahead)
+    warn_across_rows(model, settings.accumulate, group.size)
     if isinstance(data, Data):
         group.refuse_few(settings.batch, settings.accumulate)
         _noted(model, data, settings.length)

@@ -1,15 +1,17 @@
 """Pieces: a batch cut by rows, so that what does not fit at once is learned from one piece after the other."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.core.collected import added
 from kinformer.core.layer import State
 from kinformer.core.loss import Loss
+from kinformer.core.model import called
 from kinformer.core.state import detach, leaves, map_state, select
 
 
@@ -58,6 +60,26 @@ def joined(states: Sequence[State]) -> State:
         return made.setdefault(id(leaf), torch.cat(found))
 
     return map_state(one, states[0])
+
+
+def across_rows(model: nn.Module) -> list[str]:
+    """List the reasons of parts whose value for a row depends on the other rows of its batch.
+
+    A part declares its reason as a text `across_rows`. Such a part computes something else from a piece of a batch than
+    from the whole batch.
+    """
+    reasons = (getattr(part, "across_rows", "") for part in model.modules())
+    return list(dict.fromkeys(reason for reason in reasons if reason))
+
+
+def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
+    """Warn where a batch is divided and a part of the model compares the rows of a batch."""
+    if accumulate * processes == 1:
+        return
+    names = {"accumulate": accumulate, "processes": processes}
+    division = " and ".join(f"{name}={count}" for name, count in names.items() if count > 1)
+    for reason in across_rows(model):
+        warnings.warn(f"{division} changes what this {called(model)} learns: {reason}", stacklevel=3)
 
 
 def detached(loss: Loss) -> Loss:

@@ -1,5 +1,9 @@
 """A batch read in pieces is learned from as if it were read at once; bf16; what is told of a step."""
 
+import math
+import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,16 +13,19 @@ from torch import Tensor
 from kinformer.core.batch import TokenBatch
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
+from kinformer.losses.contrastive import Contrastive
 from kinformer.members.calm import calm
 from kinformer.members.compressive_transformer import compressive_transformer
+from kinformer.members.etc import etc
 from kinformer.members.gpt import gpt
+from kinformer.members.nystromformer import nystromformer
 from kinformer.members.routing_transformer import routing_transformer
 from kinformer.members.transformer import transformer
 from kinformer.members.transformer_xl import transformer_xl
 from kinformer.members.universal_transformer import universal_transformer
 from kinformer.train.budget import Steps
 from kinformer.train.loop import train
-from kinformer.train.pieces import cut, cut_state, joined, row_count
+from kinformer.train.pieces import cut, cut_state, joined, row_count, together, warn_across_rows
 from kinformer.train.settings import Settings
 from tests.train import tiny
 
@@ -116,3 +123,73 @@ def test_bf16_multiplies_in_bfloat16_and_keeps_weights_and_measures_in_float32()
     assert {value.dtype for value in rough.values()} == {torch.float32}
     losses, others = ([line["loss"] for line in lines if "step" in line] for lines in (told, other))
     assert losses != others and losses == pytest.approx(others, rel=0.02)
+
+
+SUMMARIES = {"d": 16, "depth": 1, "heads": 2, "radius": 3, "tokens": 4, "clip": 2, "unit": "line", "vocab": 11}
+DIVIDED = [
+    (partial(etc, **SUMMARIES, contrast=0.3), "accumulate=2 changes what this etc learns: the contrastive loss"),
+    (partial(nystromformer, **SIZE, landmarks=2, norms="batch"), "nystromformer learns: the pseudo-inverse starts"),
+    (partial(nystromformer, **SIZE, landmarks=2, form="published"), "learns: the pseudo-inverse starts"),
+    (partial(etc, **SUMMARIES), ""),
+    (partial(nystromformer, **SIZE, landmarks=2), ""),
+    (partial(gpt, **SIZE, length=8), ""),
+]
+
+
+@pytest.mark.parametrize(("make", "says"), DIVIDED)
+def test_a_training_in_pieces_warns_where_rows_are_compared(make: Callable[[], Model], says: str) -> None:
+    """Read at once, the same model is trained without a warning."""
+    model = make()
+    batches = Batches([model.sample(4, 8, 0)])
+    for accumulate in (1, 2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            train(model, batches, Steps(1), Settings(batch=4, length=8, accumulate=accumulate))
+        texts = [str(warning.message) for warning in caught]
+        if says and accumulate == 2:
+            assert len(texts) == 1 and says in texts[0] and "\n" not in texts[0]
+        else:
+            assert not texts
+
+
+def test_several_processes_warn_as_pieces_do() -> None:
+    with pytest.warns(UserWarning, match="^accumulate=2 and processes=3 changes what this etc learns"):
+        warn_across_rows(etc(**SUMMARIES, contrast=0.3), 2, 3)
+
+
+def contrast(a: Tensor, b: Tensor, hidden: Tensor, exists: Tensor) -> tuple[float, int]:
+    """The sum of the loss over hidden parts, written from its equation, and the number of these parts."""
+    parts = exists.nonzero().tolist()
+    asked = (hidden & exists).nonzero().tolist()
+    total = 0.0
+    for row, part in asked:
+        scores = [float(a[row, part] @ b[other_row, other]) for other_row, other in parts]
+        total += math.log(sum(map(math.exp, scores))) - float(a[row, part] @ b[row, part])
+    return total, len(asked)
+
+
+def test_a_piece_contrasts_the_parts_of_its_own_rows(monkeypatch: pytest.MonkeyPatch, float64: None) -> None:
+    """The loss that a step reports is that of each piece among its own parts, weighed by the targets of the piece."""
+    model = etc(**SUMMARIES, contrast=0.3)
+    batch = model.sample(6, 24, 0)
+    batch[:, ::5] = 10  # line feeds, so that every row has parts
+    calls: list[tuple[Tensor, ...]] = []
+    honest = Contrastive.forward
+
+    def watched(self: Contrastive, *given: Tensor) -> Tensor:
+        calls.append(tuple(tensor.detach() for tensor in given))
+        return honest(self, *given)
+
+    model.train()
+    monkeypatch.setattr(Contrastive, "forward", watched)
+    reported = {}
+    for pieces in (1, 2):
+        calls.clear()
+        losses = [model(piece, None, 0.5) for piece in cut(batch, pieces)]
+        parts, _ = together(losses)
+        sums = [contrast(*call) for call in calls]
+        counts = [int(loss.count) for loss in losses]
+        expected = sum(n * total / number for n, (total, number) in zip(counts, sums, strict=True)) / sum(counts)
+        assert len(calls) == pieces and parts["contrast"] == pytest.approx(expected, abs=1e-9)
+        reported[pieces] = parts["contrast"]
+    assert reported[1] - reported[2] > 0.1  # fewer parts are easier to tell apart

@@ -1,0 +1,35 @@
+"""A part that compares the rows of a batch says so by `across_rows`, by which a training in pieces warns."""
+
+import pytest
+from torch import nn
+
+from kinformer.discover import kinds
+from kinformer.train.pieces import across_rows
+from tests.discovered import discovered
+
+LAWS = {"batch_mates", "shard"}
+WEIGHED = "a mean over other things than targets, weighed by targets: an exception that Settings names"
+CHANCE = "chance in a forward: an exception that Settings names"
+OTHERWISE = {  # files whose examples break these laws although no row is compared with another
+    "models.trajectory": WEIGHED,
+    "members.decision_transformer": WEIGHED,
+    "members.guided_attention": WEIGHED,
+    "members.universal_transformer": WEIGHED,
+    "depth.early_exit": CHANCE,
+    "members.depth_adaptive": CHANCE,
+    "memories.compressive": "rows whose segments end at other columns cut them; the rows of a training end together",
+}
+EXAMPLES = [one for kind in kinds() for one in discovered(kind)]
+BROKEN = [one for one in EXAMPLES if LAWS & one.breaks.keys()]
+
+
+def test_whoever_depends_on_batch_mates_says_so() -> None:
+    silent = {one.name.rpartition(".")[0] for one in BROKEN if not across_rows(one.part)}
+    assert silent == OTHERWISE.keys()
+    assert len(BROKEN) - len(silent) >= 3
+
+
+@pytest.mark.prove
+def test_whoever_says_so_depends_on_batch_mates() -> None:
+    said = [one for one in EXAMPLES if isinstance(one.part, nn.Module) and across_rows(one.part)]
+    assert said and all(LAWS & one.breaks.keys() for one in said)
