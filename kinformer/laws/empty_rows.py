@@ -14,6 +14,7 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern, narrowed, pairs
 from kinformer.laws.support.batch import Batch, positions
 from kinformer.laws.support.finding import Broken, found
+from kinformer.laws.support.reading import trainable
 from kinformer.laws.support.subject import ROWS, SOURCE, Subject
 from kinformer.patterns.band import Band
 
@@ -53,7 +54,7 @@ def _finite(subject: Subject, module: Any, batch: Batch, state: Any, what: str) 
     _whole(out.y, "values", what)
     for name, value in out.aux.items():
         _whole(value, f"aux {name!r}", what)
-    parameters = dict(module.named_parameters())
+    parameters = trainable(module)
     loss = out.y.square().sum() + sum(value.sum() for value in out.aux.values())
     gradients = torch.autograd.grad(loss, [leaf, *parameters.values()], allow_unused=True)
     for name, gradient in zip(("x", *parameters), gradients, strict=True):

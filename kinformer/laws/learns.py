@@ -43,6 +43,10 @@ def judge(model: Any) -> Iterator[str]:
     """
     if not hasattr(model, "logits"):
         raise Unjudged("it says nothing of tokens, so it cannot copy")
+    try:
+        _tiny(model, 1)
+    except ValueError as error:
+        raise Unjudged(f"a tiny one of a single layer is refused: {error}") from error
     if CHOICES in penalties_of(model):
         raise Unjudged("what it reads is chosen by chance and learned by a reward, and here the text alone teaches")
     yield from found(_across if hasattr(model, "encoder") else _back, model)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.core.choice import Choices
-from kinformer.core.layer import Out
+from kinformer.core.layer import Context, Out
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.memory import Memory
 from kinformer.core.model import Forecaster
@@ -78,9 +78,26 @@ def _promise(subject: Subject, module: Any) -> str:
     if getattr(module, "predicts_next", False):
         return "it learns to say what comes next"
     patterns = list(_patterns(module))
-    return (
-        "its pattern reaches 0 ahead" if patterns and all(p is not None and p.reach()[1] <= 0 for p in patterns) else ""
-    )
+    if not patterns or any(p is None or p.reach()[1] > 0 for p in patterns):
+        return ""
+    return "" if subject.also is None and _is_widened(subject, module) else "its pattern reaches 0 ahead"
+
+
+@torch.no_grad()
+def _is_widened(subject: Subject, module: Any) -> bool:
+    """Whether a layer has its mechanisms read more than their patterns allow, as random keys do by ctx.also."""
+    widened: list[bool] = []
+
+    def look(part: nn.Module, inputs: tuple) -> None:
+        widened.extend(given.also is not None for given in inputs if isinstance(given, Context))
+
+    hooks = [part.register_forward_pre_hook(look) for part in module.modules() if isinstance(part, Mechanism)]
+    try:
+        subject.call(module, subject.ragged(LENGTH))
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return any(widened)
 
 
 def _patterns(module: nn.Module) -> Iterator[Pattern | None]:

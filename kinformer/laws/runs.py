@@ -161,7 +161,7 @@ def _mechanism(out: Any, q: Tensor, keys: Any, name: str) -> None:
     heads = q.shape[1] if keys is None or out.y.y.shape[1] != keys.v.shape[1] else keys.v.shape[1]
     _shape(out.y.y, (q.shape[0], heads, q.shape[2], wide), name, "y")
     if out.y.lse is not None:
-        _shape(out.y.lse, q.shape[:3], name, "lse")
+        _shape(out.y.lse, out.y.y.shape[:3], name, "lse")
 
 
 def _out(out: Any, name: str) -> None:

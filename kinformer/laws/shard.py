@@ -9,6 +9,7 @@ from torch import Tensor
 from kinformer.core.loss import Loss
 from kinformer.laws.support.compare import agree, agree_gradients
 from kinformer.laws.support.finding import smallest
+from kinformer.laws.support.reading import trainable
 from kinformer.laws.support.subject import ROWS, Sampled, Trained
 
 SAYS = "rows in shares, weighed by their targets, train it as all of them at once"
@@ -51,7 +52,7 @@ def _ragged(t: Tensor) -> Tensor:
 
 def _learned(model: Any, batch: Sampled) -> tuple[Loss, dict[str, Tensor | None]]:
     loss = model(batch.x, None, PROGRESS)
-    names, parameters = zip(*model.named_parameters(), strict=True)
+    names, parameters = zip(*trainable(model).items(), strict=True)
     return loss, dict(zip(names, torch.autograd.grad(loss.total, parameters, allow_unused=True), strict=True))
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from kinformer.core.loss import Penalty, gathered
 from kinformer.laws.support.finding import Broken, Unjudged, found
-from kinformer.laws.support.reading import ROUNDING
+from kinformer.laws.support.reading import ROUNDING, trainable
 from kinformer.laws.support.subject import Subject, Trained
 
 SAYS = "each penalty moves exactly the parameters it names"
@@ -34,7 +34,8 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         raise Unjudged("penalties of a model are judged in its loss, where those of an encoder are too")
     y, sums, leaf = _read(subject, module)
     alone = [p for given in declared.values() for _, penalty in given if penalty.alone for p in penalty.trains]
-    moved = torch.autograd.grad(y.sum(), alone, allow_unused=True, retain_graph=True) if alone else ()
+    trains = bool(alone) and y.requires_grad
+    moved = torch.autograd.grad(y.sum(), alone, allow_unused=True, retain_graph=True) if trains else ()
     if any(g is not None and bool(g.any()) for g in moved):
         yield "its output moves parameters of which a penalty says that it trains them alone"
     for name, given in declared.items():
@@ -59,7 +60,7 @@ def _read(subject: Subject | Trained, module: Any) -> tuple[Tensor, dict[str, Te
 def _exact(module: Any, name: str, value: Tensor, given: list[tuple[nn.Module, Penalty]], leaf: Tensor | None) -> None:
     if not value.requires_grad:
         raise Broken(f"the penalty {name!r} depends on no parameter at all")
-    parameters = dict(module.named_parameters())
+    parameters = trainable(module)
     sizes = _slopes(value, {**parameters, **({} if leaf is None else {"x": leaf})})
     moving = {key for key, size in sizes.items() if size > ROUNDING * max(sizes.values())}
     moved = moving & parameters.keys()

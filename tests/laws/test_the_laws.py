@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core import layer, memo
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Out, State, Want
 from kinformer.core.loss import Penalty
-from kinformer.core.mechanism import Mechanism
+from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
 from kinformer.feedforward.mlp import MLP
@@ -52,8 +53,10 @@ from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.forms import forms
 from kinformer.laws.support.judging import Judged, laws, verdict
 from kinformer.laws.support.subject import Subject, Trained
+from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
+from kinformer.mechanisms.talking_heads import MixHeads
 from kinformer.members.gpt import gpt
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
@@ -436,6 +439,65 @@ def test_penalties_of_an_encoder_are_judged_in_the_loss() -> None:
 
     assert told(Seq2Seq) == []
     assert told(spoiled.ForgetsItsEncoder) == ["it declares the penalty 'size', and reports 'nll'"]
+
+
+# Frozen weights and wider reads -----------------------------------------------------------------------------------
+
+
+def frozen_layer() -> spoiled.Toy:
+    layer = spoiled.Toy()
+    layer.inside.weight.requires_grad_(False)
+    return layer
+
+
+def frozen_model() -> LM:
+    model = LM(8, 16, PreNorm(Attention(QKV(16, 2), Softmax(Causal()))))
+    model.embedding.requires_grad_(False)
+    return model
+
+
+def test_frozen_weights_break_no_law() -> None:
+    for law in (padding, autocast, gradients, derivative):
+        assert list(law.judge(toy(frozen_layer))) == []
+    for law in (padding, autocast, shard):
+        assert list(law.judge(Trained(frozen_model(), frozen_model))) == []
+    assert list(empty_rows.judge(toy(frozen_model, vocab=8))) == []
+
+
+def test_an_lse_is_of_the_heads_that_read() -> None:
+    """Talking heads may end in other heads than those of the queries."""
+
+    def layer(wrong: bool) -> Attention:
+        read = (spoiled.FewLse if wrong else Explicit)(Causal(), before=MixHeads(2, 4))
+        return Attention(QKV(16, 2, value_heads=4), read, aggregation=OutProjection(4, 8, 16))
+
+    assert list(runs.judge(toy(lambda: layer(False)))) == []
+    assert "it must give [3, 4, 2] for lse" in next(runs.judge(toy(lambda: layer(True))))
+
+
+class Widens(spoiled.Toy):
+    """Its attention reads the own token by its pattern, and all others by ctx.also."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        super().__init__()
+        self.attention, self.also = Attention(QKV(16, 2), Softmax(Band(0))), pattern
+
+    def start(self, batch: int, length: int, *, dtype: Any = None, device: Any = None) -> State:
+        raise NoState("it reads ahead; use Attention alone")
+
+    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
+        return self.attention(x, None, ctx.but(also=self.also))
+
+
+def test_a_pattern_that_is_widened_promises_nothing() -> None:
+    with pytest.raises(Unjudged, match="it promises nothing"):
+        list(peek.judge(toy(lambda: Widens(Full()))))
+
+
+def test_a_member_with_a_value_for_each_layer_is_not_built_with_one_layer() -> None:
+    model = gpt(d=16, depth=2, heads=2, length=32, vocab=8, pattern=("Causal() & Band(2)", "Causal()"))
+    with pytest.raises(Unjudged, match="a tiny one of a single layer is refused: pattern="):
+        list(learns.judge(model))
 
 
 # From below -----------------------------------------------------------------------------------------------------------

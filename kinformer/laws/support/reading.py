@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.core.layer import Out
@@ -29,9 +29,14 @@ def real(value: Tensor, batch: Batch) -> list[Tensor]:
     return [row[mark] for row, mark in zip(value, batch.real, strict=True)]
 
 
+def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that a training changes, by name; frozen ones have no gradient."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+
+
 def gradients(value: Tensor, module: Any, **more: Tensor) -> dict[str, Tensor | None]:
-    """The gradient of a loss by every parameter, and by further tensors, by name; None where there is none."""
-    of = {**more, **dict(module.named_parameters())}
+    """The gradient of a loss by each trainable parameter, and by further tensors, by name; None where there is none."""
+    of = {**more, **trainable(module)}
     found = (
         torch.autograd.grad(value, list(of.values()), allow_unused=True) if value.requires_grad else (None,) * len(of)
     )
