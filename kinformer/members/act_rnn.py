@@ -38,4 +38,8 @@ def act_rnn(
     return LM(vocab, d, body, tie=False, scale=d**0.5, dropout=dropout, penalties={"ponder": ponder}, lanes=True)
 
 
-EXAMPLES = (lambda: act_rnn(d=16, depth=3, cell="rnn", vocab=11),)
+EXAMPLES = (
+    lambda: act_rnn(d=16, depth=3, cell="rnn", vocab=11),
+    lambda: act_rnn(d=16, depth=3, cell="gru", mix="running", last="probability", strict=True, vocab=11),
+    lambda: act_rnn(d=16, depth=2, cell="lstm", vocab=11),
+)

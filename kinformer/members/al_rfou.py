@@ -83,4 +83,8 @@ EXAMPLES = (
         ),
         breaks={"chunk": "the last position of each row that came is learned alone, so a cut row has more of them"},
     ),
+    lambda: al_rfou(
+        d=16, depth=2, heads=2, vocab=11, every_layer=False, pattern="Causal() & Band(9)", position="rotary",
+        per_layer=False, head_dim=6, hidden=24
+    ),
 )

@@ -76,4 +76,8 @@ PAIRS: dict[str, Any] = {**TINY, "depth": 1, "heads": 2, "form": "encoder_decode
 EXAMPLES = (
     lambda: average_attention(**PAIRS, norm="post", position="learned", length=64),
     Example(lambda: average_attention(**TINY, depth=2), breaks={"learns": FORGETS}),
+    lambda: average_attention(
+        d=16, depth=1, heads=2, form="encoder_decoder", feedforward=False, gate=False, position="none", smoothing=0.1,
+        vocab=11
+    ),
 )

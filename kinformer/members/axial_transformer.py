@@ -58,5 +58,5 @@ TINY: dict[str, Any] = {"shape": (1, 4, 3), "d": 16, "heads": 2, "outer": 1, "in
 CHANNELS = {"body.encoder": "the same encoder reads the channels before each channel"}
 EXAMPLES = (
     lambda: axial_transformer(**TINY),
-    Example(lambda: axial_transformer(**{**TINY, "shape": (3, 2, 4)}), shares=CHANNELS),
+    Example(lambda: axial_transformer(**{**TINY, "shape": (3, 2, 4)}, hidden=24), shares=CHANNELS),
 )

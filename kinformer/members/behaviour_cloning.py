@@ -35,4 +35,10 @@ def behaviour_cloning(
     )
 
 
-EXAMPLES = (lambda: behaviour_cloning(**TINY),)
+EXAMPLES = (
+    lambda: behaviour_cloning(**TINY),
+    lambda: behaviour_cloning(
+        **TINY, discrete=False, actions=1, bounded=False, activation="silu", pattern="Causal() & Band(6)", hidden=24
+    ),
+    lambda: behaviour_cloning(**TINY, discrete=False, actions=2, activation="gelu"),
+)

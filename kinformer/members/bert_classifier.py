@@ -41,4 +41,8 @@ def bert_classifier(
 EXAMPLES = (
     lambda: bert_classifier(d=16, depth=2, heads=2, length=64, classes=3, vocab=11),
     lambda: bert_classifier(d=16, depth=1, heads=2, length=64, pool="first", vocab=11),
+    lambda: bert_classifier(
+        d=16, depth=2, heads=2, classes=3, pattern=("Band(2)", "Full()"), position="rotary", norm="pre",
+        init="library", vocab=11
+    ),
 )

@@ -104,4 +104,10 @@ EXAMPLES = (
     lambda: bigbird(**TINY),
     lambda: bigbird(**TINY, draw="row"),
     lambda: bigbird(**TINY, draw="row", form="etc", nodes=3),
+    lambda: bigbird(**TINY, draw="published", form="etc", nodes=2, head_dim=6),
+    lambda: bigbird(d=16, depth=2, heads=2, block=2, length=64, vocab=11, tables="Blocks(((), (0,)), 2)"),
+    lambda: bigbird(
+        d=16, depth=2, heads=2, block=2, length=64, vocab=11,
+        tables=("Blocks(((), (0,)), 2)", "Blocks(((1,), ()), 2)")
+    ),
 )

@@ -84,4 +84,9 @@ def _shares(heads: int, blocks: int, turns: int, shares: tuple[int, ...] | None)
     return found
 
 
-EXAMPLES = (lambda: blockbert(d=16, depth=2, heads=2, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: blockbert(d=16, depth=2, heads=2, length=64, vocab=11),
+    lambda: blockbert(
+        d=16, depth=1, heads=4, blocks=3, permutations=("1-2-0", "0-1-2"), shares=(1, 3), length=60, vocab=11
+    ),
+)

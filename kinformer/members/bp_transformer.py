@@ -69,4 +69,12 @@ NODES = {"learns": "its patterns speak of nodes, and none of these reads another
 EXAMPLES = (
     Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=2, clip=2, vocab=11), NODES),
     Example(lambda: bp_transformer(d=16, depth=2, heads=2, k=1, form="encoder", vocab=11), NODES),
+    Example(
+        lambda: bp_transformer(d=16, depth=1, heads=2, k=2, position="sinusoidal", hidden=24, vocab=11),
+        breaks=NODES,
+    ),
+    Example(
+        lambda: bp_transformer(d=16, depth=1, heads=2, k=1, form="encoder", position="none", vocab=11),
+        breaks=NODES,
+    ),
 )

@@ -64,4 +64,12 @@ EXAMPLES = (
     lambda: calm(d=16, depth=3, heads=2, threshold=0.1, temperature=None, length=64, vocab=11),
     lambda: calm(d=16, depth=3, heads=2, confidence="probe", threshold=0.5, length=64, vocab=11),
     lambda: calm(d=16, depth=3, heads=2, form="encoder_decoder", threshold=0.05, length=64, vocab=11),
+    lambda: calm(
+        d=16, depth=3, heads=2, confidence="saturation", threshold=0.9, temperature=2.0, decay="code", strict=True,
+        weights="sqrt", pattern="Causal() & Band(9)", position="rotary", norm="post", length=64, vocab=11
+    ),
+    lambda: calm(
+        d=16, depth=3, heads=2, confidence="probe", balance=True, frozen=True, threshold=0.5, weights="uniform",
+        position="alibi", length=64, vocab=11
+    ),
 )

@@ -90,4 +90,7 @@ def _freeze(model: MultiTask, body: Stack, count: int) -> None:
 EXAMPLES = (
     lambda: camtl(d=8, depth=2, heads=2, blocks=4, length=40, classes=(3, 2), vocab=11),
     lambda: camtl(d=8, depth=1, heads=2, form="pairs", blocks=4, length=40, pool="first", vocab=11),
+    lambda: camtl(
+        d=8, depth=3, heads=2, blocks=4, upper=1, frozen=1, pattern="Band(3)", length=40, classes=(3, 2), vocab=11
+    ),
 )

@@ -52,4 +52,11 @@ def collaborative(
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
-EXAMPLES = (lambda: collaborative(d=16, depth=2, heads=2, head_dim=5, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: collaborative(d=16, depth=2, heads=2, head_dim=5, length=64, vocab=11),
+    lambda: collaborative(
+        d=16, depth=1, heads=2, shared=6, mixing="ones", scale="head", content=False, pattern="Causal() & Band(5)",
+        length=64, vocab=11
+    ),
+    lambda: collaborative(d=16, depth=1, heads=2, mixing="concatenated", length=64, vocab=11),
+)

@@ -13,7 +13,7 @@ from kinformer.feedforward.mlp import MLP
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, Norm
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.memories.compression import DilatedConv, MaxPool, MeanPool, MostUsed, StridedConv
-from kinformer.memories.compressive import Compressive
+from kinformer.memories.compressive import ONE, Compressive
 from kinformer.memories.places import CUTS, BySlots, ByTokens
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
@@ -76,10 +76,45 @@ def compressive_transformer(
     return LM(vocab, d, body, scale=d**0.5, std=0.02, dropout=dropout, penalties=penalties, lanes=True)
 
 
+GRAPH = {"compiles": CUTS}
+DOCUMENTS = "the autoencoding loss is a norm over all states that a segment compresses, of whatever document"
+TOGETHER = {**GRAPH, "limits": DOCUMENTS}
+WHOLE = {**GRAPH, **dict.fromkeys(("batch_mates", "chunk", "gradients", "padding", "peek", "rows"), ONE)}
 EXAMPLES = (
     Example(
         lambda: compressive_transformer(d=16, depth=2, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11),
         breaks={"compiles": CUTS},
         shares=SHARED,
+    ),
+    Example(
+        lambda: compressive_transformer(
+            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="dilated",
+            count="tokens", loss="autoencoding", distance="mse"
+        ),
+        breaks=TOGETHER,
+    ),
+    Example(
+        lambda: compressive_transformer(
+            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, distance="segment"
+        ),
+        breaks=WHOLE,
+    ),
+    Example(
+        lambda: compressive_transformer(
+            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="mean"
+        ),
+        breaks=GRAPH,
+    ),
+    Example(
+        lambda: compressive_transformer(
+            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="max"
+        ),
+        breaks=GRAPH,
+    ),
+    Example(
+        lambda: compressive_transformer(
+            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="most_used"
+        ),
+        breaks=GRAPH,
     ),
 )

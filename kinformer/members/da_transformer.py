@@ -43,4 +43,9 @@ def da_transformer(
 
 
 NO_SIDE = "the distance has no sign, and nothing else tells what stands before a token from what stands after it"
-EXAMPLES = (Example(lambda: da_transformer(d=16, depth=2, heads=2, vocab=11), {"learns": NO_SIDE}),)
+EXAMPLES = (
+    Example(lambda: da_transformer(d=16, depth=2, heads=2, vocab=11), {"learns": NO_SIDE}),
+    lambda: da_transformer(
+        d=16, depth=1, heads=2, pattern="Band(5)", position="learned", norm="pre", length=64, vocab=11
+    ),
+)

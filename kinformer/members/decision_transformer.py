@@ -49,4 +49,8 @@ EXAMPLES = (
         lambda: decision_transformer(**TINY, actions=1, discrete=False, beside=0.1, activation="gelu_tanh"),
         breaks=SHARES,
     ),
+    lambda: decision_transformer(
+        **TINY, actions=2, discrete=False, bounded=False, activation="gelu_sigmoid", pattern="Causal() & Band(6)",
+        hidden=24
+    ),
 )

@@ -69,6 +69,7 @@ def depth_adaptive(
     )
 
 
+SCALED = {"derivative": "gamma scales gradients on purpose"}
 EXAMPLES = (
     lambda: depth_adaptive(d=16, depth=3, heads=2, length=64, vocab=11),
     lambda: depth_adaptive(
@@ -84,4 +85,12 @@ EXAMPLES = (
         ),
         breaks=dict.fromkeys(("batch_mates", "shard"), "mixed training draws each token's exit, as dropout is drawn"),
     ),
+    Example(
+        lambda: depth_adaptive(
+            d=16, depth=3, heads=2, classifier="geometric", threshold=(0.4, 0.6), shared=False, weights="inverse",
+            gamma=0.5, pattern="Causal() & Band(9)", position="relative", vocab=11
+        ),
+        breaks=SCALED,
+    ),
+    lambda: depth_adaptive(d=16, depth=2, heads=2, weights="inverse_sqrt", position="sines_first", vocab=11),
 )

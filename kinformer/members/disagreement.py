@@ -62,4 +62,7 @@ def disagreement(
     return LM(vocab, d, body, position=Learned(d, length), std=tied_start(d), dropout=dropout, penalties=weights)
 
 
-EXAMPLES = (lambda: disagreement(d=16, depth=2, heads=2, subspace=0.1, position=0.1, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: disagreement(d=16, depth=2, heads=2, subspace=0.1, position=0.1, length=64, vocab=11),
+    lambda: disagreement(d=16, depth=1, heads=2, position=0.1, pattern="Causal() & Band(5)", length=64, vocab=11),
+)

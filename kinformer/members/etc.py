@@ -9,6 +9,7 @@ from kinformer.attention import Attention
 from kinformer.biases.etc_labels import ETCLabels
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
 from kinformer.data.segments import segments
@@ -16,6 +17,7 @@ from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
+from kinformer.losses.contrastive import Contrastive
 from kinformer.mechanisms.four_pieces import FourPieces
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.mechanisms.softmax import Softmax
@@ -101,4 +103,16 @@ def etc(
 
 
 TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "radius": 3, "tokens": 3, "clip": 2, "vocab": 11}
-EXAMPLES = (lambda: etc(**TINY), lambda: etc(**TINY, g2l="Band(0, 9)", l2g="Tokens(1) | Band(0)"))
+SHARES = {"shard": Contrastive.across_rows}
+EXAMPLES = (
+    lambda: etc(**TINY),
+    lambda: etc(**TINY, g2l="Band(0, 9)", l2g="Tokens(1) | Band(0)"),
+    Example(
+        lambda: etc(
+            **TINY, unit="line", projections="four", outputs="shared", hard=("g2l", "l2g"), order=True, contrast=0.2
+        ),
+        breaks=SHARES,
+    ),
+    lambda: etc(**TINY, unit="paragraph", projections="shared", hard=("g2g", "l2l")),
+    lambda: etc(**TINY, projections="own", g2g="Band(1)", l2l="Band(2, 0)"),
+)

@@ -62,4 +62,8 @@ def gaussian_transformer(
 EXAMPLES = (
     lambda: gaussian_transformer(d=16, depth=2, heads=2, vocab=11),
     lambda: gaussian_transformer(d=16, depth=1, heads=2, by_head=True, form="decoder", vocab=11),
+    lambda: gaussian_transformer(
+        d=16, depth=1, heads=2, form="encoder_decoder", position="rotary", norm="post", hidden=24, smoothing=0.1,
+        vocab=11
+    ),
 )

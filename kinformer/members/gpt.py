@@ -48,4 +48,8 @@ TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "vocab": 11}
 EXAMPLES = (
     lambda: gpt(**TINY, length=64),
     lambda: gpt(**TINY, position="rotary", norm="post", head_dim=6, pattern="Causal() & (Band(3) | Strided(3))"),
+    lambda: gpt(
+        d=16, depth=2, heads=2, vocab=11, length=64, per_layer=True, init="normal",
+        pattern=("Causal() & Band(2)", "Causal()")
+    ),
 )

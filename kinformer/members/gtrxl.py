@@ -44,4 +44,9 @@ def gtrxl(
 EXAMPLES = (
     Example(lambda: gtrxl(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11), shares=SHARED),
     lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="residual", vocab=11),
+    lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="input", normed="keys", hidden=24, vocab=11),
+    lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="output", vocab=11),
+    lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="highway", vocab=11),
+    lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="sigtanh", vocab=11),
+    lambda: gtrxl(d=8, depth=1, heads=2, segment=4, memory=5, gate="post_norm", vocab=11),
 )

@@ -89,11 +89,18 @@ def guided_attention(
     return MLM(vocab, d, body, position=Learned(d, length), **given)
 
 
+SHARES = {"shard": "a penalty is a mean over tokens, the loss one over hidden ones; shares have more or fewer"}
 EXAMPLES = (
     Example(
         lambda: guided_attention(
             d=16, depth=3, heads=2, guides=("next", "delimiter", "period"), length=64, vocab=11, delimiter=1, period=2
         ),
-        {"shard": "a penalty is a mean over tokens, the loss one over hidden ones; shares have more or fewer"},
+        SHARES,
+    ),
+    Example(
+        lambda: guided_attention(
+            d=16, depth=2, heads=4, guides=("previous", "first", "same"), share=0.75, over="mean", length=64, vocab=11
+        ),
+        SHARES,
     ),
 )

@@ -79,4 +79,5 @@ IN_ROWS: dict[str, Any] = {**TINY, "block": 5, "memory": 4}
 EXAMPLES = (
     lambda: image_transformer(**TINY, form="2d", tile=(2, 2), around=(1, 2), classes=2),
     lambda: image_transformer(**IN_ROWS, output="logistics", mixtures=2, upscale=2, norm="pre"),
+    lambda: image_transformer(**IN_ROWS, position="sinusoidal", hidden=24),
 )

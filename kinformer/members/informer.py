@@ -111,4 +111,9 @@ TINY: dict[str, Any] = {
 EXAMPLES = (
     lambda: informer(**TINY),
     lambda: informer(**{**TINY, "calendar": 5}, targets=1, replicas=1, divisor="row", rest="sum", norm="pre"),
+    lambda: informer(
+        channels=2, calendar=0, context=8, label=4, horizon=3, d=16, heads=2, attention="full", distil=False
+    ),
+    lambda: informer(**TINY, measure="max-mean"),
+    lambda: informer(**TINY, measure="log-sum-exp"),
 )

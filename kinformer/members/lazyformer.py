@@ -78,4 +78,5 @@ def lazyformer(
 EXAMPLES = (
     lambda: lazyformer(d=16, depth=3, heads=2, form="decoder", length=64, vocab=11),
     lambda: lazyformer(d=16, depth=3, heads=2, every=3, length=64, vocab=11),
+    lambda: lazyformer(d=16, depth=2, heads=2, attention_dropout=0.1, length=64, vocab=11),
 )

@@ -70,4 +70,6 @@ EXAMPLES = (
     lambda: linear_transformer(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: linear_transformer(d=16, depth=1, heads=2, features="relu", update="delta", length=64, vocab=11),
     lambda: linear_transformer(d=16, depth=1, heads=2, form="encoder", length=64, vocab=11),
+    lambda: linear_transformer(d=16, depth=1, heads=2, update="gated", lanes=True, vocab=11),
+    lambda: linear_transformer(d=16, depth=1, heads=2, update="decayed", length=64, vocab=11),
 )

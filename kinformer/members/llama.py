@@ -42,4 +42,5 @@ def llama(
 EXAMPLES = (
     lambda: llama(d=16, depth=2, heads=4, key_heads=2, vocab=11),
     lambda: llama(d=16, depth=1, heads=2, key_heads=1, hidden=24, vocab=11, tie=True),
+    lambda: llama(d=16, depth=1, heads=2, key_heads=1, pairs="interleaved", turned=4, vocab=11),
 )

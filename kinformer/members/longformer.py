@@ -65,4 +65,6 @@ def longformer(
 EXAMPLES = (
     lambda: longformer(d=16, depth=2, heads=2, window=3, marked=1, length=64, vocab=11),
     lambda: longformer(d=16, depth=2, heads=2, window=2, dilation=2, dilated=1, marked=0, length=64, vocab=11),
+    lambda: longformer(d=16, depth=2, heads=2, window=(1, 3), dilation=(1, 2), dilated=1, length=64, vocab=11),
+    lambda: longformer(d=16, depth=2, heads=2, window=1, top=4, length=64, vocab=11),
 )

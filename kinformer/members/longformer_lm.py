@@ -58,4 +58,8 @@ def longformer_lm(
     return LM(vocab, d, body, std=tied_start(d), dropout=dropout)
 
 
-EXAMPLES = (lambda: longformer_lm(d=16, depth=2, heads=2, window=3, top=None, dilation=2, dilated=1, vocab=11),)
+EXAMPLES = (
+    lambda: longformer_lm(d=16, depth=2, heads=2, window=3, top=None, dilation=2, dilated=1, vocab=11),
+    lambda: longformer_lm(d=16, depth=2, heads=2, window=(2, 3), top=None, dilation=(1, 2), dilated=1, vocab=11),
+    lambda: longformer_lm(d=16, depth=2, heads=2, window=2, top=4, vocab=11),
+)

@@ -68,4 +68,5 @@ def low_rank_band(
 EXAMPLES = (
     lambda: low_rank_band(d=16, depth=1, heads=2, window=3, length=64, vocab=11),
     lambda: low_rank_band(d=16, depth=1, heads=2, window=2, combine="sum", form="encoder", length=64, vocab=11),
+    lambda: low_rank_band(d=16, depth=1, heads=2, window=2, rank=3, length=64, vocab=11),
 )

@@ -68,4 +68,9 @@ def memorizing_transformer(
     return LM(vocab, d, Stack(blocks, LayerNorm(d)), std=tied_start(d), dropout=dropout, lanes=True)
 
 
-EXAMPLES = (lambda: memorizing_transformer(d=16, depth=2, heads=2, segment=5, memory=7, k=2, vocab=11),)
+EXAMPLES = (
+    lambda: memorizing_transformer(d=16, depth=2, heads=2, segment=5, memory=7, k=2, vocab=11),
+    lambda: memorizing_transformer(
+        d=16, depth=2, heads=2, segment=4, memory=6, k=2, local="segments", layer=1, vocab=11
+    ),
+)

@@ -85,4 +85,5 @@ def shares(layer: int, depth: int, heads: int, scales: int, alpha: float) -> tup
 EXAMPLES = (
     lambda: multi_scale(d=16, depth=2, heads=4, scales=(1, 2, 4), length=64, vocab=11),
     lambda: multi_scale(d=16, depth=1, heads=2, scales=(2, 4), form="decoder", norm="pre", length=64, vocab=11),
+    lambda: multi_scale(d=16, depth=1, heads=2, scales=(2, 4), position="relative", vocab=11),
 )

@@ -6,10 +6,11 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.mechanisms.nystrom import Norms, Nystrom
+from kinformer.mechanisms.nystrom import ACROSS_ROWS, Norms, Nystrom
 from kinformer.mechanisms.nystrom_published import PublishedNystrom
 from kinformer.mechanisms.support.value_conv import ValueConv, odd
 from kinformer.models.mlm import MLM
@@ -68,4 +69,18 @@ def nystromformer(
     return MLM(vocab, d, body, position=Learned(d, length), kinds=kinds, eps=EPS, dropout=dropout)
 
 
-EXAMPLES = (lambda: nystromformer(d=16, depth=1, heads=2, landmarks=4, conv=7, length=64, vocab=11),)
+PADDED = {"padding": "columns of padding are counted into the means of landmarks, as in the authors' code"}
+MATES = dict.fromkeys(("batch_mates", "shard"), ACROSS_ROWS)
+EXAMPLES = (
+    lambda: nystromformer(d=16, depth=1, heads=2, landmarks=4, conv=7, length=64, vocab=11),
+    Example(
+        lambda: nystromformer(
+            d=16, depth=1, heads=2, landmarks=4, conv=None, norms="head", form="published", length=64, vocab=11
+        ),
+        breaks=PADDED,
+    ),
+    Example(
+        lambda: nystromformer(d=16, depth=1, heads=2, landmarks=4, conv=7, norms="batch", length=64, vocab=11),
+        breaks=MATES,
+    ),
+)

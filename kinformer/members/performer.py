@@ -5,12 +5,13 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
-from kinformer.maps.favor import FAVOR, Stabiliser
+from kinformer.maps.favor import FAVOR, SCALED, Stabiliser
 from kinformer.maps.generalised import GeneralisedKernel
 from kinformer.maps.support.drawn import Lengths
 from kinformer.maps.trigonometric import Trigonometric
@@ -113,9 +114,22 @@ def performer(
     return LM(vocab, d, body, position=made.added(), scale=made.scale, std=made.start, dropout=dropout, lanes=lanes)
 
 
+SEQUENCE = dict.fromkeys(("chunk", "gradients", "peek"), SCALED)
 EXAMPLES = (
     lambda: performer(d=16, depth=2, heads=2, features=12, redraw=2, length=64, vocab=11),
     lambda: performer(d=16, depth=1, heads=2, features=12, kernel="relu", lengths="equal", length=64, vocab=11),
     lambda: performer(d=16, depth=1, heads=2, features=6, kernel="hyperbolic", form="encoder", length=64, vocab=11),
     lambda: performer(d=16, depth=1, heads=2, features=12, window=3, length=64, vocab=11),
+    lambda: performer(
+        d=16, depth=1, heads=2, features=12, kernel="trigonometric", orthogonal=False, redraw=None, length=64,
+        vocab=11
+    ),
+    Example(
+        lambda: performer(d=16, depth=1, heads=2, features=12, stabiliser="sequence", lanes=True, eps=1e-4, vocab=11),
+        breaks=SEQUENCE,
+    ),
+    lambda: performer(d=16, depth=1, heads=2, features=12, kernel="sigmoid", length=64, vocab=11),
+    lambda: performer(d=16, depth=1, heads=2, features=12, kernel="abs", length=64, vocab=11),
+    lambda: performer(d=16, depth=1, heads=2, features=12, kernel="softplus", length=64, vocab=11),
+    lambda: performer(d=16, depth=1, heads=2, features=12, kernel="exp", length=64, vocab=11),
 )

@@ -69,4 +69,7 @@ EXAMPLES = (
         lambda: poolingformer(d=16, depth=1, heads=2, near=2, far=4, pool="max", shared=True, length=64, vocab=11),
         shares={"*.projection.qkv.*": "shared=True: both levels have the same projection"},
     ),
+    lambda: poolingformer(
+        d=16, depth=1, heads=2, near=1, far=4, kernel=3, stride=2, pool="mean", length=64, vocab=11
+    ),
 )

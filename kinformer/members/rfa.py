@@ -74,4 +74,5 @@ EXAMPLES = (
     lambda: rfa(d=16, depth=2, heads=2, features=48, length=64, vocab=11),
     lambda: rfa(d=16, depth=1, heads=2, features=48, gate=False, redraw=None, length=64, vocab=11),
     lambda: rfa(d=16, depth=1, heads=2, features=16, kernel="arc-cosine", length=64, vocab=11),
+    lambda: rfa(d=16, depth=1, heads=2, features=48, form="published", lanes=True, vocab=11),
 )

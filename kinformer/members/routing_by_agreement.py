@@ -108,4 +108,7 @@ EXAMPLES = (
     Example(_em, {"autocast": "capsules near the floor of their variances turn rounding into other gradients"}),
     lambda: routing_by_agreement(d=16, depth=1, heads=2, routing="dynamic", capsules=4, length=64, vocab=11),
     lambda: routing_by_agreement(d=16, depth=1, heads=2, form="encoder_decoder", routing="dynamic", vocab=11),
+    lambda: routing_by_agreement(
+        d=16, depth=2, heads=2, routing="dynamic", lower=1, pattern="Causal() & Band(5)", length=64, vocab=11
+    ),
 )

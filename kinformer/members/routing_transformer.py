@@ -6,6 +6,7 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.core.checks import at_least, multiple, one_of, within
+from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
 from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
@@ -103,8 +104,37 @@ def routing_transformer(
     return LM(vocab, d, body, position=added, scale=scale, std=tied_start(d, 0.5), dropout=dropout, penalties=penalties)
 
 
+PUSHED = "a cluster takes a fixed number of tokens, so a later token of a call pushes an earlier one out of it"
+TAKEN = dict.fromkeys(("chunk", "gradients", "padding", "peek"), PUSHED)
 EXAMPLES = (
     lambda: routing_transformer(
         d=16, depth=2, heads=4, local=4, routed=1, clusters=2, vocab=11, commitment=0.01, position="relative"
+    ),
+    Example(
+        lambda: routing_transformer(
+            d=16, depth=1, heads=4, local=4, window=4, update="direction", norm="none", eps=1e-2, length=64, vocab=11
+        ),
+        breaks=TAKEN,
+    ),
+    Example(
+        lambda: routing_transformer(
+            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="skipped", position="none",
+            vocab=11
+        ),
+        breaks=TAKEN,
+    ),
+    Example(
+        lambda: routing_transformer(
+            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="zero", position="none",
+            vocab=11
+        ),
+        breaks=TAKEN,
+    ),
+    Example(
+        lambda: routing_transformer(
+            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="null", position="none",
+            vocab=11
+        ),
+        breaks=TAKEN,
     ),
 )

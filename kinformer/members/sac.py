@@ -53,4 +53,5 @@ def sac(
 EXAMPLES = (
     lambda: sac(d=16, depth=2, heads=2, edges=1, width=4, clip=3, length=32, vocab=11),
     lambda: sac(d=16, depth=1, heads=2, edges=1, share="head", width=4, reward="row", length=32, vocab=11),
+    lambda: sac(d=16, depth=2, heads=2, edges=1, share="layer", width=4, length=32, vocab=11),
 )

@@ -33,4 +33,8 @@ def sac_encoder(
     return ReinforcedMLM(vocab, d, body, position=Learned(d, length), dropout=dropout, decay=decay, weight=weight)
 
 
-EXAMPLES = (lambda: sac_encoder(d=16, depth=2, heads=2, edges=1, width=4, clip=3, length=32, vocab=11),)
+EXAMPLES = (
+    lambda: sac_encoder(d=16, depth=2, heads=2, edges=1, width=4, clip=3, length=32, vocab=11),
+    lambda: sac_encoder(d=16, depth=2, heads=2, edges=1, share="layer", width=4, length=32, vocab=11),
+    lambda: sac_encoder(d=16, depth=1, heads=2, edges=1, share="head", width=4, length=32, vocab=11),
+)

@@ -89,4 +89,6 @@ EXAMPLES = (
     lambda: set_transformer(d=16, depth=1, heads=2, inducing=3),
     lambda: set_transformer(d=16, depth=1, heads=2, inducing=None, seeds=2, form="published", answer="count", inputs=2),
     lambda: set_transformer(d=16, depth=1, heads=2, encoder="alone", pooling="mean"),
+    lambda: set_transformer(d=16, depth=1, heads=2, inducing=None, pooling="sum", norm="none"),
+    lambda: set_transformer(d=16, depth=1, heads=2, encoder="alone", pooling="max"),
 )

@@ -30,4 +30,10 @@ def shaw(
     return initialise(model, init, std=at_width(0.02, 768, d))
 
 
-EXAMPLES = (lambda: shaw(d=16, depth=2, heads=2, hidden=24, clip=5, vocab=11, dropout=0.0),)
+EXAMPLES = (
+    lambda: shaw(d=16, depth=2, heads=2, hidden=24, clip=5, vocab=11, dropout=0.0),
+    lambda: shaw(
+        d=16, depth=1, heads=2, hidden=24, clip=5, values=False, by_head=True, pattern="Band(5)", norm="pre",
+        init="xavier", vocab=11, dropout=0.0
+    ),
+)

@@ -53,4 +53,10 @@ def sinkhorn_transformer(
     return LM(vocab, d, Stack(blocks, LayerNorm(d)), position=Learned(d, length), std=tied_start(d), dropout=dropout)
 
 
-EXAMPLES = (lambda: sinkhorn_transformer(d=16, depth=2, heads=2, block=4, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: sinkhorn_transformer(d=16, depth=2, heads=2, block=4, length=64, vocab=11),
+    lambda: sinkhorn_transformer(
+        d=16, depth=1, heads=2, block=4, net="pairs", noise=False, pool="mean", softmax="apart", mixture=True,
+        length=64, vocab=11
+    ),
+)

@@ -102,4 +102,10 @@ def _keys(place: Path, frozen: str | None) -> _Keys:
     return _Keys(store, model, Tap(model, store.tap).place)
 
 
-EXAMPLES = (Example(lambda: spalm(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11), shares=SHARED),)
+EXAMPLES = (
+    Example(lambda: spalm(d=16, depth=2, heads=2, segment=5, memory=3, vocab=11), shares=SHARED),
+    lambda: spalm(
+        d=16, depth=1, heads=2, segment=5, memory=3, same_length=True, clamp=4, init="scaled_normal", std=0.1,
+        vocab=11
+    ),
+)

@@ -79,4 +79,5 @@ EXAMPLES = (
     lambda: sparse_transformer(**TEXT, summary=1),
     lambda: sparse_transformer(**TEXT, attention="strided", use="interleaved", window="code"),
     lambda: sparse_transformer(**TINY, form="images", attention="strided", use="heads", shape=(3, 4, 2)),
+    lambda: sparse_transformer(d=16, depth=1, heads=2, stride=4, length=64, vocab=11, summary=1, v_dim=6, hidden=24),
 )

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from kinformer.core.example import Example
+from kinformer.depth.star import PADDED
 from kinformer.discover import member
 from kinformer.members.star_transformer import Form, star
 from kinformer.models.classifier import Classifier
@@ -32,4 +34,8 @@ def star_classifier(
 EXAMPLES = (
     lambda: star_classifier(d=16, depth=2, heads=2, length=64, classes=3, vocab=11),
     lambda: star_classifier(d=16, depth=1, heads=2, length=64, pool="relay", vocab=11),
+    Example(
+        lambda: star_classifier(d=16, depth=2, heads=2, form="published", position="none", vocab=11),
+        breaks=PADDED,
+    ),
 )

@@ -3,7 +3,8 @@
 from typing import Literal
 
 from kinformer.core.checks import at_least
-from kinformer.depth.star import Outgoing, PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
+from kinformer.core.example import Example
+from kinformer.depth.star import PADDED, Outgoing, PublishedStarRound, PublishedStarRounds, StarRound, StarRounds
 from kinformer.discover import member
 from kinformer.models.mlm import MLM
 from kinformer.positions.learned import Learned
@@ -46,4 +47,10 @@ def star(
     return rounds([of(d, heads, head_dim) for _ in range(at_least("depth", depth, 1))], out=out, dropout=dropout)
 
 
-EXAMPLES = (lambda: star_transformer(d=16, depth=2, heads=2, length=64, vocab=11),)
+EXAMPLES = (
+    lambda: star_transformer(d=16, depth=2, heads=2, length=64, vocab=11),
+    Example(
+        lambda: star_transformer(d=16, depth=2, heads=2, form="published", position="none", vocab=11),
+        breaks=PADDED,
+    ),
+)

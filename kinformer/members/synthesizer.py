@@ -102,4 +102,14 @@ EXAMPLES = (
     lambda: synthesizer(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: synthesizer(d=16, depth=1, heads=2, scores="dense", length=64, vocab=11, form="encoder"),
     lambda: synthesizer(d=16, depth=1, heads=2, scores=("factorised_random", "factorised_dense"), length=60, vocab=11),
+    lambda: synthesizer(
+        d=16, depth=1, heads=2, scores="factorised_dense", first=4, second="repeated", length=64, vocab=11
+    ),
+    lambda: synthesizer(
+        d=16, depth=1, heads=2, scores=("dense", "fixed_random"), units=3, weights="sum", length=64, vocab=11
+    ),
+    lambda: synthesizer(d=16, depth=1, heads=2, scores="random", length=64, vocab=11),
+    lambda: synthesizer(d=16, depth=1, heads=2, scores="fixed_random", length=64, vocab=11),
+    lambda: synthesizer(d=16, depth=1, heads=2, scores="factorised_random", length=64, vocab=11),
+    lambda: synthesizer(d=16, depth=1, heads=2, scores="product", length=64, vocab=11),
 )

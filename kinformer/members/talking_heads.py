@@ -72,4 +72,8 @@ def talking_heads(
 EXAMPLES = (
     lambda: talking_heads(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: talking_heads(d=16, depth=1, heads=2, softmax_heads=3, value_heads=4, bias=True, length=64, vocab=11),
+    lambda: talking_heads(
+        d=16, depth=1, heads=2, mixes="scores", softmax_heads=4, pattern="Causal() & Band(5)", length=64, vocab=11
+    ),
+    lambda: talking_heads(d=16, depth=1, heads=2, mixes="weights", value_heads=4, length=64, vocab=11),
 )

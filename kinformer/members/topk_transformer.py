@@ -67,4 +67,5 @@ def topk_transformer(
 EXAMPLES = (
     lambda: topk_transformer(d=16, depth=2, heads=2, k=3, length=64, vocab=11),
     lambda: topk_transformer(d=16, depth=2, heads=2, k=2, ties="latest", head_dim=6, length=64, vocab=11),
+    lambda: topk_transformer(d=16, depth=2, heads=2, k=(3, 2), length=64, vocab=11),
 )

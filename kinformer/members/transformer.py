@@ -48,4 +48,8 @@ TINY: dict[str, Any] = {"d": 16, "depth": 2, "heads": 2, "hidden": 24, "vocab": 
 EXAMPLES = (
     lambda: transformer(**TINY),
     lambda: transformer(**TINY, position="learned", length=64, norm="pre", head_dim=6, pattern="Band(8)"),
+    lambda: transformer(
+        d=16, depth=2, heads=2, hidden=24, vocab=11, dropout=0.0, position="relative", init="normal",
+        pattern=("Band(3)", "Full()")
+    ),
 )

@@ -67,4 +67,7 @@ EXAMPLES = (
     Example(
         lambda: transformer_xl(d=16, depth=2, heads=2, segment=4, memory=5, same_length=True, vocab=11), shares=SHARED
     ),
+    lambda: transformer_xl(
+        d=16, depth=1, heads=2, segment=5, memory=3, clamp=4, init="truncated_normal", std=0.1, vocab=11
+    ),
 )

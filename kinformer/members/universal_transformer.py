@@ -90,4 +90,8 @@ EXAMPLES = (
         shares=REPEATED,
     ),
     Example(lambda: universal_transformer(**TINY, form="encoder_decoder"), SOURCE, REPEATED),
+    Example(
+        lambda: universal_transformer(d=16, depth=2, heads=2, vocab=11, hidden=24, first=0, tie=True),
+        shares=REPEATED,
+    ),
 )

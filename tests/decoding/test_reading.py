@@ -1,6 +1,7 @@
 """A text that is read once: the same as reading it again before every question, and the same from a file."""
 
 from collections.abc import Iterator
+from itertools import groupby, islice
 from pathlib import Path
 
 import pytest
@@ -46,9 +47,10 @@ def test_asking_is_reading_again(form: str, beam: int, float64: None, tmp_path: 
         assert asked(model, one, prompts, beam) == wanted
 
 
-def readers() -> Iterator[tuple[str, Writer]]:
-    """Every example of a member that reads text and keeps a state."""
-    for name, example in examples("members"):
+def readers(most: int | None) -> Iterator[tuple[str, Writer]]:
+    """The first examples of each member, at most so many, of those that read text and keep a state."""
+    members = groupby(examples("members"), key=lambda pair: pair[0])
+    for name, example in (pair for _, pairs in members for pair in islice(pairs, most)):
         model: object = example.make()
         if isinstance(model, Writer) and model.reads == "text":
             try:
@@ -59,10 +61,10 @@ def readers() -> Iterator[tuple[str, Writer]]:
 
 
 @pytest.mark.parametrize("size", [13, pytest.param(6, marks=pytest.mark.prove)])
-def test_the_saved_state_of_every_member_goes_on(size: int, tmp_path: Path) -> None:
+def test_the_saved_state_of_every_member_goes_on(size: int, tmp_path: Path, prove: bool) -> None:
     """The file returns every number, and a text continued from it is the text continued from its prompt."""
     count = 0
-    for name, model in readers():
+    for name, model in readers(None if prove else 2):
         text = model.sample(1, 13, 0)
         reading = read(model, text.split(size, 1), 13)
         save_reading(reading, model, tmp_path / "state")

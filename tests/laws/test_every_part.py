@@ -6,6 +6,7 @@ the reason, and named in the table at the end of the run.
 
 import os
 from collections.abc import Callable, Iterator
+from itertools import cycle
 
 import pytest
 
@@ -29,6 +30,7 @@ COMPILED = ("depth", "execute", "mechanisms", "members", "memories", "mixers", "
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others, and asked all laws
 # what parts that keep all laws may still do wrong together; a member is asked the others in the long run
 TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", "own_weights", *UNHOOKED)
+IN_TURN = ("runs", "peek")  # the cheapest, of which each further example of a member is asked one
 
 
 def conclude(said: Verdict | None, record_property: Callable[[str, object], None]) -> None:
@@ -57,8 +59,10 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
 
     Of a file the first is compiled, of the folders whose parts are more than a few operations, and trained. A member is
     asked what parts that keep all laws could do wrong together, and trained where it learns by parts that no member
-    before it has. Of patterns all are asked what they say of themselves, which is cheap.
+    before it has; each further example of a member is asked one law, in turn. Of patterns all are asked what they say
+    of themselves, which is cheap.
     """
+    turn = cycle(IN_TURN)
     parts: set[tuple[str, str]] = set()
     files: set[str] = set()
     taught: set[type] = set()
@@ -81,6 +85,8 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
             yield one, spoken
         elif one.kind == "pattern":
             yield one, speaking({"pattern"})
+        elif one.kind == "member":
+            yield one, {next(turn)} & speaking(words(one)) or {"runs"}
         parts.add(part)
         files.add(file)
 

@@ -7,6 +7,7 @@ from torch import Tensor
 from kinformer.core.loss import Fading
 from kinformer.core.model import Model
 from kinformer.laws.support.judging import Judged
+from kinformer.laws.support.reading import trainable
 from kinformer.members.al_rfou import al_rfou
 from kinformer.members.bert import bert
 from kinformer.members.guided_attention import guided_attention
@@ -22,7 +23,7 @@ def total(model: Model, *progress: float) -> Tensor:
 
 def trained(model: Model, loss: Tensor) -> set[str]:
     """The parameters that a gradient of a loss reaches."""
-    names, parameters = zip(*model.named_parameters(), strict=True)
+    names, parameters = zip(*trainable(model).items(), strict=True)
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     return {name for name, gradient in zip(names, gradients, strict=True) if gradient is not None}
 
