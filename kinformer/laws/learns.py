@@ -112,6 +112,8 @@ def _train(model: Any, task: Task, steps: int) -> tuple[float, int]:
         for group in optimiser.param_groups:
             group["lr"] = RATE * min(1.0, step / 30)
         logits, targets = task(model, g)
+        if not logits.requires_grad:
+            raise Unjudged("its weights are frozen, so no text teaches it")
         loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
         optimiser.zero_grad()
         loss.backward()

@@ -28,7 +28,7 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
     """
     module = subject.build()
     if isinstance(subject, Trained):
-        if hasattr(module, "logits"):
+        if hasattr(module, "logits") or _labels_rows(subject.ragged(2).x):
             yield from smallest(_told, LENGTH, subject, module)
         elif _marks(subject.ragged(2).x) is not None:
             yield from smallest(_marked, LENGTH, subject, module)
@@ -85,13 +85,21 @@ def _told(length: int, subject: Trained, model: Any) -> None:
     columns = length + 3
     lefts = {"right": [0] * ROWS, "left": [columns - n for n in lengths]}
     drawn = subject.ragged(length)
-    want = _says(model, drawn.over(lambda t: placed(t, positions(lengths, [0] * ROWS, length), -1)).x)
+    tight = positions(lengths, [0] * ROWS, length)
+    want = _says(model, drawn.over(lambda t: placed(t, tight, -1) if t.dim() > 1 else t).x)
     for where, left in lefts.items():
         pos = positions(lengths, left, columns)
-        padded = drawn.over(lambda t, pos=pos: placed(t, pos, -1))  # type: ignore[misc]
+        padded = drawn.over(lambda t, pos=pos: placed(t, pos, -1) if t.dim() > 1 else t)  # type: ignore[misc]
         got = _says(model, padded.x)
         for name, value in want.items():
             agree(got[name], value, f"rows of {lengths} tokens give another {name} with more padding {where}")
+
+
+def _labels_rows(x: Any) -> bool:
+    """Whether a batch is rows of tokens [B T] and labels of whole rows [B]."""
+    if not isinstance(x, tuple) or hasattr(x, "_fields"):
+        return False
+    return [t.dim() for t in x] == [2] + [1] * (len(x) - 1) and not any(t.is_floating_point() for t in x)
 
 
 def _marks(x: Any) -> Tensor | None:

@@ -77,7 +77,6 @@ EXAMPLES = (
     lambda: average_attention(**PAIRS, norm="post", position="learned", length=64),
     Example(lambda: average_attention(**TINY, depth=2), breaks={"learns": FORGETS}),
     lambda: average_attention(
-        d=16, depth=1, heads=2, form="encoder_decoder", feedforward=False, gate=False, position="none", smoothing=0.1,
-        vocab=11
+        d=16, depth=1, heads=2, form="encoder_decoder", feedforward=False, gate=False, smoothing=0.1, vocab=11
     ),
 )

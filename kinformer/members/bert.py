@@ -5,6 +5,7 @@ from typing import Any
 
 from kinformer.biases.relative_segment import RelativeSegment
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.example import Example
 from kinformer.data.segments import Unit
 from kinformer.data.segments import segments as segments_of
 from kinformer.discover import member
@@ -48,7 +49,10 @@ def bert(
 
 EXAMPLES = (
     lambda: bert(d=16, depth=2, heads=2, length=64, vocab=11),
-    lambda: bert(d=16, depth=2, heads=2, pattern="Band(0)", drawn=2, length=64, vocab=11),
+    Example(
+        lambda: bert(d=16, depth=2, heads=2, pattern="Band(0)", drawn=2, length=64, vocab=11),
+        {"learns": "drawn tokens stand at other distances from each token"},
+    ),
     lambda: bert(d=16, depth=2, heads=2, segments="line", length=64, vocab=11),
     lambda: bert(
         d=16, depth=2, heads=2, pattern=("Band(2)", "Full()"), position="relative", norm="pre", segments="sentence",

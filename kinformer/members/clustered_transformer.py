@@ -82,7 +82,4 @@ EXAMPLES = (
         d=16, depth=1, heads=2, clusters=8, topk=4, bits=9, iterations=3, hash_bias=True, redraw=1, head_dim=6,
         position="sinusoidal", norm="pre", vocab=11
     ),
-    lambda: clustered_transformer(
-        d=16, depth=1, heads=2, form="plain", clusters=8, bits=9, iterations=2, position="none", vocab=11
-    ),
 )

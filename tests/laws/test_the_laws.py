@@ -57,9 +57,12 @@ from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.split import SplitHeads
 from kinformer.mechanisms.talking_heads import MixHeads
+from kinformer.members.calm import calm
 from kinformer.members.gpt import gpt
+from kinformer.models.classifier import Classifier
 from kinformer.models.lm import LM
 from kinformer.models.seq2seq import Seq2Seq
+from kinformer.models.support.pooling import Mean
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -498,6 +501,28 @@ def test_a_member_with_a_value_for_each_layer_is_not_built_with_one_layer() -> N
     model = gpt(d=16, depth=2, heads=2, length=32, vocab=8, pattern=("Causal() & Band(2)", "Causal()"))
     with pytest.raises(Unjudged, match="a tiny one of a single layer is refused: pattern="):
         list(learns.judge(model))
+
+
+def test_a_member_whose_layers_are_frozen_learns_nothing() -> None:
+    model = calm(d=16, depth=2, heads=2, length=32, vocab=8, confidence="probe", frozen=True)
+    with pytest.raises(Unjudged, match="its weights are frozen, so no text teaches it"):
+        list(learns.judge(model))
+
+
+class AllColumns(Mean):
+    """The mean over all columns, padding among them."""
+
+    def forward(self, y: Tensor, real: Tensor) -> Tensor:
+        return y.mean(1)
+
+
+def test_padding_of_rows_that_have_a_label_is_judged() -> None:
+    def classifier(pooling: Mean) -> Classifier:
+        return Classifier(11, 16, PreNorm(Attention(QKV(16, 2), Softmax(Full()))), pooling=pooling)
+
+    right, wrong = (Trained(classifier(kind()), lambda kind=kind: classifier(kind())) for kind in (Mean, AllColumns))
+    assert list(padding.judge(right)) == []
+    assert "tokens give another loss with more padding right" in next(padding.judge(wrong))
 
 
 # From below -----------------------------------------------------------------------------------------------------------
