@@ -48,5 +48,5 @@ def multi_query(
 EXAMPLES = (
     lambda: multi_query(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: multi_query(d=16, depth=1, heads=4, key_heads=2, head_dim=6, hidden=20, position="rotary", vocab=11),
-    lambda: multi_query(d=16, depth=1, heads=2, pattern="Causal() & Band(5)", position="alibi", vocab=11),
+    lambda: multi_query(d=16, depth=1, heads=2, pattern="Causal() & Band(5)", position="rotary", vocab=11),
 )

@@ -118,21 +118,21 @@ EXAMPLES = (
     ),
     Example(
         lambda: routing_transformer(
-            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="skipped", position="none",
+            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="skipped", position="relative",
             vocab=11
         ),
         breaks=TAKEN,
     ),
     Example(
         lambda: routing_transformer(
-            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="zero", position="none",
+            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="zero", position="relative",
             vocab=11
         ),
         breaks=TAKEN,
     ),
     Example(
         lambda: routing_transformer(
-            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="null", position="none",
+            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="null", position="relative",
             vocab=11
         ),
         breaks=TAKEN,

@@ -46,5 +46,5 @@ EXAMPLES = (
     lambda: sinkhorn_encoder(
         d=16, depth=1, heads=2, block=4, noise=False, softmax="apart", mixture=True, length=64, vocab=11
     ),
-    lambda: sinkhorn_encoder(d=16, depth=1, heads=2, block=4, cut=1, near=True, length=64, vocab=11),
+    lambda: sinkhorn_encoder(d=16, depth=1, heads=2, block=4, cut=2, near=True, length=64, vocab=11),
 )
