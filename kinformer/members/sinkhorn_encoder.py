@@ -1,6 +1,7 @@
 """Sinkhorn Transformer as an encoder: blocks sorted over the whole row, and SortCut."""
 
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
 from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn, Together
@@ -46,5 +47,8 @@ EXAMPLES = (
     lambda: sinkhorn_encoder(
         d=16, depth=1, heads=2, block=4, noise=False, softmax="apart", mixture=True, length=64, vocab=11
     ),
-    lambda: sinkhorn_encoder(d=16, depth=1, heads=2, block=4, cut=2, near=True, length=64, vocab=11),
+    Example(
+        lambda: sinkhorn_encoder(d=16, depth=1, heads=2, block=4, cut=2, near=True, length=64, vocab=11),
+        {"learns": "beside its own block it learns late what is sorted: 0.82 of places after the law's 800 steps"},
+    ),
 )

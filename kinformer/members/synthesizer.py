@@ -6,6 +6,7 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, one_of, unread
+from kinformer.core.example import Example
 from kinformer.core.score import Score
 from kinformer.depth.stack import Stack
 from kinformer.discover import member
@@ -98,6 +99,7 @@ def _divisor(length: int) -> int:
     return max(n for n in range(1, isqrt(at_least("length", length, 1)) + 1) if length % n == 0)
 
 
+DRAWN = {"learns": "tables that stay as they were drawn read no token alone: 0.83 of places after the law's 800 steps"}
 EXAMPLES = (
     lambda: synthesizer(d=16, depth=2, heads=2, length=64, vocab=11),
     lambda: synthesizer(d=16, depth=1, heads=2, scores="dense", length=64, vocab=11, form="encoder"),
@@ -109,7 +111,7 @@ EXAMPLES = (
         d=16, depth=1, heads=2, scores=("dense", "fixed_random"), units=3, weights="sum", length=64, vocab=11
     ),
     lambda: synthesizer(d=16, depth=1, heads=2, scores="random", length=64, vocab=11),
-    lambda: synthesizer(d=16, depth=1, heads=2, scores="fixed_random", length=64, vocab=11),
+    Example(lambda: synthesizer(d=16, depth=1, heads=2, scores="fixed_random", length=64, vocab=11), breaks=DRAWN),
     lambda: synthesizer(d=16, depth=1, heads=2, scores="factorised_random", length=64, vocab=11),
     lambda: synthesizer(d=16, depth=1, heads=2, scores="product", length=64, vocab=11),
 )
