@@ -1,6 +1,7 @@
 """`kinformer show`: what words mean, what pages say, and that pictures and numbers are of the sets that are read."""
 
 import inspect
+import math
 import re
 from pathlib import Path
 
@@ -56,6 +57,7 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.patterns.strided import Strided
 from kinformer.positions.sinusoidal import Sinusoidal
+from kinformer.projections.qkv import QKV
 from kinformer.projections.shared_qk import SharedQK
 from kinformer.shorteners.pooled import Pooled
 
@@ -521,3 +523,16 @@ def test_the_same_pictures_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "there is no file or folder" in refused(capsys, "band", "--out", f"{tmp_path}/none/band.png")
     none = tmp_path / "none.png"
     assert "there is nothing to draw of 'rms'" in refused(capsys, "rms", "--out", str(none)) and not none.exists()
+
+
+def test_weights_beside_a_learned_value_are_those_of_keys_alone() -> None:
+    """A query of the published routing reads a null value of its own beside keys, whose weights are then below 1."""
+    torch.manual_seed(0)
+    mechanism = PublishedRouting(2, 8, 1, 12, null=True, norm="none")
+    (call,) = calls(Attention(QKV(16, 2), mechanism), torch.randn(1, 12, 16))
+    logits = call.queries.q[0] @ call.keys.k[0].mT * 8**-0.5  # one cluster takes all tokens
+    logits = logits.masked_fill(torch.ones(12, 12).tril() == 0, -math.inf)
+    assert mechanism.null_k is not None
+    null = (call.queries.q[0] * mechanism.null_k).sum(-1, keepdim=True) * 8**-0.5
+    expected = torch.cat([null, logits], -1).softmax(-1)[..., 1:]
+    torch.testing.assert_close(weighed(call), expected, atol=1e-5, rtol=0)

@@ -145,12 +145,20 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Call]
 def weighed(call: Call, **changes: Tensor) -> Float[Tensor, "H T S"]:
     """How much each query takes of each key: every value is a vector of its own, so the answer tells.
 
-    `changes` replace fields of the queries: with q all 0, what is left of the weights is the bias.
+    Values keep their width, as a mechanism may have values of its own beside them: keys are asked about a few at a
+    time, and what is read without any value is taken away. `changes` replace fields of the queries: with q all 0, what
+    is left of the weights is the bias.
     """
-    keys = call.keys
-    eye = torch.eye(keys.pos.shape[-1]).expand(1, keys.v.shape[1], -1, -1)
+    keys, width = call.keys, call.keys.v.shape[-1]
     queries = call.queries._replace(**changes)  # type: ignore[arg-type]
-    return call.mechanism(queries, keys._replace(v=eye), None, call.ctx).y.y[0]
+    count = keys.pos.shape[-1]
+    eye = torch.eye(count, count + -count % width)  # [S, a multiple of the width]
+
+    def read(v: Float[Tensor, "S V"]) -> Float[Tensor, "H T V"]:
+        return call.mechanism(queries, keys._replace(v=v.expand_as(keys.v)), None, call.ctx).y.y[0]
+
+    alone = read(torch.zeros(count, width))
+    return torch.cat([read(values) - alone for values in eye.split(width, 1)], -1)[..., :count]
 
 
 def positions(x: Tensor) -> Int[Tensor, "B T"]:
