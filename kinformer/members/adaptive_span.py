@@ -65,5 +65,5 @@ EXAMPLES = (
     Example(lambda: adaptive_span(**TINY, ramp=8), shares=TABLE),
     Example(lambda: adaptive_span(**TINY, spans="dynamic", ramp=3, itself=True), shares=TABLE),
     Example(lambda: adaptive_span(**TINY, spans="1 / (1 + x)"), shares=TABLE),
-    Example(lambda: adaptive_span(**TINY, ramp=3, head_dim=6, nearest=1), shares=TABLE),
+    Example(lambda: adaptive_span(**TINY, ramp=8, head_dim=6, nearest=1), shares=TABLE),
 )

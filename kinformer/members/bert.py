@@ -56,7 +56,7 @@ EXAMPLES = (
     lambda: bert(d=16, depth=2, heads=2, segments="line", length=64, vocab=11),
     lambda: bert(
         d=16, depth=2, heads=2, pattern=("Band(2)", "Full()"), position="relative", norm="pre", segments="sentence",
-        init="xavier", vocab=11
+        init="xavier", vocab=64
     ),
     lambda: bert(d=16, depth=1, heads=2, position="tensor2tensor", segments="paragraph", init="library", vocab=11),
 )

@@ -99,7 +99,7 @@ EXAMPLES = (
     lambda: hard_coded_gaussian(d=16, depth=1, heads=2, weights="softmax", form="encoder", pattern="Band(2)", vocab=11),
     lambda: hard_coded_gaussian(d=16, depth=1, heads=4, offsets=(-3, 0), sigma=0.5, form="decoder", vocab=11),
     lambda: hard_coded_gaussian(
-        d=16, depth=2, heads=2, across="last", position="learned", norm="post", hidden=24, length=64, smoothing=0.1,
+        d=16, depth=2, heads=2, across="last", position="learned", norm="post", hidden=24, length=72, smoothing=0.1,
         vocab=11
     ),
     lambda: hard_coded_gaussian(d=16, depth=1, heads=2, across="hard_coded", ratio=0.8, position="none", vocab=11),

@@ -81,7 +81,7 @@ EXAMPLES = (
     lambda: localness(d=16, depth=1, heads=2, window="layer", form="decoder", vocab=11),
     lambda: localness(d=16, depth=1, heads=2, window="fixed", width=4.0, form="encoder_decoder", vocab=11),
     lambda: localness(
-        d=16, depth=1, heads=2, form="encoder_decoder", position="learned", norm="post", hidden=24, length=64,
+        d=16, depth=1, heads=2, form="encoder_decoder", position="learned", norm="post", hidden=24, length=72,
         smoothing=0.1, vocab=11
     ),
 )

@@ -10,6 +10,7 @@ from kinformer.core.loss import Loss, penalties_of
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.laws.support.judging import Judged
+from kinformer.laws.support.reading import trainable
 from kinformer.train.budget import Steps
 from kinformer.train.loop import train
 from kinformer.train.optimise import clipped_apart
@@ -22,7 +23,7 @@ FIRST = [pytest.param(one, marks=[pytest.mark.prove] * (not one.name.endswith(".
 
 def reached(model: Model, loss: Loss) -> dict[str, set[str]]:
     """The parameters that each part of a loss trains."""
-    names, parameters = zip(*model.named_parameters(), strict=True)
+    names, parameters = zip(*trainable(model).items(), strict=True)
     found = {}
     for part, value in loss.parts.items():
         if value.requires_grad:

@@ -33,14 +33,17 @@ MOVED = (
 
 
 def stacks() -> Iterator[tuple[str, LM]]:
-    """Every example of every member that is a plain language model, which an agent takes as its stack."""
+    """Every example of every member that is a plain language model, which an agent takes as its stack.
+
+    Those that declare to say something else of a row in pieces are left out: an agent acts step by step.
+    """
     count: dict[str, int] = {}
     for file, example in examples("members"):
         count[file] = count.get(file, -1) + 1
         with torch.random.fork_rng():
             torch.manual_seed(0)
             model = example.make()
-        if type(model) is LM:
+        if type(model) is LM and "chunk" not in example.breaks:
             yield f"{file}.{count[file]}", model
 
 
