@@ -160,6 +160,20 @@ def test_landmarks_that_are_swapped_make_no_nan() -> None:
     assert found.isfinite().all() and swap.grad is not None and swap.grad.isfinite().all()
 
 
+@pytest.mark.parametrize(("size", "tokens"), [(3, 4), (4, 6), (4, 9), (8, 10), (8, 42), (8, 16), (5, 7)])
+def test_landmarks_are_means_of_size_tokens_however_a_row_is_padded(size: int, tokens: int) -> None:
+    """A row of which all is real is cut as the same row beside padding: each landmark has `size` tokens but the last."""
+    q, k, v = torch.randn(3, 1, 1, tokens, K).unbind()
+    pos = torch.arange(tokens)[None]
+    queries, keys = Queries(q, pos[:, None]), Keys(k, v, pos[:, None])
+    whole = NystromIdentity(size)(queries, keys, None, Context(pos, run=True, full=True)).y.y
+    means = [[x[0, 0, n : n + size].mean(0) for n in range(0, tokens, size)] for x in (q, k)]
+    near, far = (torch.stack(rows) for rows in means)
+    f, a, b = ((x @ y.T / K**0.5).softmax(-1) for x, y in ((q[0, 0], far), (near, far), (near, k[0, 0])))
+    wanted = f @ torch.linalg.solve(a + torch.eye(len(a)), b @ v[0, 0])
+    torch.testing.assert_close(whole[0, 0], wanted, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("make", [lambda: Nystrom(8, skip=ValueConv(1, 5)), lambda: NystromIdentity(64)])
 def test_no_matrix_of_pairs_of_tokens_is_made_or_kept(make: Any) -> None:
     """Forward and backward: the largest are as long as the row, and as wide as a head or as there are landmarks."""

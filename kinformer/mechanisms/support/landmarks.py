@@ -34,18 +34,17 @@ class Segments(NamedTuple):
         count = real.sum(1, keepdim=True)
         used, most = count.clamp_max(most), min(most, real.shape[1])
         number = (real.cumsum(1) - 1) * used // count.clamp_min(1)
-        return cls._of(number, real, used, most, full)
+        return cls._of(number, real, used, most, full and most > 0 and real.shape[1] % most == 0)
 
     @classmethod
     def long(cls, real: Bool[Tensor, "B S"], size: int, full: bool = False) -> "Segments":
         """Segments of so many tokens, the last of what is left."""
         used, most = -(-real.sum(1, keepdim=True) // size), -(-real.shape[1] // size)
-        return cls._of((real.cumsum(1) - 1) // size, real, used, most, full)
+        return cls._of((real.cumsum(1) - 1) // size, real, used, most, full and most > 0 and real.shape[1] % size == 0)
 
     @classmethod
-    def _of(cls, number: Tensor, real: Tensor, used: Int[Tensor, "B 1"], most: int, full: bool) -> "Segments":
+    def _of(cls, number: Tensor, real: Tensor, used: Int[Tensor, "B 1"], most: int, even: bool) -> "Segments":
         at = torch.arange(most, device=real.device)
-        even = full and most > 0 and real.shape[1] % most == 0
         return cls(torch.where(real, number, most), torch.where(at < used, at, -1)[:, None], even)
 
     def means(self, x: Float[Tensor, "B G S n"]) -> Float[Tensor, "B G M n"]:
