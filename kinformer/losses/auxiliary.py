@@ -45,9 +45,9 @@ def following(wanted: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]
 
 
 def last(wanted: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """The last target of each row alone; -1 elsewhere."""
-    behind = (wanted >= 0).flip(1).cumsum(1).flip(1)
-    return torch.where(behind == 1, wanted, -1)
+    """The last of targets that follow one another, which is that of each document of a row; -1 elsewhere."""
+    after = F.pad(wanted, (0, 1), value=-1)[:, 1:]
+    return torch.where(after < 0, wanted, -1)
 
 
 def several(

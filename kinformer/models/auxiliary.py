@@ -34,8 +34,8 @@ class AuxiliaryLM(LM):
     lower: lower layers predict.
     lower_schedule: how the weights of lower layers fall while a training goes on: "step" or "linear".
     shared: they do so by the heads of the last layer, in place of heads of their own.
-    everywhere: predict at every position; False at the last of each row alone, of a further token at the last that has
-        one, as before the paper.
+    everywhere: predict at every position; False at the last of each row or document alone, of a further token at the
+        last that has one, as before the paper.
 
     Others: those of `LM`. Errors: ValueError for a body that is no Stack, no targets, and shared heads that no lower
     layer has; the LM's. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Auxiliary losses".
@@ -77,7 +77,7 @@ class AuxiliaryLM(LM):
         loss = super().forward(batch, state, progress)
         if self.everywhere:
             return loss
-        return loss._replace(count=(next_tokens(TokenBatch.of(batch)) >= 0).any(1).sum())
+        return loss._replace(count=(last(next_tokens(TokenBatch.of(batch))) >= 0).sum())
 
     def learned(
         self, call: Callable[[tuple[str, ...]], Out], wanted: Int[Tensor, "B T"], ctx: Context, progress: float

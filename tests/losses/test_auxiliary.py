@@ -30,7 +30,7 @@ def test_a_further_target_has_every_one_before_it() -> None:
         [[-1, -1, -1, 6, -1, -1], [-1] * 6],
     ]
     assert following(wanted[:, :2], 4)[3].tolist() == [[-1, -1]] * 2, "more steps than a row is long"
-    assert last(wanted).tolist() == [[-1, -1, -1, -1, -1, 6], [-1, -1, -1, 8, -1, -1]]
+    assert last(wanted).tolist() == [[-1, 3, -1, -1, -1, 6], [-1, -1, -1, 8, -1, -1]], "two documents, and one"
     assert last(torch.full((1, 3), -1)).tolist() == [[-1] * 3]
 
 

@@ -70,11 +70,13 @@ def test_the_loss_is_that_of_the_paper_s_sentences(keywords: dict, progress: flo
     assert float(sum(loss.parts.values()).detach()) == pytest.approx(total / count, rel=1e-12)
 
 
-def test_no_target_lies_in_another_document_nor_where_nothing_is_scored(float64: None) -> None:
-    model, row = build(targets=3), torch.tensor([[3, 1, 4, 1, 5, 2, 6, 0]])
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_no_target_lies_in_another_document_nor_where_nothing_is_scored(everywhere: bool, float64: None) -> None:
+    model, row = build(targets=3, everywhere=everywhere), torch.tensor([[3, 1, 4, 1, 5, 2, 6, 0]])
     documents = TokenBatch(row, None, torch.tensor([[1, 1, 1, 2, 2, 2, 2, 2]]))
     total, count = naive(model, [row[0, :3].tolist(), row[0, 3:].tolist()], 0.2)
-    assert float(model(documents, None, 0.2).total.detach()) == pytest.approx(total / count, rel=1e-12)
+    loss = model(documents, None, 0.2)
+    assert float(loss.total.detach()) == pytest.approx(total / count, rel=1e-12) and int(loss.count) == count
     scored = TokenBatch(row, torch.arange(8)[None] == 4)
     loss = model(scored, None, 1.0)
     assert int(loss.count) == 1 and float(loss.parts["further"].detach()) == 0
