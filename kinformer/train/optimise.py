@@ -13,7 +13,10 @@ from kinformer.core.loss import penalties_of
 def adamw(
     model: nn.Module, lr: float, decay: float, betas: tuple[float, float] = (0.9, 0.95), eps: float = 1e-8
 ) -> AdamW:
-    """AdamW with weight decay on matrices alone: a decayed bias or norm gain only shrinks what the norm restores.
+    """AdamW with weight decay on parameters of two or more dimensions.
+
+    A decayed bias or norm gain only shrinks what the norm restores. Biases with a number for each head and column, such
+    as u and v of `TransformerXL`, count as matrices.
 
     Loshchilov and Hutter, 2019, arXiv:1711.05101; beta2 0.95, since short trainings have short memories.
     """
