@@ -20,6 +20,8 @@ from kinformer.core.position import Position
 from kinformer.core.state import fork, shared
 from kinformer.depth.early_exit import EarlyExit
 from kinformer.losses.clipped_policy import clipped_policy
+from kinformer.mechanisms.lsh_published import PublishedLSH
+from kinformer.mechanisms.routing_published import PublishedRouting
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.observed import Observed
 from kinformer.models.support.policies import Kinds, Numbers
@@ -193,6 +195,11 @@ def _refuse_chance(body: Layer) -> None:
         raise ValueError(f"dropout={share:g} {another}; give its stack 0")
     if CHOICES in penalties_of(body):
         raise ValueError(f"a part that draws the keys it reads (SAC) {another}; give a stack without it")
+    if any(isinstance(part, PublishedLSH | PublishedRouting) for part in body.modules()):
+        raise ValueError(
+            "published hashes and clusters are cut anew in each call, so an agent would act by one policy and learn "
+            "another; leave out chunk= of reformer, window= of routing_transformer"
+        )
     if any(isinstance(part, EarlyExit) and part.chance is not None for part in body.modules()):
         raise ValueError(f"an EarlyExit with chance {another}; leave out chance")
 

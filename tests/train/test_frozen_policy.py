@@ -180,3 +180,17 @@ def test_a_body_that_draws_is_refused(part: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"{why}.*" if part == "exits" else f"{why}.*another policy") as said:
         Agent((3,), 2, chosen(part))
     assert "\n" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        "routing_transformer(d=8, depth=2, heads=2, local=2, clusters=4, position=relative, window=3)",
+        "reformer(d=8, depth=2, heads=2, local=4, chunk=4)",
+    ],
+)
+def test_a_body_that_reads_a_row_otherwise_than_its_steps_is_refused(stack: str) -> None:
+    """Its policy differed between acting and learning by up to 3.0 in log p."""
+    with pytest.raises(ValueError, match="act by one policy and learn another; leave out chunk=") as said:
+        Learning(stack)
+    assert "\n" not in str(said.value)
