@@ -162,7 +162,7 @@ def test_landmarks_that_are_swapped_make_no_nan() -> None:
 
 @pytest.mark.parametrize(("size", "tokens"), [(3, 4), (4, 6), (4, 9), (8, 10), (8, 42), (8, 16), (5, 7)])
 def test_landmarks_are_means_of_size_tokens_however_a_row_is_padded(size: int, tokens: int) -> None:
-    """A row of which all is real is cut as the same row beside padding: each landmark has `size` tokens but the last."""
+    """A row without padding is cut as the same row beside padding: each landmark but the last has `size` tokens."""
     q, k, v = torch.randn(3, 1, 1, tokens, K).unbind()
     pos = torch.arange(tokens)[None]
     queries, keys = Queries(q, pos[:, None]), Keys(k, v, pos[:, None])

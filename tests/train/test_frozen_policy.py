@@ -192,5 +192,5 @@ def test_a_body_that_draws_is_refused(part: str, why: str) -> None:
 def test_a_body_that_reads_a_row_otherwise_than_its_steps_is_refused(stack: str) -> None:
     """Its policy differed between acting and learning by up to 3.0 in log p."""
     with pytest.raises(ValueError, match="act by one policy and learn another; leave out chunk=") as said:
-        Learning(stack)
+        Learning(stack, 0)
     assert "\n" not in str(said.value)
