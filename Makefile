@@ -1,7 +1,7 @@
 # make setup   builds .venv once, and again when pyproject.toml or constraints.txt change
 # make run     trains three members side by side on text that every machine has, two minutes each
-# make test    at most 10 minutes on 2 cores
-# make prove   everything: two and a half hours on 2 cores, of which what each member costs takes half of one
+# make test    at most 8 minutes on 2 quiet cores
+# make prove   everything: about three hours on 2 cores, of which what each member costs takes half of one
 #
 # To set on the command line:
 # PYTHON=python3.12   the interpreter that .venv is made from
