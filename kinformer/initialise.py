@@ -4,7 +4,7 @@ import math
 from typing import Literal, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from kinformer.aggregations.out_projection import OutProjection
 from kinformer.core.checks import inside, one_of
@@ -56,11 +56,21 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
             for matrix in part.weight.split(widths.get(part, len(part.weight))) if isinstance(part, nn.Linear) else ():
                 nn.init.xavier_uniform_(matrix)
         elif scheme == "truncated_normal":
-            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+            _truncated_normal(part.weight, std)
         else:
             smaller = math.sqrt(len(last)) if scheme == "scaled_normal" and part in last else 1.0
             nn.init.normal_(part.weight, std=std / smaller)
     return model
+
+
+def _truncated_normal(weight: Tensor, std: float) -> None:
+    """Draw from N(0, std^2) within two deviations, by the inverse of its distribution function.
+
+    PyTorch's `trunc_normal_` draws again until all numbers are inside, which never ends where a model is built without
+    drawing its numbers.
+    """
+    edge = math.erf(math.sqrt(2))
+    weight.uniform_(-edge, edge).erfinv_().mul_(math.sqrt(2) * std).clamp_(-2 * std, 2 * std)
 
 
 def at_width(std: float, width: int, d: int) -> float:
