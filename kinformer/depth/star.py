@@ -175,9 +175,10 @@ class PublishedStarRounds(StarRounds):
 
 
 PADDED = {"padding": "its ring runs through padding, and the relay begins as the mean of all columns"}
+KINKED = {"autocast": "where rounding moves a sum over the kink of a LeakyReLU its slope is another"}
 EXAMPLES = (
     lambda: StarRounds([StarRound(16, 2) for _ in range(2)]),
-    Example(lambda: PublishedStarRounds([PublishedStarRound(16, 2) for _ in range(2)]), breaks=PADDED),
+    Example(lambda: PublishedStarRounds([PublishedStarRound(16, 2) for _ in range(2)]), breaks=PADDED | KINKED),
     lambda: StarRounds([StarRound(16, 2)], out="mixed"),
     lambda: StarRounds([StarRound(16, 2)], out="relay"),
 )

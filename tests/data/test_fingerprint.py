@@ -52,7 +52,7 @@ def labelled(x: torch.Tensor) -> Data:
 
 def series(x: torch.Tensor) -> Data:
     stretch = Stretch(x.float()[:, None], torch.zeros(len(x), 0), 0)
-    return Series("series", stretch, stretch, stretch, ("a",), torch.zeros(2, 1), 1)
+    return Series("series", stretch, stretch, stretch, ("a",), stretch.values, torch.ones(2, 1), 1)
 
 
 def sets(x: torch.Tensor) -> Data:

@@ -33,7 +33,8 @@ def build(case: str) -> ManyExits:
     """Of models as they are drawn the first whose tokens leave at three layers at least, or its rows at two."""
     for seed in range(50):
         torch.manual_seed(seed)
-        model = depth_adaptive(**TINY, classifier=case.split(",")[0], **CASES[case]).eval().requires_grad_(False)
+        made = depth_adaptive.rebuild(**TINY, classifier=case.split(",")[0], **CASES[case])  # type: ignore[attr-defined]
+        model = made.eval().requires_grad_(False)
         for p in model.parameters():
             nn.init.normal_(p, std=0.6)
         exits = model.logits(ROWS, **given(model)).aux["exit"]

@@ -116,8 +116,8 @@ def test_the_member_s_keywords_reach_its_parts() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"weight": "elu"}, "weight='elu' is not read with form='encoder'"),
-        ({"form": "decoder", "pack_heads": 2}, "pack_heads=2 is not read with form='decoder'"),
+        ({"weight": "elu"}, "weight=elu has no effect with form=encoder"),
+        ({"form": "decoder", "pack_heads": 2}, "pack_heads=2 has no effect with form=decoder"),
         ({"packs": 0}, "^packs=0"),
         ({"pack_heads": 0}, "^pack_heads=0"),
         ({"pack_heads": 3}, "^d=8 does not split into pack_heads=3"),

@@ -101,3 +101,16 @@ def _begins(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
     run, full = (low >= high).all(), real.all()
     *first, is_run, is_full = torch.cat((torch.where(low > high, 0, low), run[None], full[None])).tolist()
     return first, bool(is_full) if is_run else None
+
+
+def unlike(q: Line, k: Line) -> list[int]:
+    """A row of each kind: rows that begin alike are alike."""
+    return list(
+        {begin: row for row, begin in enumerate(zip(q.at[:, 0].tolist(), k.at[:, 0].tolist(), strict=True))}.values()
+    )
+
+
+def present(positions: Tensor, line: Line) -> Tensor:
+    """Those positions, in order, that some row may have."""
+    positions = positions.sort().values
+    return positions[(positions >= line.at.min()) & (positions <= line.at.max())]

@@ -16,7 +16,7 @@ from kinformer.core.parts import parts
 from kinformer.core.pattern import Pattern
 from kinformer.execute.support.calls import Call, Plan, Stage, Table, Tiles
 from kinformer.execute.support.folding import Tile, folded, unfolded
-from kinformer.execute.support.lines import Alike, Line, Lines
+from kinformer.execute.support.lines import Alike, Line, Lines, present, unlike
 from kinformer.execute.support.mirrored import Mirrored
 from kinformer.patterns.blocks import Blocks
 from kinformer.patterns.causal import Causal
@@ -171,9 +171,9 @@ class Maker(NamedTuple):
         """The queries and the keys of a layout."""
         q, k = self.lines
         if isinstance(layout, GatheredRows):
-            q = q.gathered(_present(torch.tensor(layout.p, dtype=torch.long), q))
+            q = q.gathered(present(torch.tensor(layout.p, dtype=torch.long), q))
         if isinstance(layout, GatheredKeys):
-            k = k.gathered(_present(_repeated(layout, k), k))
+            k = k.gathered(present(_repeated(layout, k), k))
         return Lines(q, k)
 
     def stages(self, where: Pattern, layout: Layout, blocks: "_Blocks", block: int) -> Iterator[Sketch]:
@@ -196,7 +196,7 @@ class Maker(NamedTuple):
         first = torch.zeros_like(low) if back == math.inf else torch.searchsorted(k.at, low - int(back))
         last = torch.full_like(low, k.size) if ahead == math.inf else torch.searchsorted(k.at, high + int(ahead) + 1)
         first, last = first.amin(0), last.amax(0)
-        if k.source is not None and len(starts) * k.size * len(_unlike(q, k)) <= GRID:
+        if k.source is not None and len(starts) * k.size * len(unlike(q, k)) <= GRID:
             found = self.columns(where, q, k, starts, ends)
             if found is not None:
                 yield from found
@@ -216,7 +216,7 @@ class Maker(NamedTuple):
         """Windows without the blocks of keys at their ends of which the pattern says that none is read."""
         begin = torch.div(first, block, rounding_mode="floor")
         most = int((torch.div(last - 1, block, rounding_mode="floor") - begin).max()) + 1
-        if len(starts) * most * len(_unlike(q, k)) > GRID:
+        if len(starts) * most * len(unlike(q, k)) > GRID:
             return first, last
         at = (begin[:, None] + torch.arange(max(most, 1))) * block  # [N m]
         places = (starts[:, None], ends[:, None] - 1), (at, (at + block).clamp_max(k.size) - 1)
@@ -228,7 +228,7 @@ class Maker(NamedTuple):
         self, where: Pattern, q: Line, k: Line, q_ends: tuple[Tensor, Tensor], k_ends: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Of blocks by their first and last places: is any pair of any row allowed, and every pair of all of them?"""
-        rows = _unlike(q, k)
+        rows = unlike(q, k)
         at = [q.at[rows][:, place] for place in q_ends] + [
             k.at[rows][:, place.clamp_max(k.size - 1)] for place in k_ends
         ]
@@ -349,7 +349,7 @@ class _Blocks:
 
     def __init__(self, maker: Maker, where: Pattern, q: Line, k: Line):
         self.maker, self.where, self.q, self.k = maker, where, q, k
-        rows = len(_unlike(q, k))
+        rows = len(unlike(q, k))
         fit = (block for block in BLOCKS if -(-q.size // block) * -(-k.size // block) * rows <= GRID)
         self.least = next(fit, math.inf)
 
@@ -374,13 +374,6 @@ def _ends(length: int, block: int) -> tuple[Tensor, Tensor]:
     return starts, (starts + block).clamp_max(length) - 1
 
 
-def _unlike(q: Line, k: Line) -> list[int]:
-    """A row of each kind: rows that begin alike are alike."""
-    return list(
-        {begin: row for row, begin in enumerate(zip(q.at[:, 0].tolist(), k.at[:, 0].tolist(), strict=True))}.values()
-    )
-
-
 def _like(kind: Int[Tensor, "N M"]) -> list[list[tuple[int, int, int]]]:
     """In each row the runs of one kind that is not 0: from, to, the kind."""
     row, lo = F.pad(kind[:, 1:] != kind[:, :-1], (1, 0), value=True).nonzero().T
@@ -400,9 +393,3 @@ def _repeated(layout: GatheredKeys, k: Line) -> Tensor:
     # of each row its own turns: rows may stand far from each other
     turns = k.at[:, :1].clamp_min(0) // layout.period + torch.arange((k.size - 1) // layout.period + 2)
     return (turns.unique()[:, None] * layout.period + p).flatten()
-
-
-def _present(positions: Tensor, line: Line) -> Tensor:
-    """Those positions, in order, that some row may have."""
-    positions = positions.sort().values
-    return positions[(positions >= line.at.min()) & (positions <= line.at.max())]
