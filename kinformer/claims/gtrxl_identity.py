@@ -43,7 +43,7 @@ def changes(gate: GateName, seed: int, depth: int, b_g: float = B_G, d: int = WI
     """What the first sublayer, the first two, ... of a fresh stack make of normal numbers; two are a block."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        start = {"b_g": b_g} if gate in BIASED else {}
+        start: dict[str, Any] = {"b_g": b_g} if gate in BIASED else {}
         stack = gtrxl(d=d, depth=depth, heads=4, segment=LENGTH, memory=0, gate=gate, **start).body.eval()
         assert isinstance(stack, Stack)
         x = y = torch.randn(1, LENGTH, d)
