@@ -33,7 +33,7 @@ def initialise(model: M, scheme: Scheme, *, std: float = 0.02) -> M:
             (Radford et al., 2019, section 2.3), as the stream is a sum of N branches.
         "truncated_normal": "normal", drawn again beyond two deviations. The code of BERT (Devlin et al., 2018).
         "xavier": linear maps uniform up to sqrt(6 / (fan-in + fan-out)), queries, keys and values each by itself, and
-            biases 0; embeddings stay. The code of the 2017 Transformer; Glorot and Bengio, 2010.
+            biases 0; embeddings stay. The 2017 Transformer in tensor2tensor; Glorot and Bengio, 2010.
     std: the standard deviation of the normal ones. 0.02 is for widths of about 768: a narrow model that starts so small
         learns nothing for a hundred steps. `at_width` brings it to another width.
 

@@ -21,7 +21,7 @@ from kinformer.models.mlm import MLM
 BLOCKS, LENGTHS, ROWS = (2, 3), (512, 1024), 2  # the paper's blocks and lengths
 SIZES: dict[str, Any] = {"d": 192, "depth": 2, "heads": 12}
 HEADS = {2: (10, 2), 3: (8, 2, 2)}  # how many of 12 heads read the own block, the next one, the one after: the paper's
-DROPOUT = 0.1  # BERT's, with which the paper trains
+DROPOUT = 0.1  # BERT's
 LESS, ROUNDING = 1.0, 1e-10
 SAYS = (
     "with n blocks heads read 1/n of the pairs, and a training step keeps fewer bytes of activations than BERT's; "
