@@ -117,9 +117,9 @@ class Probe(Confidence):
 
     d: the width of a state.
     bias: whether there is a b.
-    balance: weigh the tokens of a layer that agree with the last one by 1 - s and the others by s, s the share of
-        those that agree, as the authors' code does; the paper weighs all alike. Their s is that of the batch; here it is
-        a running mean over the batches of earlier steps (decay 0.9, 1/2 before the first), so that a batch may be cut
+    balance: weigh the tokens of a layer that agree with the last one by 1 - s and the others by s, s the share of those
+        that agree, as the authors' code does; the paper weighs all alike. Their s is that of the batch. Here it is a
+        running mean over the batches of earlier steps (decay 0.9, 1/2 before the first), so that a batch may be cut
         into pieces or shared between processes. A loop of one's own moves it by `train.after_step`.
     depth: how many layers there are; `balance` needs it.
 

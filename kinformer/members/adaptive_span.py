@@ -30,9 +30,9 @@ def adaptive_span(
 
     Choose it for long contexts that few heads need: with "static" `spans`, learned by head and drawn together by
     `penalty`, a layer keeps and reads no more than its longest span still reaches; "dynamic" ones are decided by head
-    and token and keep all `longest`. As in the paper a token reads those before it and not `itself`. As in the
-    authors' code all layers share one table of distances. The masking function's x is i - j, or i - j - 1 with `nearest=1`, as in the
-    published code; blocks are post-norm and the head has its own matrix, as in that code.
+    and token and keep all `longest`. As in the paper a token reads those before it and not `itself`. As in the authors'
+    code all layers share one table of distances. The masking function's x is i - j, or i - j - 1 with `nearest=1`, as
+    in the published code; blocks are post-norm and the head has its own matrix, as in that code.
 
     `spans` may be any masking function instead, by which weights are multiplied up to `longest` and renormalised (Lin
     et al., 2021, arXiv:2106.04554, section 4.6.2): a formula, such as "1 / (1 + x)", "exp(-x / 16)" or "x < 9", or

@@ -47,7 +47,7 @@ def realformer(
     heads: heads of attention.
     head_dim: the width of a head; d / heads unless given.
     form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try.
-    scores: "sum" of the scores of all blocks so far, or their "mean", which the authors found helpful from 30 blocks on;
+    scores: "sum" of the scores of all blocks so far, or their "mean", which the authors found helpful from 30 blocks;
         "weighted": own * the block's own + below * g(those of the block beneath), the general prior from lower modules
         (Lin et al., 2021, arXiv:2106.04554, section 4.5.2).
     own, below: these weights.
