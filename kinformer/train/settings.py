@@ -27,7 +27,7 @@ class Settings:
         other random numbers for pieces than for the whole, so losses differ as with another seed. A penalty per token
         is weighed by targets too, which is not quite its mean where pieces have unequally many tokens for each target.
         Parts that compare the rows of a batch compare the rows of a piece: the contrastive loss of `etc`, and the
-        pseudo-inverse of `nystromformer` with norms="batch". The training warns of these.
+        pseudo-inverse of `nystromformer` with norms="batch". The training warns of the third.
     precision: "bf16" multiplies matrices in bfloat16 (autocast); weights, their gradients and the optimiser stay
         float32, and so do measurements, and what an agent does before it learns from it.
     checkpointing: blocks keep their input alone, and compute the rest again for the backward: less memory, and about a

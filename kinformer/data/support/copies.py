@@ -1,4 +1,4 @@
-"""Copies: texts or images of validation and test data that also stand in the data to learn from."""
+"""Copies: texts or images of validation and test data that also stand in an earlier split."""
 
 import hashlib
 import warnings
