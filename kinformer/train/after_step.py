@@ -47,9 +47,11 @@ class FrozenBuffers:
         """Let `after_step` move the copy; the model's own buffers are as before afterwards."""
         frozen = self._copies()
         self.release()
-        yield
-        self.moved = self._copies()
-        self._fill(frozen)
+        try:
+            yield
+        finally:
+            self.moved = self._copies()
+            self._fill(frozen)
 
     def release(self) -> None:
         """Give the model the buffers that the steps so far have moved."""

@@ -8,6 +8,7 @@ from kinformer.core.model import Model, Predictor
 from kinformer.data.batches import Batches
 from kinformer.data.kind import Data, refuse_unfit
 from kinformer.data.text import Text
+from kinformer.train.checkpoint import CheckpointError
 from kinformer.train.packs import packs
 from kinformer.train.parallel import Alone
 from kinformer.train.peek import reads_ahead, refuse_no_state
@@ -58,5 +59,15 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
 
 
 def saved(state: dict[str, Any]) -> Decisions | None:
-    """The decisions that a run has written down; None for a run of a version that wrote none down."""
-    return Decisions(**state["decisions"]) if "decisions" in state else None
+    """The decisions that a run has written down; None for a run of a version that wrote none down.
+
+    Errors: CheckpointError for decisions that this version does not know.
+    """
+    if "decisions" not in state:
+        return None
+    try:
+        return Decisions(**state["decisions"])
+    except TypeError as error:
+        raise CheckpointError(
+            f"the run holds decisions of another version of kinformer ({error}); go on with that version"
+        ) from error

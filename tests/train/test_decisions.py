@@ -29,7 +29,8 @@ from kinformer.models.mlm import MLM
 from kinformer.patterns.document import Document
 from kinformer.train import loop
 from kinformer.train.budget import Steps
-from kinformer.train.decisions import Decisions, decide
+from kinformer.train.checkpoint import CheckpointError
+from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.loop import train
 from kinformer.train.packs import packs
 from kinformer.train.parallel import ALONE
@@ -247,3 +248,9 @@ def test_a_model_of_lanes_or_of_one_text_is_not_asked(monkeypatch: pytest.Monkey
     monkeypatch.setattr("kinformer.train.decisions.packs", lambda model, length: 1 / 0)
     joined: Data = Text("joined", *(getattr(notes(), name) for name in ("train", "valid", "test")))
     assert decide(gpt(**SIZE, length=60), joined, settings(60), ALONE) == Decisions()
+
+
+def test_decisions_of_another_version_are_one_line() -> None:
+    with pytest.raises(CheckpointError, match="decisions of another version of kinformer") as error:
+        saved({"decisions": {"reads_ahead": None, "moods": 3}})
+    assert "\n" not in str(error.value) and saved({}) is None

@@ -13,7 +13,7 @@ from kinformer.members.agent import agent
 from kinformer.members.support.lent import stack_of
 from kinformer.models.agent import Agent
 from kinformer.models.lm import LM
-from kinformer.train.after_step import hears
+from kinformer.train.after_step import FrozenBuffers, hears
 from kinformer.train.agent import Rollouts
 from kinformer.train.budget import Steps
 from kinformer.train.learner import Learner
@@ -194,3 +194,22 @@ def test_a_body_that_reads_a_row_otherwise_than_its_steps_is_refused(stack: str)
     with pytest.raises(ValueError, match="act by one policy and learn another; leave out chunk=") as said:
         Learning(stack, 0)
     assert "\n" not in str(said.value)
+
+
+def test_buffers_that_are_held_still_are_back_after_a_failure() -> None:
+    class Counted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def after_step(self, stats: Any) -> None:
+            self.count.add_(1)
+
+    model = Counted()
+    held = FrozenBuffers(model)
+    with pytest.raises(RuntimeError, match="stopped"), held.moving():
+        model.after_step({})
+        raise RuntimeError("stopped")
+    assert model.count.item() == 0
+    held.release()
+    assert model.count.item() == 1
