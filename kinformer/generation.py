@@ -85,7 +85,8 @@ def generate(
     prompt, padded = _prompt(model, tokens, source, state, seed)
     if isinstance(stop, int) and (known := _known(model)) is not None and stop >= known:
         raise ValueError(
-            f"stop={stop} has no effect: the model writes {known} tokens, from 0; leave it out, or give one"
+            f"stop={stop} has no effect: got token id {stop}, expected 0 to {known - 1}. Leave stop= out, or pass such "
+            "an id"
         )
     with evaluating(model):
         reader, text = _begun(model, prompt, padded, steps, state, source, recompute)
@@ -215,11 +216,14 @@ def _prompt(
             raise ValueError("tokens=None starts from a model's begin token and needs a source; give a prompt [B, T]")
         return torch.full((len(source), 1), begin), False
     if tokens.dtype == torch.bool or tokens.is_floating_point():
-        raise ValueError(f"a prompt holds token ids, whole numbers, and {tokens.dtype} came; give tokens.long()")
+        raise ValueError(f"the prompt has no token ids: got {tokens.dtype}, expected integers. Pass tokens.long()")
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
     if (known := _known(model)) is not None and (most := int(tokens.max())) >= known:
-        raise ValueError(f"the prompt holds token {most}, and the model knows {known}, from 0")
+        raise ValueError(
+            f"the prompt has an unknown token id: got {most}, expected 0 to {known - 1}. Encode it with the model's "
+            "tokenizer"
+        )
     ends = (tokens[:, -1] < 0).nonzero()[:, 0].tolist()
     if ends:
         raise ValueError(f"row {ends[0]} of the prompt ends with padding (-1); give it a token, and pad on the left")

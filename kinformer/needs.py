@@ -55,9 +55,9 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
         if not has_effect(name, needs, keywords):
             names = dict.fromkeys(term["name"] for term in _terms(needs[name]))
             state = ", ".join(f"{other}={as_word(keywords[other])}" for other in names)
-            wanted = needs[name].replace("|", " or ")
             raise ValueError(
-                f"{name}={as_word(keywords[name])} has no effect with {state}; leave it out, or give {wanted}"
+                f"{name}={as_word(keywords[name])} has no effect with {state}; leave it out, or give "
+                f"{_in_words(needs[name])}"
             )
 
 
@@ -76,6 +76,24 @@ def as_word(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(as_word, value)) or "()"
     return str(value).lower() if isinstance(value, bool | None) else str(value)
+
+
+def _in_words(condition: str) -> str:
+    """A condition as a message prints it: alternatives spelled out, with parentheses where `and` meets `or`."""
+    parts = [[_term_in_words(term) for term in _split(part)] for part in condition.split(" or ")]
+    joined = []
+    for terms in parts:
+        several = len(terms) > 1
+        text = " and ".join(f"({term})" if several and (" or " in term or " and " in term) else term for term in terms)
+        joined.append(f"({text})" if several and len(parts) > 1 else text)
+    return " or ".join(joined)
+
+
+def _term_in_words(term: re.Match[str]) -> str:
+    if term["sign"] is None:
+        return f"a non-empty {term['name']}"
+    alternatives = [f"{term['name']}{term['sign']}{value}" for value in term["values"].split("|")]
+    return (" and " if term["sign"] == "!=" else " or ").join(alternatives)
 
 
 def _terms(condition: str) -> list[re.Match[str]]:

@@ -319,7 +319,7 @@ def test_it_runs_in_eval_mode_and_restores_every_modules_mode() -> None:
     one, two = (generate(model, torch.tensor([[1, 2]]), 8, temperature=0) for _ in range(2))
     assert torch.equal(one, two)
     assert [module.training for module in model.modules()] == modes
-    with pytest.raises(ValueError, match=f"holds token {VOCAB}, and the model knows {VOCAB}"):
+    with pytest.raises(ValueError, match=f"unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}"):
         generate(model, torch.tensor([[1, VOCAB]]), 8)
 
     def breaks(*_: object) -> None:
@@ -502,12 +502,12 @@ WRONG = {
     "temperature=0.5 has no effect with beam=2, which draws nothing": dict(beam=2, temperature=0.5),
     "top_k=5 has no effect with beam=2": dict(beam=2, top_k=5),
     "top_p=0.5 has no effect with temperature=0, which takes the likeliest": dict(temperature=0, top_p=0.5),
-    "stop=99 has no effect: the model writes 7 tokens": dict(stop=99),
+    "stop=99 has no effect: got token id 99, expected 0 to 6": dict(stop=99),
     "length_penalty=0.5 has no effect with beam=1": dict(length_penalty=0.5),
     "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
     "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
-    "a prompt holds token ids, whole numbers": dict(tokens=torch.tensor([[1.0, 2.0]])),
-    f"the prompt holds token {VOCAB}, and the model knows {VOCAB}, from 0": dict(tokens=torch.tensor([[VOCAB]])),
+    "the prompt has no token ids: got torch.float32, expected integers": dict(tokens=torch.tensor([[1.0, 2.0]])),
+    f"the prompt has an unknown token id: got {VOCAB}, expected 0 to {VOCAB - 1}": dict(tokens=torch.tensor([[VOCAB]])),
     "tokens=None starts from a model's begin token": dict(tokens=None),
 }
 

@@ -72,7 +72,7 @@ def test_a_call_refuses_what_has_no_effect_and_a_record_does_not() -> None:
     for keywords in ({"size": 3}, {"form": "a", "size": 4}, {"form": "b", "size": None, "flag": False}):
         with pytest.raises(ValueError, match="^size=.* has no effect with form=., flag=") as error:
             build(**keywords)
-        assert str(error.value).endswith("; leave it out, or give form=b or c and flag=true")
+        assert str(error.value).endswith("; leave it out, or give (form=b or form=c) and flag=true")
         assert build.rebuild(**keywords).member.keywords["size"] == keywords["size"]
     with pytest.raises(TypeError, match="has no keyword 'sise'; the nearest is 'size'"):
         build.rebuild(sise=3)

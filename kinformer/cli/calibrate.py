@@ -66,14 +66,16 @@ def calibrate(
     search: Annotated[
         str | None,
         typer.Option(
-            help="Search thresholds by layer in place of testing: a number of draws, 10000 in the paper; grid, every "
-            "combination of --thresholds; or coordinates, layer by layer.",
+            help="Search one threshold per layer instead of testing a threshold for all layers. N: try N random "
+            "combinations (10000 in the paper). grid: try every combination of the --thresholds values. coordinates: "
+            "change one layer at a time.",
             metavar="N|grid|coordinates",
             callback=_searching,
         ),
     ] = None,
     within: Annotated[
-        float | None, typer.Option(help=f"Of --search: how much worse the metric may be; {WITHIN:g} unless given.")
+        float | None,
+        typer.Option(help=f"With --search: how much worse than the full model the metric may be; default: {WITHIN:g}."),
     ] = None,
     samples: Annotated[
         int | None, typer.Option(help="How many texts; twice as many as it takes unless given.", min=1, max=MOST)
@@ -81,8 +83,8 @@ def calibrate(
     thresholds: Annotated[
         int | None,
         typer.Option(
-            help=f"How many are there to choose from; {TESTED} unless given. Of --search grid or coordinates for each "
-            f"layer; {GRID} unless given.",
+            help=f"Number of threshold values to choose from; default: {TESTED}. With --search grid or coordinates: "
+            f"number of values for each layer; default: {GRID}.",
             min=2,
             max=1000,
         ),
@@ -130,7 +132,7 @@ def calibrate(
     with from_user(ValueError, OSError, ImportError), noted():
         found = read_spec(data, **its)
     if search is None and not isinstance(found, Text):
-        refuse_useless(ctx, f"on {found.what}, whose rows say what is read and written", "length", "tokens")
+        refuse_useless(ctx, f"on {found.what}, whose rows set the lengths of prompts and answers", "length", "tokens")
     refuse_length(ctx, found)
     how = How(split, samples, length, tokens, delta, epsilon, consistency, thresholds, by, within)
     said = _by_test(model, found, how) if search is None else _by_search(model, found, how, folder)
@@ -167,10 +169,12 @@ def _read_by(ctx: typer.Context, search: "By | None", within: float | None, over
         if overwrite:
             raise UserError("--overwrite is of --search, which did not come; a test takes the place of another")
         return WITHIN
-    refuse_useless(ctx, "with --search, which proves nothing; --within says how much worse the metric may be", "delta")
-    refuse_useless(ctx, "with --search, which proves nothing and writes nothing", "epsilon", "consistency", "tokens")
+    tolerance = "set the tolerance with --within"
+    refuse_useless(ctx, "with --search, which proves nothing", "delta", instead=tolerance)
+    refuse_useless(ctx, "with --search, which proves nothing and generates nothing", "epsilon", "consistency", "tokens")
     if isinstance(search, int):
-        refuse_useless(ctx, "with --search N, which draws them; grid and coordinates read it", "thresholds")
+        evenly = "search grid or coordinates"
+        refuse_useless(ctx, "with --search N, which draws thresholds at random", "thresholds", instead=evenly)
     within = WITHIN if within is None else within
     if not 0 <= within < float("inf"):
         raise UserError(f"--within {within:g} is no loss of quality; give 0 or more")

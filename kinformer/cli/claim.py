@@ -31,7 +31,7 @@ def claim(
     """
     known = _known()
     if name is None:
-        refuse_useless(ctx, "where claims are listed; name one", "seeds", "out")
+        refuse_useless(ctx, "when claims are listed", "seeds", "out", instead="name a claim")
         widest = max(map(len, known)) + 2
         for key, says in known.items():
             print(f"{key:<{widest}}{says}")

@@ -101,7 +101,7 @@ def _range(tokens: "TemporalRange") -> str:
         return f"at most {tokens.most:,} tokens back"
     if tokens.least == tokens.most:
         return f"{tokens.most:,} tokens back"
-    return f"{tokens.least:,} tokens back from the first token of a segment, {tokens.most:,} from a later one"
+    return f"{tokens.least:,} to {tokens.most:,} tokens back, by position"
 
 
 def _pairs(memories: "Mapping[str, Remembered]") -> list[str]:

@@ -38,13 +38,17 @@ def from_user(*kinds: type[Exception], code: int = WRONG) -> Iterator[None]:
         raise UserError(str(error), code) from error
 
 
-def refuse_useless(context: Any, why: str, *names: str) -> None:
-    """UserError for options of a command that were written and have no effect, for a reason such as "with --beam"."""
+def refuse_useless(context: Any, why: str, *names: str, instead: str = "") -> None:
+    """Refuse options that the user wrote although they have no effect, for a reason such as "with --beam".
+
+    instead: what the user can do so that the options have an effect.
+    """
+    advice = f"leave it out, or {instead}" if instead else "leave it out"
     spelled = {parameter.name: parameter.opts[0] for parameter in context.command.params}
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            raise UserError(f"{spelled[name]} has no effect {why}; leave it out")
+            raise UserError(f"{spelled[name]} has no effect {why}; {advice}")
 
 
 def refuse_no_folder(out: Path, option: str = "--out") -> None:

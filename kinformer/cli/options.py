@@ -38,21 +38,31 @@ Length = Annotated[
 Rate = Annotated[float | None, typer.Option(help="The highest learning rate; the member's own unless given.")]
 Schedule = Annotated[
     ScheduleName | None,
-    typer.Option(is_eager=True, help="The learning rate after the warm-up; the member's own unless given."),
+    typer.Option(is_eager=True, help="Shape of the learning-rate schedule after warm-up; default: the member's own."),
 ]  # known before --warmup is looked at
 Warmup = Annotated[
     str | None,
     typer.Option(
         callback=early.warmup,
         metavar="PART|STEPS",
-        help="The warm-up: a part of the training, as 0.05, or steps, as 4000; the member's own unless given.",
+        help="Length of the warm-up: a fraction of the training, such as 0.05, or a number of steps, such as 4000; "
+        "default: the member's own.",
     ),
 ]
 Betas = Annotated[
     str | None,
-    typer.Option(callback=early.betas, metavar="B1,B2", help="Of Adam, as 0.9,0.98; the member's own unless given."),
+    typer.Option(
+        callback=early.betas,
+        metavar="B1,B2",
+        help="Adam's decay rates of the gradient and its square, such as 0.9,0.98; default: the member's own.",
+    ),
 ]
-Eps = Annotated[float | None, typer.Option(callback=early.eps, help="Of Adam, as 1e-9; the member's own unless given.")]
+Eps = Annotated[
+    float | None,
+    typer.Option(
+        callback=early.eps, help="Constant that Adam adds to its denominator, such as 1e-9; default: the member's own."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Of the weights, the windows and the samples.", min=0, max=LAST_SEED)]
 Temperature = Annotated[
     float | None,

@@ -56,9 +56,12 @@ def play(
     if not all(map(math.isfinite, asked or ())):
         raise UserError("a return is a number, and --return nan or inf is none; give one that an episode can reach")
     if folder is None and asked:
-        raise UserError("chance knows no returns; give a folder that train wrote, or leave out --return")
+        raise UserError(
+            "--return has no effect when all actions are drawn at random; leave it out, or give a folder of train"
+        )
     if folder is None:
-        refuse_useless(ctx, "where chance acts alone; give a folder that train wrote", "random", "device", "member")
+        trained = "give a folder that train wrote"
+        refuse_useless(ctx, "when all actions are drawn at random", "random", "device", "member", instead=trained)
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):  # pictures are kept, not shown: no screen is looked for
         os.environ.setdefault(driver, "dummy")
     with from_user(ImportError):

@@ -58,7 +58,7 @@ def show(
     console = Console(soft_wrap=True, highlight=False, markup=False)
     drawn: list[Picture] = []
     if isinstance(told, Topic):
-        refuse_useless(ctx, f"on the topic {name!r}; name one of its parts", "cost")
+        refuse_useless(ctx, f"on the topic {name!r}", "cost", instead="name one of its parts")
         write_topic(told, console)
         drawn += _printed(topic_pictures(told, length), console)
     else:
@@ -72,7 +72,7 @@ def show(
                 console.print(line)
             write_helpers(page, console)
     if not drawn:
-        refuse_useless(ctx, f"on {name!r}, of which nothing is drawn", "length")
+        refuse_useless(ctx, f"on {name!r}, which has no picture", "length")
     if out is not None:
         _save(" ".join(words), drawn, out)
         console.print(f"\nthe pictures are in {out}")

@@ -88,7 +88,8 @@ def train(
     --out keeps the run: the last weights, the best by the metric on valid in DIR/best, metrics.jsonl with a line for
     each step, and in trainer/ what it takes to go on. `generate` and `load` read DIR or DIR/best. A member that fills
     in hidden bytes, like bert, is judged by its bits per masked byte; one that reads pairs by the bits per token of a
-    target. 65,536 bytes from all over valid are measured, or all of fewer, as often as takes a tenth of the time.
+    target. Each measurement reads 65,536 bytes spread over valid, or all of a smaller valid, and takes a tenth of the
+    time in total.
 
     A task, as task=recall,pairs=16, is for every member and judged by the share of answers that are right; its sizes
     say how long rows are, and --length says nothing. `kinformer list tasks` has them all, `kinformer show recall` one.
@@ -98,18 +99,18 @@ def train(
     episodes return. Keywords that the member has not are `agent`'s: discount=0.98, entropy=0.02, burn_in=8.
 
     The learning rate rises during the --warmup to --lr and then follows the --schedule, which ends when the --steps or
-    --minutes do: its progress is the part of the budget that is spent. A --warmup in steps takes so many steps under
-    either budget. noam is the rate of the 2017 Transformer, for the width of the model unless --lr is given: with
-    --warmup 4000 it depends on the step alone.
+    --minutes do: its progress is the spent fraction of the budget. A --warmup in steps takes that many steps under
+    either budget. noam is the schedule of the 2017 Transformer. Its rate follows from the width of the model unless
+    --lr is given. With --warmup 4000 it depends on the step alone.
 
     It saves every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume goes on from
     there, on a CPU to the same weights as if it had never stopped; where nothing was saved it begins anew. More --steps
     or --minutes go on with what has ended, at the rates of a schedule of the new length. --from DIR starts a new run
     from the weights of another, whose windows and learned positions may be of other lengths.
 
-    With --then it trains in phases: each begins with the best weights of the one before, with `window` (at most `top`)
-    and --length twice as long and half the learning rate, unless its words say otherwise: steps, minutes, batch,
-    length, lr and keywords of the member. --resume leaves out phases that are done.
+    With --then it trains in phases. Each phase starts from the best weights of the phase before, with twice the
+    `window` (at most `top`), twice the --length and half the learning rate. The words of a phase can change that:
+    steps, minutes, batch, length, lr and keywords of the member. --resume skips finished phases.
 
     `torchrun --nproc-per-node 2 -m kinformer train ...` trains in two processes, which share the rows of each --batch:
     the same losses as in one. --resume goes on in another number of them.
@@ -117,7 +118,7 @@ def train(
     if (steps is None) == (minutes is None):
         raise UserError("give one of --steps N and --minutes M")
     if not several():
-        refuse_useless(ctx, "in one process; start several with torchrun", "parallel")
+        refuse_useless(ctx, "in one process", "parallel", instead="start several processes with torchrun")
     from kinformer.cli.support.lending import lent
 
     one = lent(member, keywords or (), data)

@@ -38,9 +38,10 @@ def save_calibration(folder: Path, model: Any, threshold: Threshold | None, told
 def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
     """Let tokens leave at the threshold in the folder of a model, and hand back what the file says; None without one.
 
-    Without a threshold nobody leaves. A file without a "clock" was measured while thresholds fell with positions, which
-    a warning says; its thresholds by layer do not fall. Raises CalibrationError for a file that is damaged, foreign or
-    of other weights, and OSError where it cannot be read.
+    Without a threshold no token leaves early. A file without a "clock" was measured while thresholds fell with the
+    position in the row. A warning says so. Its thresholds by layer do not fall.
+
+    Errors: CalibrationError for a file that is damaged, foreign or of other weights, OSError for an unreadable one.
     """
     path, body, told = folder / FILE, exits_of(model), calibration(folder, model)
     if body is None or told is None:
@@ -60,7 +61,7 @@ def leave_as_calibrated(folder: Path, model: Any) -> dict[str, Any] | None:
 
 
 def _as_before(rule: Rule, path: Path) -> None:
-    """Let a rule with a threshold of an earlier version, which knew no clock, leave as nearly as it did there."""
+    """Adapt a rule to a threshold of an earlier version, which has no "clock": exits stay as near to it as possible."""
     if not isinstance(rule, Confident) or not isinstance(rule.threshold, Decaying):
         return
     falling = rule.threshold
@@ -68,8 +69,8 @@ def _as_before(rule: Rule, path: Path) -> None:
         rule.threshold = falling.threshold  # thresholds by layer took the place of one that fell
     elif falling.temperature:
         warnings.warn(
-            f"{path} was measured while the threshold fell with positions in the row, and now it falls while an output "
-            f"is written: nothing is proven of it; {ANEW}",
+            f"the threshold in {path} is no longer proven: it was measured while thresholds fell with the position in "
+            f"the row, and now they fall with the position in the output; {ANEW}",
             stacklevel=4,
         )
 

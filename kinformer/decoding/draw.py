@@ -43,7 +43,7 @@ def draw(
 def default_draw(
     temperature: float | None, top_k: int | None, top_p: float | None
 ) -> tuple[float, int | None, float | None]:
-    """Fill in what is not given: temperature 0.6 and top_p 0.9 where nothing is, else temperature 1."""
+    """Fill in defaults: temperature 0.6 and top_p 0.9 if no argument is given, else temperature 1."""
     if (temperature, top_k, top_p) == (None, None, None):
         return TEMPERATURE, None, TOP_P
     return 1.0 if temperature is None else temperature, top_k, top_p
@@ -52,7 +52,7 @@ def default_draw(
 def sampler(
     temperature: float, top_k: int | None, top_p: float | None, seed: Seed, device: torch.device
 ) -> Callable[[Float[Tensor, "B V"]], Int[Tensor, " B"]]:
-    """How a token is chosen by its logits. A seed for each row draws of a row what it draws of it alone.
+    """Make a function that draws tokens from logits; with one seed per row, a row's draws do not depend on other rows.
 
     A temperature below the range of float32 takes the likeliest token, as 0 does.
     """
@@ -85,7 +85,7 @@ def keep_top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 
 def keep_top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """The fewest largest logits of each row whose probabilities reach p, all for p=1; -inf in place of the others.
+    """Keep the fewest largest logits of each row whose probabilities reach p; the others become -inf.
 
     The largest logit stays however small p is.
     """

@@ -35,21 +35,21 @@ def spelling(model: Any) -> Any:
 
 
 def warn_of_loss(model: Any, texts: Iterable[bytes]) -> None:
-    """Warn, in one line, of what a model's tokenizer loses of the texts that it is asked with."""
+    """Warn, in one line, if the model's tokenizer loses bytes of the input texts."""
     spelled, loss = spelling(model), LostBytes()
     if isinstance(spelled, Bytes):
         return
     for text in texts:
         read = text.decode(errors="replace")
-        (found,) = spelled.encoded([read])
-        loss = loss.plus(found.loss._replace(place=f"{read!r:.60}"))
-    loss.warn("what it is asked with", NOT_READ)
+        (encoded,) = spelled.encoded([read])
+        loss = loss.plus(encoded.loss._replace(place=f"{read!r:.60}"))
+    loss.warn("the input texts", NOT_READ)
 
 
 def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Iterator[list[int]]:
-    """The tokens of a text that comes in blocks: those of the whole, where a tokenizer joins no words.
+    """Tokenize a text that arrives in blocks; equals tokenizing the whole text if no token spans two words.
 
-    Warns at its end of what the tokenizer loses of it; ValueError where it drops letters.
+    Warns at the end of lost bytes. Errors: ValueError if the tokenizer drops letters.
     """
     spelled, rest, loss = spelling(model), b"", LostBytes()
     if isinstance(spelled, Bytes):

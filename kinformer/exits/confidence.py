@@ -121,7 +121,7 @@ class Probe(Confidence):
         that agree, as the authors' code does; the paper weighs all alike. Their s is that of the batch. Here it is a
         running mean over the batches of earlier steps (decay 0.9, 1/2 before the first), so that a batch may be cut
         into pieces or shared between processes. A loop of one's own moves it by `train.after_step`.
-    depth: how many layers there are; `balance` needs it.
+    depth: number of layers; required with `balance`.
 
     Errors: ValueError for `balance` without `depth`, for states of another width, and for another number of layers.
     Source: Schuster et al., 2022, arXiv:2207.07061, section 3.5; `balance`: t5x/contrib/calm/models.py.
@@ -135,17 +135,20 @@ class Probe(Confidence):
         super().__init__()
         self.unit, self.balance = nn.Linear(at_least("d", d, 1), 1, bias=bias), a_flag("balance", balance)
         if balance and depth is None:
-            raise ValueError("balance=True counts the tokens of each layer; give depth=, how many there are")
+            raise ValueError(
+                "balance=True needs the number of layers: got depth=None, expected at least 1. Pass depth="
+            )
         layers = 0 if depth is None else at_least("depth", depth, 1) - 1
         self.register_buffer("share", torch.full((layers,), 0.5) if balance else None)
         self.register_buffer("steps", torch.zeros((), dtype=torch.long) if balance else None)
 
     def agree(self, d: int) -> None:
         if self.unit.in_features != d:
-            raise ValueError(f"Probe({self.unit.in_features}) came for states of width {d}; give Probe({d})")
+            n = self.unit.in_features
+            raise ValueError(f"Probe({n}) does not fit the states: got width {d}, expected {n}. Pass Probe({d})")
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Give a file of an earlier version, which counted no shares, those of the start."""
+        """Add the initial shares to a file of an earlier version, which has none."""
         if f"{prefix}unit.weight" in tensors:
             for name, value in (("share", self.share), ("steps", self.steps)):
                 if value is not None:
@@ -164,35 +167,38 @@ class Probe(Confidence):
             return None
         said = torch.stack([linear(self.unit, h.detach())[..., 0] for h in states[:-1]])  # [N-1 B T]
         agrees = _agrees(logits)
-        found = F.binary_cross_entropy_with_logits(said, agrees.to(said.dtype), reduction="none")
+        losses = F.binary_cross_entropy_with_logits(said, agrees.to(said.dtype), reduction="none")
         if self.share is not None:
-            if len(self.share) != len(found):
-                depth = len(states)
-                raise ValueError(f"Probe(depth={len(self.share) + 1}) came for {depth} layers; give depth={depth}")
-            share = self.share[:, None, None].to(found.dtype)
-            found = found * torch.where(agrees, 1 - share, share)
-        return found.mean(0)
+            if len(self.share) != len(losses):
+                depth, layers = len(self.share) + 1, len(states)
+                raise ValueError(
+                    f"Probe(depth={depth}) does not fit the model: got {layers} layers, expected {depth}. Pass "
+                    f"depth={layers}"
+                )
+            share = self.share[:, None, None].to(losses.dtype)
+            losses = losses * torch.where(agrees, 1 - share, share)
+        return losses.mean(0)
 
     @torch.no_grad()
     def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """Of each layer but the last how many targets agree, and behind these how many targets there are."""
+        """Count, for each layer but the last, the targets where it agrees with the last; then count all targets."""
         if self.share is None or len(logits) < 2:
             return {}
         real = wanted >= 0
         return {"agreeing": torch.cat([(_agrees(logits) & real).sum((1, 2)), real.sum()[None]])}
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
-        """Move the running mean by the share of a step."""
+        """Update the running mean with the shares of one step."""
         if "agreeing" not in stats or self.share is None or self.steps is None or not stats["agreeing"][-1]:
             return
         *agreeing, count = stats["agreeing"]
-        found = (torch.stack(agreeing) / count).to(self.share.dtype)
-        self.share.copy_(torch.where(self.steps > 0, DECAY * self.share + (1 - DECAY) * found, found))
+        share = (torch.stack(agreeing) / count).to(self.share.dtype)
+        self.share.copy_(torch.where(self.steps > 0, DECAY * self.share + (1 - DECAY) * share, share))
         self.steps += 1
 
 
 def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
-    """Which tokens each layer but the last predicts as the last one does."""
+    """True where a layer but the last predicts the same token as the last layer."""
     last = logits[-1].argmax(-1)
     return torch.stack([one.argmax(-1) == last for one in logits[:-1]])
 

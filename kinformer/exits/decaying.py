@@ -69,9 +69,12 @@ def checked_threshold(given: Threshold, low: float, high: float) -> Threshold:
 
 
 def of_layer(given: Threshold, layer: int) -> float:
-    """The threshold after a layer, from 1; ValueError for one that has none."""
+    """The threshold of a layer, counted from 1; ValueError for a layer without one."""
     if not isinstance(given, tuple):
         return given
     if layer > len(given):
-        raise ValueError(f"{len(given)} thresholds came, and layer {layer} wants one; give each layer but the last one")
+        raise ValueError(
+            f"no threshold for layer {layer}: got {len(given)} thresholds, expected at least {layer}. Pass one for "
+            "each layer but the last"
+        )
     return given[layer - 1]

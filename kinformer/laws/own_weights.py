@@ -29,15 +29,15 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
             yield _sentence(names)
     for declared in subject.shares:
         if not any(all(fnmatchcase(name, declared) for name in names) for names in groups):
-            yield f"shares names {declared!r}, and no layers share that; drop it from shares"
+            yield f"shares= names {declared!r}, but no layers share such a weight. Remove it from shares="
 
 
 def _sentence(names: list[str]) -> str:
     if len(names) == 1:
-        what = f"the layer {names[0]} reads a token several times in one call, so one set of weights is several layers"
+        fault = f"layers share weights: the layer {names[0]} is applied several times to a token in one call"
     else:
-        what = f"{names[0]} and {names[1]} are one weight in two layers"
-    return f"{what}; give each layer its own, or declare it in shares= of the example"
+        fault = f"layers share weights: {names[0]} and {names[1]} are the same weight"
+    return f"{fault}. Give each layer weights of its own, or declare the sharing in shares= of the example"
 
 
 def _of_several_layers(subject: Subject | Trained) -> list[list[str]]:

@@ -192,7 +192,10 @@ def _refuse_chance(body: Layer) -> None:
     """ValueError for a body that reads the same steps otherwise each time it learns from them."""
     another = "makes another policy of an agent at each reading"
     if share := dropped(body):
-        raise ValueError(f"dropout={share:g} {another}; give its stack 0")
+        raise ValueError(
+            f"an agent must act and learn with the same policy: got dropout={share:g}, expected 0. Pass dropout=0 to "
+            "its stack"
+        )
     if CHOICES in penalties_of(body):
         raise ValueError(f"a part that draws the keys it reads (SAC) {another}; give a stack without it")
     if any(isinstance(part, PublishedLSH | PublishedRouting) for part in body.modules()):
@@ -201,7 +204,10 @@ def _refuse_chance(body: Layer) -> None:
             "another; leave out chunk= of reformer, window= of routing_transformer"
         )
     if any(isinstance(part, EarlyExit) and part.chance is not None for part in body.modules()):
-        raise ValueError(f"an EarlyExit with chance {another}; leave out chance")
+        raise ValueError(
+            "an agent must act and learn with the same policy: got an EarlyExit that draws its exits, expected one "
+            "without chance=. Leave out chance="
+        )
 
 
 def _example(discrete: bool = True) -> Agent:

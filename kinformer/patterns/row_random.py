@@ -1,4 +1,4 @@
-"""RowRandom: random blocks from all of a row, on both sides of the query, as many for each."""
+"""RowRandom: each query block reads the same number of random key blocks, from the whole row."""
 
 from dataclasses import dataclass, replace
 
@@ -15,19 +15,21 @@ from kinformer.patterns.tail import one_each
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowRandom(Pattern):
-    """Block j // block is among `keys` blocks drawn without repetition from first .. blocks[b] - 1 beside the window.
+    """Each query block reads `keys` random key blocks of its row, drawn without repetition.
 
-    Every query of a row reads as many, all where no more are left, wherever the row ends. Keyed by (seed, head, query
-    block, number of the draw) and the number of blocks in integer arithmetic, so it is the same on every machine, and
-    nothing of it is kept. Pass it as `Context(also=...)`; `RandomKeys` makes it of whole rows.
+    Block j is drawn from first .. blocks[b] - 1, except the blocks of the window. If fewer than `keys` blocks are left,
+    the query reads all of them. Random numbers come from integer arithmetic on seed, head, query block, number of the
+    draw and number of blocks, so the draw is the same on every machine and needs no storage. Pass it as
+    `Context(also=...)`; `RandomKeys` makes it for whole rows.
 
-    blocks: how many blocks of each row may be drawn from.
-    keys: how many blocks a query block draws.
-    block: positions of a block.
-    seed: of the draw.
-    first: blocks at the front that are read anyway, and so are not drawn.
-    window: blocks on either side of the own one that are read anyway; -1 where it may draw itself.
-    head: every head draws as this one does; unless given, each for itself.
+    blocks: number of blocks of each row that may be drawn [B 1].
+    keys: number of key blocks that a query block draws.
+    block: positions in a block.
+    seed: seed of the draw.
+    first: number of blocks at the front that are not drawn, because every query reads them anyway.
+    window: number of blocks on either side of the query's block that are not drawn, because the query reads them
+        anyway; -1 allows the query's own block too.
+    head: the head whose draw all heads use; None for one draw per head.
 
     Source: the atomic random pattern of Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
     """

@@ -1,4 +1,4 @@
-"""Begun: what a training must be begun with again to go on: its member, its settings, its data."""
+"""The record of the member, settings and data that a run started with; resuming needs the same."""
 
 import hashlib
 import json
@@ -22,13 +22,13 @@ LOOKED_AT, BLOCKS = 4096, 64  # numbers of a block, and blocks, that tell data f
 
 
 class ResumeError(ValueError):
-    """A training that was begun with something else; the message names what differs, in one line."""
+    """A run that cannot be resumed, because its member, data or settings differ; the message names the difference."""
 
 
 def begun(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
-    """All that the steps of a training follow from, but how long it is."""
+    """Everything that determines the steps of a training, except its length."""
     record = recorded(model)
-    found: dict[str, Any] = {
+    settled: dict[str, Any] = {
         "member": record.name,
         "data": getattr(data, "name", type(data).__name__),  # before the keywords that follow from it, as vocab
         "bytes": fingerprint(data),
@@ -36,14 +36,15 @@ def begun(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
         "keywords": record.keywords,
         "settings": {name: getattr(settings, name) for name in KEPT} | asdict(settings.recipe(model)),
     }
-    return json.loads(json.dumps(found))
+    return json.loads(json.dumps(settled))
 
 
 def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any, settings: Settings) -> None:
-    """ResumeError, which names what differs, where a training was begun with something else.
+    """Refuse to resume a run whose member, data or settings differ from those that it was started with.
 
-    The name of the same data may be another. A setting or a keyword that an earlier version did not know had its
-    default value.
+    The same data may have another name. A setting or keyword that the record lacks had its default value.
+
+    Errors: ResumeError that names the first difference.
     """
     now = in_form_of(before, begun(model, data, settings), data)
     keywords = json.loads(json.dumps(recorded(model).defaults))
@@ -53,10 +54,7 @@ def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any
     else:
         words = _since_then(keywords | before, now)
     if words is not None:
-        raise ResumeError(
-            f"the training in {where} was begun with {words}; give the same to go on, or begin another in a folder of "
-            "its own"
-        )
+        raise ResumeError(f"cannot resume {where}: {words}, or start another run in a new folder")
 
 
 def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dict[str, Any]:
@@ -68,19 +66,22 @@ def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dic
 
 
 def _since_then(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """What differs from the record of an earlier version: all in one, its data named without options."""
+    """The first difference to a flat record of an earlier version, which names its data without options."""
     sections = ("keywords", "settings", "drawing")
     flat = {name: value for section in sections for name, value in now[section].items()}
     words = difference(DEFAULTS | {**before, "bytes": None}, {"member": now["member"], **flat})
     if words is None and before["bytes"] != now["bytes"]:
-        return f"data={before['data']}, and other bytes, of {now['data']}, came"
+        return (
+            f"got data={now['data']}, expected the contents that data={before['data']} had when the run started. "
+            "Pass those data"
+        )
     return words
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """The first part in which two records differ, as "batch=3, and 4 came"; None where they are of the same.
+    """The first difference of two records, as "got batch=4, expected batch=3. Pass batch=3"; None if there is none.
 
-    `data` and `bytes` of a record are a name of its data and a fingerprint; data of one fingerprint is the same.
+    `data` is the name of the data and `bytes` their fingerprint. Data with equal fingerprints are the same.
     """
     for name in dict.fromkeys((*before, *now)):
         old, new = before.get(name), now.get(name)
@@ -89,25 +90,25 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
         if name == "bytes":
             return _other_data(str(before["data"]), str(now["data"]))
         if not isinstance(old, dict) or not isinstance(new, dict):
-            return f"{name}={old}, and {new} came"
+            return f"got {name}={new}, expected {name}={old}. Pass {name}={old}"
         if (words := difference(old, new)) is not None:
             return words
     return None
 
 
 def _other_data(old: str, new: str) -> str:
-    """The options in which two names of data differ; where the names are the same, that what they name has changed."""
+    """The options in which two names of data differ; for equal names, that the contents have changed."""
     if old == new:
-        return f"other contents of {old}, which has changed since"
-    (was, before), (its, now) = options_of(old), options_of(new)
-    if was != its:
-        return f"data={old}, and {new} came"
+        return f"the contents of {old} have changed since the run started. Restore them"
+    (source_before, before), (source_now, now) = options_of(old), options_of(new)
+    if source_before != source_now:
+        return f"got data={new}, expected data={old}. Pass data={old}"
     names = [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
-    one, other = (
+    expected, got = (
         ", ".join(f"{name}={options[name]}" if name in options else f"no {name}=" for name in names)
         for options in (before, now)
     )
-    return f"{one} in its data, and {other} came"
+    return f"got {got}, expected {expected} in --data. Pass {expected}"
 
 
 def fingerprint(data: Any) -> str | None:

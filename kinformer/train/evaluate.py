@@ -238,10 +238,10 @@ def _judged(model: Model, part: Part, places: Sequence[tuple[int, int]], state: 
     if scored is None and model.predicts_next:
         scored = F.pad(rows[:, 1:] >= 0, (1, 0))
     if scored is None or int(scored.sum()) != _count(judged):
-        told = "none" if scored is None else f"{int(scored.sum()):,}"
+        marked = "no scored mask" if scored is None else f"a scored mask with {int(scored.sum()):,}"
         raise ValueError(
-            f"{called(model)}.judge counts {_count(judged):,} tokens and says of {told} which they are; return them as "
-            "Judged(..., scored=...), by whose bytes bits per byte are told"
+            f"cannot compute bits per byte: {called(model)}.judge returned {_count(judged):,} scored tokens and "
+            f"{marked}, expected a mask with as many. Return Judged(..., scored=mask), True at each scored token"
         )
     widths = pad_sequence([part.widths[first:end].long() for first, end in places], batch_first=True)
     return ScoredRows(judged, int(widths[scored.cpu()].sum()))

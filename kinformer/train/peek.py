@@ -1,4 +1,4 @@
-"""Refusals before a training: a model that learns what comes next must not read it, and must be able to decode."""
+"""Checks before a training: a model that predicts the next token must not read ahead, and must be able to decode."""
 
 import sys
 import warnings
@@ -36,8 +36,8 @@ def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
     reason = next(_declared(model), None)
     if reason is None:
         raise ValueError(
-            f"this {called(model)} reads ahead: what it says of a token changes with the tokens after it, so its loss "
-            "would mean nothing; narrow its patterns by Causal() &, or train it as an MLM"
+            f"this {called(model)} reads ahead: got an output that changes with later tokens, expected one that does "
+            "not. Restrict its patterns with Causal() &, or train it as an MLM"
         )
     return reason
 
@@ -49,7 +49,7 @@ def warn_ahead(model: Model, reason: str) -> None:
 
 
 def warn_of_measuring(model: Model, length: int) -> None:
-    """Warn of a model that reads ahead on rows of so many tokens, so that its score is too good."""
+    """Warn of a model that reads ahead on rows of this length, because its score is too good."""
     try:
         reason = reads_ahead(model, length, training=False)
     except ValueError as error:
@@ -59,14 +59,14 @@ def warn_of_measuring(model: Model, length: int) -> None:
 
 
 def refuse_no_state(model: Model, length: int) -> None:
-    """ValueError for a model that predicts what comes next and cannot decode."""
+    """Refuse, by a ValueError, a model that predicts the next token but cannot decode."""
     if not model.predicts_next:
         return
     try:
         model.start(1, length)
     except NoState as error:
         raise ValueError(
-            f"this {called(model)} learns what comes next and cannot go on token by token: {error}"
+            f"this {called(model)} predicts the next token but cannot decode token by token: {error}"
         ) from error
 
 

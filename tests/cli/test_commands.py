@@ -210,7 +210,7 @@ def test_a_changed_file_and_a_missing_state_are_said_in_a_line_each(
         "    return Forgets(d)\n"
     )
     words = ["train", f"{mine}:forgets", "--data", text, "--out", out, "--steps", "1", *QUICK]
-    fails(capsys, words, "this forgets learns what comes next and cannot go on token by token: it keeps none")
+    fails(capsys, words, "this forgets predicts the next token but cannot decode token by token: it keeps none")
     save(find_member(f"{mine}:forgets")(), out)
     mine.write_text(mine.read_text() + "# changed\n")
     capsys.readouterr()
@@ -301,11 +301,9 @@ def test_compare_goes_over_an_earlier_one_only_where_it_may(
     heads = next(line for line in capsys.readouterr().out.splitlines() if "parameters" in line and "bits" in line)
     assert len(heads) > 80 and "tokens/s" in heads and "ms per token" in heads and "memory" in heads  # none is cut
     fails(capsys, ["compare", BIGRAM, f"{BIGRAM}(d=3)", *more], "holds a comparison, which would be overwritten")
-    fails(
-        capsys, ["compare", BIGRAM, *more, "--resume"], "holds a comparison with bigram, bigram(d=3), and bigram came"
-    )
+    fails(capsys, ["compare", BIGRAM, *more, "--resume"], "got bigram, expected bigram, bigram(d=3). Pass the same")
     other = ["compare", BIGRAM, f"{BIGRAM}(d=3)", "--data", f"{text},documents=lines", *more[2:], "--resume"]
-    fails(capsys, other, "with documents=joined in its data, and documents=lines came; give the same")
+    fails(capsys, other, "got documents=lines, expected documents=joined in --data. Pass documents=joined")
     assert run(["compare", BIGRAM, f"{BIGRAM}(d=3)", *more, "--overwrite"]) == 0
     for name in ("results.json", "comparison.json"):
         (tmp_path / name).unlink()

@@ -33,7 +33,7 @@ def test_the_range_and_the_scores_of_a_memory_are_told(
     words = ["cost", "compressive_transformer", *sizes, "--batch", "2", "--length", "64"]
     assert run(words) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "temporal range  128 tokens back from the first token of a segment, 159 from a later one" in lines
+    assert "temporal range  128 to 159 tokens back, by position" in lines
     pairs = "32 x (32 + 32 of memory + 16 compressed) = 2,560 pairs of a segment and head (2 layers)"
     assert f"attention       {pairs}" in lines
     assert run([*words, "--json"]) == 0

@@ -127,18 +127,18 @@ def test_a_refusal_of_resume_names_what_differs_and_leaves_the_folder_as_it_was(
     plain = spec(files, ",documents=blank")
     lines = spec(files, ",documents=lines,tokenizer=bpe:300")
     cases = {
-        "begun with tokenizer=bpe:300 in its data, and no tokenizer= came": trained(files, *valid(files), data=plain),
-        "begun with documents=blank in its data, and documents=lines came": trained(files, *valid(files), data=lines),
-        f"begun with valid={files}/valid in its data, and no valid= came": trained(files),
-        f"begun with valid={files}/valid in its data, and valid={files}/text came": trained(
+        "got no tokenizer=, expected tokenizer=bpe:300 in --data": trained(files, *valid(files), data=plain),
+        "got documents=lines, expected documents=blank in --data": trained(files, *valid(files), data=lines),
+        f"got no valid=, expected valid={files}/valid in --data": trained(files),
+        f"got valid={files}/text, expected valid={files}/valid in --data": trained(
             files, *valid(files, "text")
         ),
-        "begun with batch=2, and 3 came": trained(files, *valid(files), "--batch", "3"),
-        "begun with length=8, and 16 came": trained(files, *valid(files), member="gpt d=16 length=16"),
-        "begun with d=16, and 32 came": trained(files, *valid(files), member="gpt d=32 length=8"),
-        "begun with member=gpt, and llama came": trained(files, *valid(files), member="llama d=16"),
+        "got batch=3, expected batch=2": trained(files, *valid(files), "--batch", "3"),
+        "got length=16, expected length=8": trained(files, *valid(files), member="gpt d=16 length=16"),
+        "got d=32, expected d=16": trained(files, *valid(files), member="gpt d=32 length=8"),
+        "got member=llama, expected member=gpt": trained(files, *valid(files), member="llama d=16"),
         "--resume goes on with what is in --out, and --overwrite begins anew": trained(files, "--overwrite"),
-        "begun with lr=0.002, and 0.5 came": trained(files, *valid(files), "--lr", "0.5"),
+        "got lr=0.5, expected lr=0.002": trained(files, *valid(files), "--lr", "0.5"),
     }
     for said, words in cases.items():
         fails(capsys, [*words, "--tensorboard", "--resume"], said)
@@ -146,7 +146,7 @@ def test_a_refusal_of_resume_names_what_differs_and_leaves_the_folder_as_it_was(
     (files / "valid").write_bytes((files / "valid").read_bytes().replace(b"dog", b"pig"))
     fails(
         capsys, [*trained(files, *valid(files)), "--resume"],
-        f"begun with other contents of {spec(files)},valid={files}/valid, which has changed since",
+        f"the contents of {spec(files)},valid={files}/valid have changed since the run started",
     )  # fmt: skip
     assert snapshot(files / "run") == before
 
@@ -168,9 +168,9 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_refused_as_it_was(files: Pat
     begun_before()
     fit(tiny.bigram(), spec(files, ",documents=lines"), resume=True, **given | {"steps": 4})
     begun_before()
-    with pytest.raises(ValueError, match=f"with data=text={files}/text, and other bytes, of {spec(files, '')}, came"):
+    with pytest.raises(ValueError, match=f"got data={spec(files, '')}, expected .* data=text={files}/text had when"):
         fit(tiny.bigram(), spec(files, ""), resume=True, **given | {"steps": 6})
-    with pytest.raises(ValueError, match="begun with batch=2, and 3 came"):
+    with pytest.raises(ValueError, match="got batch=3, expected batch=2"):
         fit(tiny.bigram(), spec(files, ",documents=lines"), resume=True, **given | {"steps": 6, "batch": 3})
 
 

@@ -63,8 +63,8 @@ WORDS: dict[str, list[Any]] = {
     "--length has no effect on informer": ["cost", "informer", "--length", "64"],
     "--length has no effect on image_transformer": ["cost", "image_transformer", "depth=1", "--length", "64"],
     "--cost has no effect on the topic 'sparse'": ["show", "sparse", "--cost"],
-    "--seeds has no effect where claims are listed": ["claim", "--seeds", "4"],
-    "--random has no effect where chance acts alone": ["play", "--env", "t_maze", "--random", "0.3"],
+    "--seeds has no effect when claims are listed; leave it out, or name a claim": ["claim", "--seeds", "4"],
+    "--random has no effect when all actions are drawn at random": ["play", "--env", "t_maze", "--random", "0.3"],
     "--seed has no effect where nothing is drawn": ["generate", "gpt", "--prompt", "a", "--beam", "2", "--seed", "4"],
     "--seed has no effect": ["generate", "gpt", "--prompt", "a", "--temperature", "0", "--seed", "4"],
     "--temperature 0 takes the likeliest token": [

@@ -114,17 +114,17 @@ def test_zones_may_change_where_clocks_do(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
-    "descending": (lambda words: words[::-1], "2020-01-01 10:00:00 comes behind 2020-01-01 11:00:00 in line 3;"),
-    "shuffled": (lambda words: [*words[:9], words[12], *words[9:12], *words[13:]], "07:00:00 comes .* in line 12;"),
-    "twice": (lambda words: [*words[:20], *words[19:]], "17:00:00 comes again in line 22;"),
-    "a word": (lambda words: [*words[:5], "noon", *words[6:]], "has 'noon' in line 7, which is no date that is read"),
-    "missing": (lambda words: [*words[:5], "", *words[6:]], "has '' in line 7, which is no date that is read"),
-    "no such day": (lambda words: [*words[:5], "2020-02-30", *words[6:]], "has '2020-02-30' in line 7"),
+    "descending": (lambda words: words[::-1], "got 2020-01-01 10:00:00 in line 3 after 2020-01-01 11:00:00, expected"),
+    "shuffled": (lambda words: [*words[:9], words[12], *words[9:12], *words[13:]], "got .* in line 12 after .* 10:00"),
+    "twice": (lambda words: [*words[:20], *words[19:]], "17:00:00 in line 22 after .* 17:00:00, expected"),
+    "a word": (lambda words: [*words[:5], "noon", *words[6:]], "unreadable date: got 'noon' in line 7, expected"),
+    "missing": (lambda words: [*words[:5], "", *words[6:]], "unreadable date: got '' in line 7, expected"),
+    "no such day": (lambda words: [*words[:5], "2020-02-30", *words[6:]], "got '2020-02-30' in line 7"),
     "a zone": (lambda words: [f"{words[0]}Z", *words[1:]], "has times with a zone and without"),
-    "in words": (lambda words: [f"{n} January 2020" for n in range(1, 20)], "has '1 January 2020' in line 2"),
-    "two digits": (lambda words: [f"1/{n}/20" for n in range(1, 20)], "has '1/1/20' in line 2"),
-    "times alone": (lambda words: [f"{n % 24}:00" for n in range(30)], "has '0:00' in line 2"),
-    "of two days": (lambda words: [f"{n:02}/01/2020" for n in range(1, 13)], "'01/01/2020', which may be"),
+    "in words": (lambda words: [f"{n} January 2020" for n in range(1, 20)], "got '1 January 2020' in line 2"),
+    "two digits": (lambda words: [f"1/{n}/20" for n in range(1, 20)], "got '1/1/20' in line 2"),
+    "times alone": (lambda words: [f"{n % 24}:00" for n in range(30)], "got '0:00' in line 2"),
+    "of two days": (lambda words: [f"{n:02}/01/2020" for n in range(1, 13)], "'02/01/2020', which can be January 2"),
 }
 
 
@@ -139,7 +139,7 @@ def test_dates_that_do_not_rise_or_cannot_be_read_are_one_line(name: str, tmp_pa
 
 def test_ambiguous_days_say_both(tmp_path: Path) -> None:
     words = [f"{n:02}/02/2020" for n in range(1, 13)]
-    with pytest.raises(ValueError, match="has '01/02/2020', which may be February 1 or January 2, and no line tells"):
+    with pytest.raises(ValueError, match="got '01/02/2020', which can be February 1 or January 2. Write dates as"):
         written(tmp_path, words)
     found, _ = written(tmp_path, [*words, "13/02/2020"])
     assert found.clock is not None and found.clock.after(1) == (datetime(2020, 2, 14),)
@@ -150,13 +150,13 @@ def test_a_first_step_that_is_off_sets_no_other(tmp_path: Path) -> None:
     found, (told,) = written(tmp_path, list(map(str, dates)))
     assert found.clock is not None and found.day == 24
     assert found.clock.after(2) == (HOURS[-1] + timedelta(hours=1), HOURS[-1] + timedelta(hours=2))
-    assert "line 3 comes 0:59:00 after the one above, and most come 1:00:00 apart (1 of 59 do not)" in told
+    assert "line 3 comes 0:59:00 after the row above, but most rows come 1:00:00 apart (1 of 59 do not)" in told
 
 
 @pytest.mark.parametrize(("dates", "its", "usual"), [(HOURS, "4:00:00", "1:00:00"), (MONTHS, "4 months", "1 months")])
 def test_gaps_are_said_with_the_first_line(dates: list[datetime], its: str, usual: str, tmp_path: Path) -> None:
     found, (told,) = written(tmp_path, list(map(str, [*dates[:30], *dates[33:40], *dates[41:]])))
-    assert f"line 32 comes {its} after the one above, and most come {usual} apart (2 of 55 do not)" in told
+    assert f"line 32 comes {its} after the row above, but most rows come {usual} apart (2 of 55 do not)" in told
     assert found.clock is not None and "\n" not in told
     assert found.clock.after(1) == ((HOURS[-1] + timedelta(hours=1) if dates is HOURS else datetime(2024, 1, 1)),)
 
@@ -179,7 +179,7 @@ def test_numbers_that_may_be_dates_are_such_where_they_rise_evenly_or_are_called
     even = [str(1_600_000_000 + 60 * n) for n in range(60)]
     asked, _ = written(tmp_path, even, "visitors", ",columns=visitors+x")
     assert asked.columns == ("visitors", "x") and asked.clock is None
-    with pytest.raises(ValueError, match="in the column timestamp 1600000060 comes behind 1600000120 in line 4"):
+    with pytest.raises(ValueError, match="timestamp do not increase: got 1600000060 in line 4 after 1600000120,"):
         written(tmp_path, [even[0], even[2], even[1], *even[3:]], "timestamp")
 
 
@@ -197,5 +197,5 @@ def test_lines_are_counted_as_they_stand_in_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(
         "date,x\n\n2020-01-01,1\n2020-01-02,2\n\n2020-01-02,3\n2020-01-04,3\n2020-01-05,3\n2020-01-06,3\n"
     )
-    with pytest.raises(ValueError, match="2020-01-02 comes again in line 6"):
+    with pytest.raises(ValueError, match="got 2020-01-02 in line 6 after 2020-01-02,"):
         read_spec(f"series={tmp_path}/a.csv")

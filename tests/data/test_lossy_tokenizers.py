@@ -272,7 +272,7 @@ def test_a_prompt_that_is_read_as_another_is_told(tmp_path: Path, capsys: pytest
     model.tokenizer = Tokenizer(few_letters(False).to_str())
     save(model, tmp_path)
     assert run(["generate", str(tmp_path), "--prompt", "The cat", "--tokens", "1"]) == 0
-    lost = "1 of 7 bytes (14.29%) of what it is asked with, first 'T' in 'The cat': the model does not read them"
+    lost = "1 of 7 bytes (14.29%) of the input texts, first 'T' in 'The cat': the model does not read them"
     assert f"warning: the tokenizer loses {lost}" in capsys.readouterr().err.splitlines()
     (tmp_path / "text").write_text(STRANGE)
     assert run(["read", str(tmp_path), f"{tmp_path}/text", "--save", f"{tmp_path}/state"]) == 2

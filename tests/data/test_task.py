@@ -168,8 +168,8 @@ def test_a_run_is_told_from_one_of_another_task(tmp_path: Path) -> None:
     fit(model, "task=copy,length=3", steps=2, batch=4, out=tmp_path)
     fit(gpt(**SMALL), "task=copy,length=3", steps=3, batch=4, out=tmp_path, resume=True)
     for other, told in (
-        ("task=copy,length=4", "was begun with length=3 in its data, and length=4 came"),
-        ("task=reverse,length=3", "was begun with data=task=copy,length=3, and task=reverse,length=3 came"),
+        ("task=copy,length=4", "got length=4, expected length=3 in --data"),
+        ("task=reverse,length=3", "got data=task=reverse,length=3, expected data=task=copy,length=3"),
     ):
         with pytest.raises(ValueError, match=told):
             fit(gpt(**SMALL), other, steps=4, batch=4, out=tmp_path, resume=True)

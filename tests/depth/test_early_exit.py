@@ -262,7 +262,7 @@ def test_another_number_of_heads_is_refused() -> None:
         (lambda: Multinomial(D, 9), r"^Multinomial\(8, 9\) came"),
         (lambda: Multinomial(D, 2), r"^Multinomial\(8, 2\) came"),
         (lambda: BySequence(6, DEPTH), r"^BySequence\(6, 4\) came"),
-        (lambda: Confident(Probe(6), 0.5), r"^Probe\(6\) came for states of width 8"),
+        (lambda: Confident(Probe(6), 0.5), r"^Probe\(6\) does not fit the states: got width 8, expected 6"),
         (lambda: Confident(Probe(D), (0.5,) * 2), "^2 thresholds came for 4 layers; give 3"),
         (lambda: Confident(Probe(D), (0.5,) * 4), "^4 thresholds came for 4 layers; give 3"),
     ],

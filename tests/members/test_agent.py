@@ -17,7 +17,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no text": ({"stack": "gpt(d=8"}, "is no member; write gpt"),
     "a keyword": ({"stack": "gpt(dd=8)"}, "no keyword 'dd'; the nearest is 'd'"),
     "an encoder": ({"stack": "bert(d=8)"}, "makes a MLM; give a plain language model"),
-    "dropout": ({"stack": "gpt(d=8, dropout=0.3)"}, "dropout=0.3 makes another policy of an agent"),
+    "dropout": ({"stack": "gpt(d=8, dropout=0.3)"}, "same policy: got dropout=0.3, expected 0. Pass dropout=0"),
     "a file": ({"stack": "mine.py:gpt"}, "names no member"),
     "no observation": ({"observations": ()}, r"observations=\(\)"),
     "no action": ({"actions": 0}, "actions=0"),

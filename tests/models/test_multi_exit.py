@@ -123,9 +123,9 @@ def test_the_shares_of_a_balanced_probe_are_a_running_mean_over_whole_batches(fl
     before = probe.share.clone()
     probe.after_step(0.0, probe.stats(logits, torch.full_like(wanted, -1)))  # no targets
     assert torch.equal(probe.share, before)
-    with pytest.raises(ValueError, match=r"Probe\(depth=3\) came for 2 layers; give depth=2"):
+    with pytest.raises(ValueError, match=r"Probe\(depth=3\) does not fit .*: got 2 layers, expected 3. Pass depth=2"):
         probe.loss([torch.zeros(6, 5, D)] * 2, logits[:2], wanted)
-    with pytest.raises(ValueError, match=r"balance=True counts the tokens of each layer; give depth="):
+    with pytest.raises(ValueError, match=r"balance=True needs the number of layers: got depth=None, .* Pass depth="):
         Probe(D, balance=True)
 
 

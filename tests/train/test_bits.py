@@ -143,7 +143,7 @@ class Silent(Model):
 
 def test_a_model_that_does_not_say_what_it_scored_is_refused_where_tokens_are_no_bytes() -> None:
     assert evaluate(Silent(), Part(TOKENS), 16).value == 1
-    with pytest.raises(ValueError, match=r"Silent.judge counts .* and says of none which they are") as caught:
+    with pytest.raises(ValueError, match=r"Silent.judge returned .* scored tokens and no scored mask,") as caught:
         evaluate(Silent(), Part(TOKENS, None, WIDTHS), 16)
     assert "\n" not in str(caught.value)
 

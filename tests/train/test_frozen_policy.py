@@ -175,7 +175,7 @@ def chosen(part: str) -> Any:
     return EarlyExit([layer], torch.nn.Identity(), Nobody(), chance=Drawn(1))
 
 
-@pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys it reads"), ("exits", "leave out chance")])
+@pytest.mark.parametrize(("part", "why"), [("SAC", "draws the keys it reads"), ("exits", "Leave out chance")])
 def test_a_body_that_draws_is_refused(part: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"{why}.*" if part == "exits" else f"{why}.*another policy") as said:
         Agent((3,), 2, chosen(part))

@@ -122,7 +122,7 @@ def test_a_long_row_costs_a_handful_of_forwards() -> None:
 
 
 def test_measuring_warns_of_what_declares_nothing() -> None:
-    with pytest.warns(UserWarning, match="this Hearing reads ahead: what it says of a token changes"):
+    with pytest.warns(UserWarning, match="this Hearing reads ahead: got an output that changes with later tokens"):
         evaluate(Hearing(4), tiny.text().valid, 16)
 
 

@@ -140,8 +140,8 @@ def test_a_run_of_an_earlier_version_goes_on(tmp_path: Path, monkeypatch: pytest
     state = (tmp_path / "trainer" / "2" / STATE).read_text()
     assert "betas" not in state and "extra" not in state + (tmp_path / "config.json").read_text()
     for other, settings, said in (
-        (newer(extra=4), SMALL, "was begun with extra=3, and 4 came"),
-        (newer(), replace(SMALL, eps=1e-9), "was begun with eps=1e-08, and 1e-09 came"),
+        (newer(extra=4), SMALL, "got extra=4, expected extra=3. Pass extra=3"),
+        (newer(), replace(SMALL, eps=1e-9), "got eps=1e-09, expected eps=1e-08"),
     ):
         with pytest.raises(ResumeError, match=said):
             train(other, text, Steps(4), settings, folder=tmp_path, resume=True)
@@ -154,7 +154,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
     for place in torch.randint(len(text.train), (5,), generator=torch.Generator().manual_seed(0)).tolist():
         changed = text.train.clone()
         changed[place] ^= 1
-        with pytest.raises(ResumeError, match="was begun with other contents of cycle, which has changed since"):
+        with pytest.raises(ResumeError, match="the contents of cycle have changed since the run started"):
             train(tiny.bigram(), replace(text, train=changed), Steps(3), SMALL, folder=tmp_path, resume=True)
     assert train(tiny.bigram(), noise_of(1_800_000), Steps(3), SMALL, folder=tmp_path, resume=True).step == 3
 
@@ -171,7 +171,7 @@ def test_a_run_with_a_sampled_fingerprint_goes_on_and_gets_a_whole_one(
     monkeypatch.setattr(loop, "begun", lambda *given: begun(*given) | {"bytes": sampled(text)})
     train(tiny.bigram(), text, Steps(2), SMALL, folder=tmp_path)
     monkeypatch.undo()
-    with pytest.raises(ResumeError, match="was begun with other contents of cycle"):
+    with pytest.raises(ResumeError, match="the contents of cycle have changed"):
         train(tiny.bigram(), noise_of(600_001), Steps(3), SMALL, folder=tmp_path, resume=True)
     assert train(tiny.bigram(), text, Steps(3), SMALL, folder=tmp_path, resume=True).step == 3
     assert Run(tmp_path).state()["begun"]["bytes"] == text.fingerprint != sampled(text)
@@ -241,13 +241,13 @@ def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"settings": replace(SMALL, batch=4)}, "was begun with batch=3, and 4 came; give the same to go on"),
-        ({"settings": replace(SMALL, lr=0.5)}, "was begun with lr=0.01, and 0.5 came"),
-        ({"settings": replace(SMALL, accumulate=2)}, "was begun with accumulate=1, and 2 came"),
-        ({"settings": replace(SMALL, precision="bf16")}, "was begun with precision=float32, and bf16 came"),
-        ({"model": lambda: tiny.bigram(d=4)}, "was begun with d=8, and 4 came"),
-        ({"model": tiny.lane}, "was begun with member=bigram, and lane came"),
-        ({"text": lambda: tiny.text(300)}, "was begun with other contents of cycle, which has changed since"),
+        ({"settings": replace(SMALL, batch=4)}, "got batch=4, expected batch=3. Pass batch=3, or start another run"),
+        ({"settings": replace(SMALL, lr=0.5)}, "got lr=0.5, expected lr=0.01"),
+        ({"settings": replace(SMALL, accumulate=2)}, "got accumulate=2, expected accumulate=1"),
+        ({"settings": replace(SMALL, precision="bf16")}, "got precision=bf16, expected precision=float32"),
+        ({"model": lambda: tiny.bigram(d=4)}, "got d=4, expected d=8"),
+        ({"model": tiny.lane}, "got member=lane, expected member=bigram"),
+        ({"text": lambda: tiny.text(300)}, "the contents of cycle have changed since the run started"),
     ],
 )
 def test_what_was_begun_otherwise_is_refused_naming_what_differs(

@@ -146,17 +146,17 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     assert run(command(tmp_path, *then, "--resume")) == 0 and "(phase " not in capsys.readouterr().out
     for more, wrong in (
         (then, "run holds a model of 'gpt' that was trained before, which would be overwritten"),
-        ((*then, "--resume", "--then", "steps=1"), "run holds 3 phases, and 4 came; give the words of its training"),
+        ((*then, "--resume", "--then", "steps=1"), "run: got 4 phases, expected 3. Pass the same --then options"),
     ):
         assert run(command(tmp_path, *more)) == 2 and wrong in capsys.readouterr().err
     for more, wrong in (
         (
             ("--then", "steps=10", "--then", "steps=6,length=20,lr=0.002"),
-            "phase 3 in .* was begun with lr=0.001, and 0.002",
+            "phase 3 in .*: got lr=0.002, expected lr=0.001. Pass lr=0.001",
         ),
         (
             ("--then", "steps=11", "--then", "steps=6,length=20,lr=0.001"),
-            r"phase 2 in .* with budget=Steps\(count=10\), and",
+            r"phase 2 in .*: got budget=Steps\(count=11\), expected budget=Steps\(count=10\)",
         ),
     ):
         assert run(command(tmp_path, *more, "--resume")) == 2 and re.search(wrong, capsys.readouterr().err)
@@ -170,12 +170,12 @@ def test_phases_are_trained_in_turn_and_gone_on_with_where_they_stopped(
     words = [word.replace(f"text={tmp_path}/text", f"text={tmp_path}/same") for word in command(tmp_path, *then)]
     assert run([*words, "--resume"]) == 0
     (tmp_path / "same").write_bytes(b"the dog sat on the mat. " * 200)
-    assert run([*words, "--resume"]) == 2 and f"begun with data=text={tmp_path}/text, and" in capsys.readouterr().err
+    assert run([*words, "--resume"]) == 2 and f"expected data=text={tmp_path}/text." in capsys.readouterr().err
     told = (out / "phases.json").read_bytes()
     for spoiled in (b"5", b"{}", b"["):
         (out / "phases.json").write_bytes(spoiled)
         assert run(command(tmp_path, *then, "--resume")) == 2
-        assert "phases.json does not tell of phases; begin anew" in capsys.readouterr().err
+        assert "phases.json does not list the phases. Start again with --overwrite" in capsys.readouterr().err
     (out / "phases.json").write_bytes(told)
     files = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert run(command(tmp_path, *then, "--overwrite", "--from", str(tmp_path / "none"))) == 2

@@ -75,7 +75,7 @@ def in_phases(
 def _train(
     phases: Sequence[Phase], first: Wanted, job: Job, out: Path, start: Path | None, overwrite: bool, resume: bool
 ) -> None:
-    """Train the phases in a folder that is claimed."""
+    """Train the phases in a folder that the caller has claimed."""
     going_on = resume and (out / PLAN).is_file()
     if going_on:
         for phase in phases:
@@ -128,7 +128,7 @@ def _planned(first: Wanted, job: Job, then: Sequence[str], out: Path) -> list[Ph
 
 
 def _at(job: Job, recipe: Recipe, lr: float, budget: Budget) -> Job:
-    """A job at the rate and under the budget of a phase, with the optimiser of the member's own recipe."""
+    """The job of a phase: its learning rate and budget, with the optimiser settings of the member's recipe."""
     with from_user(ValueError):
         plan = replace(phase_recipe(lr, budget), betas=recipe.betas, eps=recipe.eps)
         return replace(job, budget=budget, settings=replace(job.settings, lr=None, plan=plan))
@@ -187,28 +187,30 @@ def _refuse(phases: Sequence[Phase], may: bool, going_on: bool) -> None:
 
 
 def _same(out: Path, phases: Sequence[Phase]) -> None:
-    """UserError, which names what differs, where the folder holds other phases."""
+    """Refuse to resume phases that differ from those recorded in the folder; the UserError names the difference."""
     try:
-        there = from_json((out / PLAN).read_text(encoding="utf-8"))
+        recorded = from_json((out / PLAN).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        there = None
-    if not isinstance(there, list):
-        raise UserError(f"{out / PLAN} does not tell of phases; begin anew with --overwrite")
-    advice = "give the words of its training, or begin another in a folder of its own"
-    if len(there) != len(phases):
-        raise UserError(f"{out} holds {len(there)} phases, and {len(phases)} came; {advice}")
-    for n, (before, phase) in enumerate(zip(there, phases, strict=True), 1):
+        recorded = None
+    if not isinstance(recorded, list):
+        raise UserError(f"cannot resume {out}: {PLAN} does not list the phases. Start again with --overwrite")
+    advice = "start another run in a new folder"
+    if len(recorded) != len(phases):
+        count = f"got {len(phases)} phases, expected {len(recorded)}. Pass the same --then options"
+        raise UserError(f"cannot resume {out}: {count}, or {advice}")
+    for n, (before, phase) in enumerate(zip(recorded, phases, strict=True), 1):
         if (words := _changed(before, phase)) is not None:
-            raise UserError(f"phase {n} in {out} was begun with {words}; {advice}")
+            raise UserError(f"cannot resume phase {n} in {out}: {words}, or {advice}")
 
 
 def _changed(before: Any, phase: Phase) -> str | None:
-    """What differs between a phase that is written down and this one; None where nothing does."""
+    """The first difference between a recorded phase and this one; None if there is none."""
     if isinstance(before, str):  # an earlier version wrote a sentence, which begins with the member
         member = f"{phase.one.text} on "
-        return None if before.startswith(member) else f"{before}, and {phase.one.text} came"
+        same = before.startswith(member)
+        return None if same else f"got {phase.one.text}, expected {before}. Pass the words of that phase"
     if not isinstance(before, dict) or not isinstance(before.get("settings"), dict):
-        return f"{before!r:.40}, which tells of no phase, and {phase.one.text} came"
+        return f"got {before!r:.40} in {PLAN}, expected a phase. Start again with --overwrite"
     usual = json.loads(json.dumps(asdict(Settings())))
     now = in_form_of(before, phase.plan, phase.job.data)
     return difference(before | {"settings": usual | before["settings"]}, now)

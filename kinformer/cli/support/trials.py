@@ -201,9 +201,9 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
         whole = before | asdict(Settings()) | before  # settings that an earlier version did not know are as usual
         words = difference(whole | fixed, now | fixed)
         if (names := ", ".join(before["members"])) != (others := ", ".join(now["members"])):
-            words = f"{names}, and {others} came"
+            words = f"got {others}, expected {names}. Pass the same members"
         if words is not None:
-            raise ValueError(f"{out} holds a comparison with {words}; give the same, or another --out")
+            raise ValueError(f"cannot resume the comparison in {out}: {words}, or choose another --out")
         return replace(job, settings=replace(job.settings, **fixed))
 
 

@@ -1,4 +1,4 @@
-"""Dates of a series: which column holds them, however they are written, and the calendar of each row."""
+"""Dates of a series: finds the column of dates, parses it, and computes calendar features of each row."""
 
 import re
 import warnings
@@ -31,9 +31,9 @@ UNIX = {1: (1e8, 5e9), 1e3: (1e11, 5e12), 1e6: (1e14, 5e15), 1e9: (1e17, 5e18)} 
 
 
 class Clock(NamedTuple):
-    """The column of dates: its name, and when its rows were, each later than the one before.
+    """The column of dates: its name and the strictly increasing dates of its rows.
 
-    months: how many months lie between two rows, where these are of the same day of a month, or its last; else 0.
+    months: the months between two rows if all rows have the same day of the month, or its last day; else 0.
     words: the dates as the file writes them.
     """
 
@@ -44,7 +44,7 @@ class Clock(NamedTuple):
 
     @property
     def step(self) -> timedelta:
-        """The time from one row to the next that is commonest."""
+        """The most common time between two rows."""
         return Counter(later - before for before, later in pairwise(self.dates)).most_common(1)[0][0]
 
     @property
@@ -53,7 +53,7 @@ class Clock(NamedTuple):
         return max(1, round(DAY / self.step))
 
     def after(self, count: int) -> tuple[datetime, ...]:
-        """When the rows behind the last one are; days of the week on which the file has no row are stepped over."""
+        """The dates of the rows after the last one; skips days of the week without rows."""
         if self.months:
             last = all(_ends_a_month(date) for date in self.dates)
             return tuple(_months_later(self.dates[-1], n * self.months, last) for n in range(1, count + 1))
@@ -63,13 +63,13 @@ class Clock(NamedTuple):
         return tuple(dates[1:])
 
     def words_after(self, count: int) -> tuple[str, ...]:
-        """The same in the form in which the file writes dates; ISO 8601 where no form is that of all its rows."""
+        """The dates of `after`, in the format of the file; ISO 8601 if its rows have no common format."""
         write = form_of(self.words, self.dates)
         return tuple(map(write, self.after(count)))
 
 
 class Column(NamedTuple):
-    """A column of a file: its place in it, its name, its words, and whether these are numbers."""
+    """A column of a file: its index, its name, its cells, and whether these are numbers."""
 
     place: int
     name: str
@@ -78,12 +78,12 @@ class Column(NamedTuple):
 
     @property
     def says_date(self) -> bool:
-        """Is it called as dates are?"""
+        """True if the name of the column says that it holds dates."""
         return bool(NAMES & set(re.split(r"[^a-z]+", self.name.lower())))
 
 
 class Told(NamedTuple):
-    """The dates of a file, the places of its columns that are no numbers to forecast, and what was left out and why."""
+    """The dates of a file, the indices of columns that are not forecast, and a note about omitted columns."""
 
     clock: Clock | None
     others: Collection[int]
@@ -91,14 +91,16 @@ class Told(NamedTuple):
 
 
 def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Told:
-    """The first column of dates, each later than the one above; what else is no number to forecast.
+    """Find the first column of increasing dates, and the other columns that are not forecast.
 
-    Dates are ISO 8601, with or without a zone, 2020/01/31, 31.01.2020, 01/31/2020 or 31/01/2020, whichever the column
-    can be, 20200131, 2020-01, and seconds, or thousandths and so on, since 1970. Numbers are dates where the column is
-    called as one, or rises in equal steps. Row numbers, as pandas writes them, are left out.
+    Dates are ISO 8601, with or without a zone; 2020/01/31, 31.01.2020, 01/31/2020 or 31/01/2020, whichever fits the
+    whole column; 20200131; 2020-01; and seconds, milliseconds and so on since 1970. Numbers are dates if the name of
+    the column says so, or if they rise in equal steps. Row numbers, as pandas writes them, are left out.
 
-    lines: the line of each row, for errors. Errors: ValueError, in one line that names the column and the line, for
-    dates that cannot be read or may be of two days, and where no column of dates rises from row to row. Warns of gaps.
+    lines: the line of each row, for errors.
+
+    Errors: ValueError, in one line that names the column and the line, for unreadable or ambiguous dates, and if no
+    column of dates increases from row to row. Warns of gaps.
     """
     found: list[tuple[Column, list[datetime]]] = []
     unread: list[str] = []
@@ -135,7 +137,7 @@ def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
 
 
 def is_date(word: str) -> bool:
-    """Is this a date with a year, a month and a day, or with a time of the day?"""
+    """True for a date with year, month and day, or with a time of day."""
     with suppress(ValueError):
         datetime.fromisoformat(word.strip())
         return True
@@ -147,7 +149,7 @@ def is_date(word: str) -> bool:
 
 
 def _words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
-    """The dates of a column of words; None where it is none of dates, ValueError where it is and cannot be read."""
+    """Parse a column of text as dates; None if it holds no dates, ValueError for an unreadable date."""
     dates: list[datetime] = []
     with suppress(ValueError):
         dates += [datetime.fromisoformat(word.strip()) for word in column.words]
@@ -169,26 +171,27 @@ def _zoned(column: Column, dates: list[datetime]) -> list[datetime]:
 
 
 def _ordered(column: Column, parts: Sequence[re.Match[str]], lines: Sequence[int]) -> list[datetime]:
-    """Dates whose year stands first, or last, behind a day and a month in the order in which all of them are dates."""
+    """Parse dates with the year first, or last; the whole column decides whether day or month comes first."""
     if all(len(part["first"]) == 4 for part in parts):
         orders = [("first", "second", "third")]
     else:
         orders = [("third", "second", "first"), ("third", "first", "second")]
         orders = orders[:1] if all(part["sign"] == "." for part in parts) else orders
-    found = [read for order in orders if (read := _read(parts, order))]
-    if len(found) > 1 and found[0] != found[1]:
+    readings = [read for order in orders if (read := _read(parts, order))]
+    if len(readings) > 1 and readings[0] != readings[1]:
+        row, day, other = next((n, *pair) for n, pair in enumerate(zip(*readings, strict=True)) if pair[0] != pair[1])
         raise ValueError(
-            f"the column {column.name} has {column.words[0]!r}, which may be {found[0][0]:%B} {found[0][0].day} or "
-            f"{found[1][0]:%B} {found[1][0].day}, and no line tells; write 2020-01-31"
+            f"the dates in the column {column.name} are ambiguous: got {column.words[row]!r}, which can be {day:%B} "
+            f"{day.day} or {other:%B} {other.day}. Write dates as 2020-01-31"
         )
-    if not found:
+    if not readings:
         odd = next((n for n in range(len(parts)) if not any(_read(parts[n : n + 1], order) for order in orders)), 0)
         raise ValueError(_unread(column, odd, lines))
-    return found[0]
+    return readings[0]
 
 
 def _read(parts: Sequence[re.Match[str]], order: tuple[str, str, str]) -> list[datetime]:
-    """The dates whose year, month and day these are; none where one of them is no date."""
+    """Parse all rows with one order of year, month and day; [] if one of the rows is not a date."""
     try:
         return [_date(part, *(part[name] for name in order)) for part in parts]
     except ValueError:
@@ -208,13 +211,13 @@ def _date(part: re.Match[str], year: str | None, month: str, day: str | None) ->
 
 def _unread(column: Column, row: int, lines: Sequence[int]) -> str:
     return (
-        f"the column {column.name} has {column.words[row]!r} in line {lines[row]:,}, which is no date that is read; "
-        "write 2020-01-31 00:00:00, or seconds since 1970"
+        f"the column {column.name} has an unreadable date: got {column.words[row]!r} in line {lines[row]:,}, expected "
+        "2020-01-31 00:00:00 or seconds since 1970. Write it in one of these forms"
     )
 
 
 def _numbers(column: Column) -> list[datetime] | None:
-    """The dates of a column of numbers: 20200131, a year, or a time since 1970; None where they are plain numbers."""
+    """Parse numbers as dates: 20200131, years, or time since 1970; None for plain numbers."""
     try:
         values = [float(word) for word in column.words]
     except ValueError:
@@ -240,7 +243,7 @@ def _days(values: Sequence[float]) -> list[datetime]:
 
 
 def _counts_rows(column: Column) -> bool:
-    """Is it called as row numbers are, and does each row have one more than the one above?"""
+    """True for a column that has a name of row numbers and rises by 1 in each row."""
     if not set(re.split(r"[^a-z]+", column.name.lower())) <= ROW_NUMBERS:
         return False
     try:
@@ -254,29 +257,29 @@ def _counts_rows(column: Column) -> bool:
 
 
 def _falls(dates: Sequence[datetime]) -> int | None:
-    """The first row that is not later than the one above; None where all rise."""
+    """The first row whose date is not later than the previous one; None if all dates increase."""
     return next((n for n, (before, later) in enumerate(pairwise(dates), 1) if later <= before), None)
 
 
 def _share(dates: Sequence[datetime]) -> float:
-    """Of the steps between rows, how many are the commonest."""
+    """The fraction of steps between rows that equal the most common step."""
     steps = Counter(later - before for before, later in pairwise(dates))
     return steps.most_common(1)[0][1] / steps.total()
 
 
 def _refuse_order(where: str, column: Column, dates: Sequence[datetime], lines: Sequence[int]) -> None:
     row = cast(int, _falls(dates))
-    comes = "again" if dates[row] == dates[row - 1] else f"behind {column.words[row - 1].strip()}"
     raise ValueError(
-        f"{where}: in the column {column.name} {column.words[row].strip()} comes {comes} in line {lines[row]:,}; write "
-        "a row for each time, the earliest first, its date and time in one column"
+        f"{where}: the times in the column {column.name} do not increase: got {column.words[row].strip()} in line "
+        f"{lines[row]:,} after {column.words[row - 1].strip()}, expected a later time. Write one row for each time, "
+        "the earliest first, with date and time in one column"
     )
 
 
 def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[int]) -> Clock:
-    """The clock of dates that rise; a warning where a row comes later than most, or sooner.
+    """The clock of increasing dates; warns of irregular steps between rows.
 
-    Days of the week on which no row is, such as weekends of business days, are no gaps.
+    Days of the week without any row, such as weekends of business days, are not gaps.
     """
     monthly = _of_a_month(dates)
     numbers: list[Any] = [date.year * 12 + date.month if monthly else date for date in dates]
@@ -290,23 +293,23 @@ def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[in
     ]
     if odd_rows:
         row = odd_rows[0]
-        its, most = (f"{step} months" if monthly else str(step) for step in (steps[row - 1], usual))
+        gap, usual_gap = (f"{step} months" if monthly else str(step) for step in (steps[row - 1], usual))
         word, odd = column.words[row].strip(), f"{len(odd_rows):,} of {len(steps):,}"
         warnings.warn(
-            f"{where}: {word} in line {lines[row]:,} comes {its} after the one above, and most come {most} apart "
-            f"({odd} do not); rows are taken for equally far apart",
+            f"{where}: the rows are not evenly spaced: {word} in line {lines[row]:,} comes {gap} after the row above, "
+            f"but most rows come {usual_gap} apart ({odd} do not). They are treated as evenly spaced",
             stacklevel=4,
         )
     return Clock(column.name, tuple(dates), usual if monthly else 0, tuple(column.words))
 
 
 def _weekdays(dates: Sequence[datetime]) -> set[int]:
-    """The days of the week on which rows are; all of them where the rows span less than two weeks."""
+    """The days of the week that have rows; all 7 days if the rows span less than two weeks."""
     return {date.weekday() for date in dates} if dates[-1] - dates[0] >= FORTNIGHT else set(range(7))
 
 
 def _next(date: datetime, step: timedelta, weekdays: Collection[int]) -> datetime:
-    """The first date, steps after this one, that is on one of these days of the week."""
+    """Add steps to a date until it falls on one of these days of the week."""
     date += step
     while date.weekday() not in weekdays:
         date += step
@@ -314,7 +317,7 @@ def _next(date: datetime, step: timedelta, weekdays: Collection[int]) -> datetim
 
 
 def _of_a_month(dates: Sequence[datetime]) -> bool:
-    """Are all dates of the same day of a month, or all of its last, at the same time?"""
+    """True if all dates have the same time and the same day of the month, or all are the last day of a month."""
     days = {date.day for date in dates}
     return len({date.timetz() for date in dates}) == 1 and (len(days) == 1 or all(map(_ends_a_month, dates)))
 

@@ -1,4 +1,4 @@
-"""Some tokens: a block that is computed for chosen tokens of a batch, which still read the keys of all tokens."""
+"""Computes a block for chosen tokens of a batch only; these tokens still read the keys of all tokens."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -28,10 +28,12 @@ MakeKeys = Callable[[Attention], Keys | None]
 
 
 class Group(NamedTuple):
-    """Rows with about as many chosen tokens: M is at most `FEW`, or at most twice the number of any of them.
+    """Rows with similar numbers of chosen tokens: M is at most `FEW`, or at most twice the number in any of the rows.
 
-    `rows` are rows of the batch and `keys` their places among the rows whose keys are made. `slots` are places among
-    the chosen tokens, and `pos` their positions, -1 where a row has fewer than M.
+    rows: indices into the batch.
+    keys: indices into the rows whose keys are computed.
+    slots: indices into the chosen tokens.
+    pos: positions of the chosen tokens, -1 where a row has fewer than M.
     """
 
     rows: Int[Tensor, " R"]
@@ -43,9 +45,11 @@ class Group(NamedTuple):
 class Tokens(NamedTuple):
     """Chosen tokens of a batch, by row.
 
-    `at` are ascending places in the flattened batch, `pos` their positions. `rows` are the rows whose keys are made.
-    `order` says where each token stands in the groups, laid out one behind the other. `memo` keeps what reads of these
-    tokens find out about positions.
+    at: ascending indices into the flattened batch.
+    pos: positions of the tokens.
+    rows: the rows whose keys are computed.
+    order: index of each token in the concatenated groups.
+    memo: cache of facts about positions, shared by all reads of these tokens.
     """
 
     at: Int[Tensor, " n"]
@@ -57,9 +61,12 @@ class Tokens(NamedTuple):
 
 
 def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, before: Tokens | None = None) -> Tokens:
-    """The tokens at ascending places of the flattened batch. `every_row`: make the keys of rows without one too.
+    """Describe the chosen tokens of a batch for `read_tokens`.
 
-    Tokens that are some of those `before` are the same ones where they are as many.
+    at: ascending indices into the flattened batch.
+    pos: positions of all tokens.
+    every_row: compute keys also of rows without a chosen token.
+    before: an earlier result whose tokens include these; it is returned if the number of tokens is the same.
     """
     if before is not None and len(before.at) == len(at):
         return before
@@ -84,7 +91,7 @@ def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, b
 
 
 def serves_tokens(layer: Layer) -> bool:
-    """Can `read_tokens` compute this layer? Only its first sublayer may read other tokens of the own sequence."""
+    """True if `read_tokens` can compute this layer: only the first sublayer may read other tokens of the sequence."""
     if not isinstance(layer, ResidualBlock) or layer.sends or layer.wants:
         return False
     first, *others = layer.layers
@@ -99,7 +106,7 @@ def serves_tokens(layer: Layer) -> bool:
 
 
 def _reads_each_query(attention: Attention) -> bool:
-    """Does each query read by itself, and from keys that are made of the tokens alone?"""
+    """True if each query is computed independently, from keys that depend on the tokens alone."""
     mechanism = attention.mechanism
     plain = type(mechanism) is Softmax and mechanism.bias is None and type(mechanism.score) is Product
     return (
@@ -119,11 +126,13 @@ def _alone(layer: Layer) -> bool:
 
 
 def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
-    """Do so many tokens leave out more multiplications than gathering them takes?
+    """True if computing only the chosen tokens saves more multiplications than gathering them costs.
 
-    It counts a token's products with weights, except those that make keys, and its pairs. A token that is gathered asks
-    every key of its row under a mask, where whole rows are read under a pattern in about as many pairs as it has. The
-    count depends on sizes alone, so that a run can be repeated.
+    chosen: number of chosen tokens.
+
+    The count covers products with weights, except those that make keys, and pairs of a query and a key. A gathered
+    token reads every key of its row under a mask. In a whole row a token reads about as many keys as its pattern has.
+    The count depends on sizes alone, so a run is reproducible.
     """
     assert isinstance(block, ResidualBlock) and isinstance(block.layers[0], Attention)
     first, mechanism, (batch, length) = block.layers[0], block.layers[0].mechanism, pos.shape
@@ -136,7 +145,7 @@ def worth_gathering(block: Layer, pos: Int[Tensor, "B T"], chosen: int) -> bool:
 
 
 def unwatched(block: ResidualBlock) -> bool:
-    """Does nobody look on at a part that `read_tokens` does not call?"""
+    """True if no hook is registered on a module that `read_tokens` does not call."""
     parts = [block, *(layer for layer in block.layers if isinstance(layer, Attention))]
     return not any(watched(part) or watched(getattr(part, "mechanism", part)) for part in parts)
 
@@ -144,9 +153,9 @@ def unwatched(block: ResidualBlock) -> bool:
 def read_tokens(
     block: ResidualBlock, x: Float[Tensor, "1 n D"], tokens: Tokens, keys: MakeKeys, state: State | None, ctx: Context
 ) -> Out:
-    """The block, computed for these tokens, which read the keys and values that `keys` makes.
+    """Compute a block for the given tokens, which read the keys and values that `keys` makes.
 
-    A state is brought up to date for all rows: `tokens.rows` must hold all of them. Values per token are [1 n].
+    A state is updated for all rows, so `tokens.rows` must hold all of them. Values per token are [1 n].
     """
     flat = ctx.but(
         pos=tokens.pos, run=False, only=None, also=None, source=None, source_pos=None, labels={}, below={}, memo=fresh()
@@ -166,14 +175,14 @@ def read_tokens(
 
 
 def put_back(value: Tensor, tokens: Tokens, ctx: Context) -> Tensor:
-    """Values per token of chosen tokens as those of all, 0 elsewhere; penalties [] as they are."""
+    """Spread values of chosen tokens over all tokens, 0 elsewhere; scalar penalties [] stay unchanged."""
     if not value.dim():
         return value
     return value.new_zeros(ctx.pos.numel()).index_copy(0, tokens.at, value[0]).view(ctx.pos.shape)
 
 
 def source_keys(attention: Attention, ctx: Context) -> Keys | None:
-    """The keys and values of the source that a call brings, if it brings one."""
+    """The keys and values of the source in the context; None without a source."""
     if ctx.source is None:
         return None
     pos = ctx.source_by_head
@@ -181,7 +190,7 @@ def source_keys(attention: Attention, ctx: Context) -> Keys | None:
 
 
 def input_of(join: Join, norm: nn.Module, x: Tensor) -> Tensor:
-    """What a join hands to its sublayer."""
+    """The input of a sublayer: normalised before a `NormFirst` join, unchanged before a `NormLast` join."""
     return norm(x) if isinstance(join, NormFirst) else x
 
 
@@ -204,7 +213,7 @@ def _attention(
 
 
 def _of_rows(keys: Keys, rows: Int[Tensor, " R"], memo: Memo) -> Keys:
-    """The keys of some rows; the same object where these are all of them."""
+    """The keys of the given rows; the same object if the rows are all rows."""
     if len(rows) == len(keys.pos):
         return keys
     pos = memo.get(lambda: keys.pos[rows], "keys of rows", keys.pos, rows)
