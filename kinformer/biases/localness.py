@@ -129,8 +129,8 @@ class FixedLocalness(Localness):
     """D is a number: only where a query looks is predicted.
 
     heads, head_dim: see `Localness`.
-    width: D, in positions; the paper's is 10. In bfloat16 a place is predicted to about 1/500 of the row, so a window
-        should not be much narrower.
+    width: D, in positions; 10 in the paper. bfloat16 predicts a place to about 1/500 of the row, so do not choose a
+        much narrower window.
 
     Source: Yang et al., 2018, arXiv:1810.10182, section 3.2 (fixed window).
     """
@@ -156,13 +156,13 @@ def _vector(heads: int, width: int) -> nn.Parameter:
 
 
 def _hidden(x: Float[Tensor, "B H T K"], w: Float[Tensor, "H K L"]) -> Float[Tensor, "B H T L"]:
-    """tanh(W x), in float32 or better: of a share of a long row bfloat16 would miss the place by several positions."""
+    """tanh(W x), in float32 or better: bfloat16 would miss the place in a long row by several positions."""
     with exact(x):
         return torch.tanh(torch.einsum("bhtk,hkl->bhtl", precise(x), precise(w)))
 
 
 def _share(hidden: Float[Tensor, "B H T K"], u: Float[Tensor, "H K"]) -> Float[Tensor, "B H T"]:
-    """sigmoid(U hidden), likewise."""
+    """sigmoid(U hidden), in float32 or better."""
     with exact(hidden):
         return torch.sigmoid(torch.einsum("bhtk,hk->bht", hidden, precise(u)))
 

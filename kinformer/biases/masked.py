@@ -121,9 +121,9 @@ class Step(Masking):
 
 
 def masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, itself: bool = True) -> Masking:
-    """The masking function that a text spells: "Step(4, 16)", a window for each head, or a formula, "1 / (1 + x)".
+    """Parse a masking function: "Step(4, 16)" with one window per head, or a formula such as "1 / (1 + x)".
 
-    heads: those of the layer. longest: no key further away is read. Errors: ValueError for what is neither.
+    heads: number of heads of the layer. longest: keys further away are not read. Errors: ValueError for other texts.
     """
     if found := re.fullmatch(r"Step\((\d+(?:, ?\d+)*)\)", text.strip()):
         windows = tuple(int(window) for window in found[1].split(","))

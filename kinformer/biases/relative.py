@@ -16,16 +16,16 @@ from kinformer.core.request import Request
 class Relative(Bias):
     """Makes the score scale * q_i.(k_j + a_n) and the value v_j + b_n, n being j - i clipped to [-clip, clip].
 
-    Choose it where nearness matters and far distances are all alike. The tables a and b have a row for each distance
-    that can be read, at most 2 clip + 1. All heads share them, as in the paper's section 3.3, or with `heads` each head
-    has its own, as in the paper's base model.
+    Choose it if near distances matter and all far distances are alike. The tables a and b have one row for each
+    distance that a query can read, at most 2 clip + 1. All heads share the tables, as in the paper's section 3.3. With
+    `heads` each head has tables of its own, as in the paper's base model.
 
     head_dim: the width of a query, and of a.
     clip: the furthest distance with a vector of its own, in positions.
     value_dim: the width of a value, and of b; head_dim unless given.
     values: False leaves b out, as most later models do.
     heads: how many heads the layer has, where each is to have tables of its own.
-    reach: how far back and how far ahead of a query keys stand at most, as the layer's `pattern.reach()` says; the
+    reach: the largest distances of keys before and after a query, as returned by the layer's `pattern.reach()`. The
         tables have no rows for distances beyond it. A causal layer has clip + 1 rows.
 
     Errors: ValueError for a negative clip, and for tables of another number of heads than the layer has.
@@ -84,7 +84,7 @@ class Relative(Bias):
         return ahead.clamp(-self.back, self.ahead) + self.back
 
     def _rows(self, whole: Float[Tensor, "*H M D"]) -> Float[Tensor, "*H N D"]:
-        """The rows that can be read, of tables with one for each distance from -clip to clip."""
+        """Select the rows that queries can read from tables with one row for each distance from -clip to clip."""
         return whole[..., self.clip - self.back : self.clip + self.ahead + 1, :]
 
     def _drawn(self, width: int) -> nn.Parameter:

@@ -21,7 +21,7 @@ class TreeEdges(Bias):
     head_dim: the width of a query, and of a.
     k: that of the `Tree`.
     clip: levels above it have the types of this one.
-    causal: the table has no rows for spans behind a token: k + 1 of 2 k + 1 rows for each level.
+    causal: leave out the rows for spans after a token, which keeps k + 1 of 2 k + 1 rows for each level.
 
     Source: Ye et al., 2019, arXiv:1911.04070, section 3.2 (relative positions on trees), types as the authors' code
     numbers them.
@@ -37,7 +37,7 @@ class TreeEdges(Bias):
         self.register_load_state_dict_pre_hook(_upgrade)
 
     def row(self, kind: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The row of the table that a type of edge has."""
+        """The table row of each type of edge."""
         if not self.causal:
             return kind
         # of each level's types 0, 1, 2, ... the type 0 and the odd ones are of spans that lie before a token
@@ -45,7 +45,7 @@ class TreeEdges(Bias):
         return kind // step * (self.k + 1) + (kind % step + 1) // 2
 
     def _rows(self, whole: Float[Tensor, "N K"]) -> Float[Tensor, "R K"]:
-        """The rows that can be read, of a table with one for each type."""
+        """Select the rows that queries can read from a table with one row for each type."""
         by_level = whole.unflatten(0, (-1, 2 * self.k + 1))
         return torch.cat([by_level[:, :1], by_level[:, 1::2]], 1).flatten(0, 1) if self.causal else whole
 

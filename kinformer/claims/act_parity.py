@@ -59,7 +59,7 @@ def batch(rows: int, drawn: torch.Generator) -> Batch:
 
 
 class Ponderer(nn.Module):
-    """The layers of an act_rnn, a plain recurrent cell that reads one input as often as it wants to."""
+    """The layers of an act_rnn: a plain recurrent cell that decides how often it reads one input."""
 
     def __init__(self, d: int = 64):
         super().__init__()
@@ -79,15 +79,15 @@ class Ponderer(nn.Module):
 
 
 def charged(step: int, steps: int) -> float:
-    """The part of the price that a step of training charges."""
+    """The fraction of the full price of computation that a training step charges."""
     return min(max((step / steps - FREE) / (FULL - FREE), 0.0), 1.0)
 
 
 def trained(price: float, seed: int, steps: int) -> Found:
-    """A network after so many steps, asked about inputs that it may have seen: there are 728.
+    """Train a network and test it on inputs that it may have seen, because only 728 exist.
 
-    It learns parity while steps are free, and then to spare them: with a price of 0.01 from the beginning it stays at
-    one or two steps and 0.67 of the answers.
+    The network first learns parity while steps are free, and then learns to save steps. With a price of 0.01 from the
+    start it stays at one or two steps and 0.67 of the answers.
     """
     drawn = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
@@ -135,11 +135,12 @@ def _off(model: Ponderer, rows: Batch, step: float) -> float:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Steps by difficulty, steps by price, and the gradient of the whole loss, of networks that have learned parity.
+    """Networks that learned parity: steps by difficulty, steps by price, and the gradient of the whole loss.
 
-    Of 6 places: of 8, networks reach 0.96 of the answers in 900 steps. Difficulty is measured at the highest price. At
-    the lowest nothing urges a network to spare steps, and some take fewer for harder inputs. At the highest seven of
-    eight seeds take more (0.22 steps, deviation 0.13), and one as many.
+    Inputs have 6 places. With 8 places, networks reach only 0.96 of the answers in 900 steps. Difficulty is measured
+    at the highest price. At the lowest price a network has no reason to save steps, and some networks take fewer steps
+    for harder inputs. At the highest price 7 of 8 seeds take more steps for harder inputs (0.22 steps, deviation 0.13),
+    and one seed takes as many.
     """
     found = {price: [trained(price, seed, steps) for seed in seeds] for price in PRICES}
     cheap, dear = found[PRICES[0]], found[PRICES[-1]]

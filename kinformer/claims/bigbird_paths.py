@@ -46,7 +46,7 @@ def paths(pattern: Pattern, size: int) -> Paths:
 
 
 def graphs(seed: int) -> dict[str, Pattern]:
-    """What layer `seed` of a BigBird reads in blocks of one token, without its global ones; by the window alone too."""
+    """The local patterns of layer `seed` of a BigBird with blocks of one token, with and without random blocks."""
     tiny: dict[str, Any] = {
         "d": 2,
         "depth": seed + 1,
@@ -63,7 +63,7 @@ def graphs(seed: int) -> dict[str, Pattern]:
 
 
 def local(pattern: Pattern) -> Pattern:
-    """A union without what is global, by which any two tokens are two steps apart."""
+    """Remove the global parts of a union: through global tokens any two tokens are only two steps apart."""
     if not isinstance(pattern, Or):
         return pattern
     left, right = pattern.left, pattern.right

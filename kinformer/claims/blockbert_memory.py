@@ -1,4 +1,4 @@
-"""BlockBERT: with n blocks heads read 1/n of the pairs, and with dropout a step keeps less memory than BERT's."""
+"""BlockBERT: with n blocks each head reads 1/n of the pairs; with dropout a step needs less memory than in BERT."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -31,13 +31,13 @@ SOURCE = "Qiu et al., 2019, arXiv:1911.02972, abstract (18.7 to 36.1% less memor
 
 
 def made(blocks: int, length: int, dropout: float = 0.0) -> MLM:
-    """The member, or with one block BERT, of equal sizes."""
+    """A `blockbert`, or for one block a `bert` of equal size."""
     whole = {**SIZES, "length": length, "dropout": dropout}
     return bert(**whole) if blocks == 1 else blockbert(**whole, blocks=blocks)
 
 
 def kept(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
-    """Bytes that the backward keeps of a training step's forward, each storage once, without weights and inputs."""
+    """Bytes that a training step saves for the backward pass: each storage once, without weights and inputs."""
     own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), tokens)}
     saved: list[Tensor] = []  # alive to the end, so that no address is used twice
 
@@ -53,7 +53,7 @@ def kept(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
 
 
 def pairs(model: MLM, length: int) -> float:
-    """The share of all pairs of tokens that the heads read."""
+    """The mean fraction of all pairs of tokens that a head reads."""
     (pattern, *_) = patterns(model)
     return mean(float(pattern.matrix(length, h=head).double().mean()) for head in range(SIZES["heads"]))
 
@@ -72,7 +72,7 @@ def by_blocks(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], v: Float
 
 @torch.no_grad()
 def away(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
-    """The furthest that any layer's attention is from the paper's equation, in float64."""
+    """The largest difference between a layer's attention and the paper's equation, in float64."""
     found: list[float] = []
 
     def compare(_: nn.Module, given: Any, out: Any) -> None:
@@ -88,10 +88,10 @@ def away(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
 
 
 def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequence[int] = LENGTHS) -> Claim:
-    """What the members keep at equal sizes; what heads read, and how far that is from the paper's equation.
+    """Memory of BlockBERT and BERT at equal sizes, pairs that heads read, and distance from the paper's equation.
 
-    The paper saves memory on matrices of pairs. BERT keeps them where it trains with dropout, as in the paper. Without
-    dropout its fused kernel for a CPU keeps none, so the members keep as much as BERT; the claim reports that beside.
+    The paper saves memory on matrices of pairs. BERT keeps these matrices if it trains with dropout, as in the paper.
+    Without dropout its fused CPU kernel keeps none, so BlockBERT needs as much memory as BERT. The claim reports both.
     """
     shares: dict[int, dict[int, float]] = {n: {} for n in blocks}
     told: dict[str, str] = {}

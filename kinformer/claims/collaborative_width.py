@@ -44,7 +44,7 @@ class Lost(NamedTuple):
 
 
 def trained(seed: int, steps: int, text: Text) -> LM:
-    """A small gpt; not trained for 0 steps."""
+    """A small gpt after a training of `steps` steps; untrained for 0 steps."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = gpt(**SIZES)
@@ -86,7 +86,7 @@ def lost(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> Lost:
 
 
 def cost(one: Lost, n: int) -> float:
-    """The share of what attention is worth that the n-th number of columns loses."""
+    """The fraction of the value of attention that a conversion to the n-th number of columns loses."""
     return (one.bits[n] - one.before) / (one.even - one.before)
 
 
@@ -96,10 +96,10 @@ def _bits(model: LM, rows: Int[Tensor, "B T"]) -> float:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COLUMNS) -> Claim:
-    """Models trained by seeds, each converted to every number of columns; no step is made after it.
+    """Convert a trained model of each seed to every number of columns, without further training.
 
-    What columns cost is measured against what attention is worth, the bits that are lost where no key is told from
-    another: a bound on bits alone would let a model pass that hardly reads other tokens.
+    The loss in bits is divided by the value of attention: the bits that a model loses if it weighs all keys equally. A
+    bound on bits alone would accept a model that hardly reads other tokens.
     """
     text = read_spec(TEXT)
     assert isinstance(text, Text)

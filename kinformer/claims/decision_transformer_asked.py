@@ -45,7 +45,7 @@ def _came(data: Offline, seed: int, steps: int, beside: float) -> Asked:
 
 
 def _together(found: Asked) -> float:
-    """The correlation of both; 0 where the same came whatever was asked."""
+    """The correlation of asked and reached returns; 0 if the reached return never changes."""
     try:
         return correlation(*map(list, zip(*found, strict=True)))
     except StatisticsError:

@@ -23,15 +23,15 @@ def claim(
 ) -> Claim:
     """Both at every rate, by PPO, as agents here learn; five seeds, which the claim asks for, by `--seeds 5`.
 
-    A training takes about half a minute of a core, and three seeds have 18 of them. Other `gates` decide on nothing,
-    and are told beside: bench/README.md has each of them at a corridor of 30.
+    A training takes about half a minute of a core, and three seeds need 18 trainings. Other `gates` do not affect the
+    verdict; they are reported for comparison. bench/README.md has each gate at a corridor of 30.
 
-    Measured at three seeds, it does not hold: GTrXL solves 0.22 of the trainings and TrXL 0.67. The claim needs a TrXL
-    that fails, and at these sizes none does. One block of it solves the maze at two rates of three. Four blocks solve a
-    corridor of 5 at 5e-3, as those of GTrXL do. Twelve blocks, taught to repeat a symbol as in `gtrxl_gate_bias`, give
-    only right answers within 150 steps, as those with GRU gates do. What is left is that gates with b_g = 2 keep 88% of
-    the stream and learn later: at a corridor of 30 TrXL solves the maze at every seed within 60 rollouts and GTrXL
-    within 100 (bench/README.md). The TrXL of the paper, which fails, has twelve blocks and learns DMLab-30.
+    Measured with three seeds, the claim does not hold: GTrXL solves 0.22 of the trainings and TrXL 0.67. The claim
+    needs a TrXL that fails, and at these sizes no TrXL fails. One block of TrXL solves the maze at two of three rates.
+    Four blocks of either solve a corridor of 5 at 5e-3. Twelve blocks of either learn to repeat a symbol, as in
+    `gtrxl_gate_bias`, without errors within 150 steps. Gates with b_g = 2 keep 88% of the stream and learn later: at a
+    corridor of 30 TrXL solves the maze at every seed within 60 rollouts and GTrXL within 100 (bench/README.md).
+    The TrXL of the paper, which fails, has twelve blocks and learns DMLab-30.
     """
     spec = f"t_maze,corridor={corridor}"
     found: Found = {

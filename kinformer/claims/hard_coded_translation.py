@@ -50,7 +50,7 @@ def bits(form: str, seed: int, steps: int) -> float:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
-    """Bits per token in equal trainings; the two losses decide."""
+    """Compare bits per token after equal trainings; the two losses in bits decide the verdict."""
     found = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
     learned, within, across = found.values()
     more = [far - near for near, far in zip(within, across, strict=True)]

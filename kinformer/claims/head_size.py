@@ -38,14 +38,14 @@ def wanted(seed: int, length: int = LENGTH) -> Float[Tensor, "T T"]:
 
 
 def attended(projection: QKV, x: Float[Tensor, "1 T D"]) -> Float[Tensor, "T T"]:
-    """The weights by which attention reads a row: what it reads of values that are the tokens' own numbers."""
+    """The attention weights of a row, read off with one-hot values."""
     pos = torch.arange(x.shape[1])[None]
     q, k = projection.queries(x, pos).q, projection.keys(x, pos).k
     return attend(q, k, torch.eye(x.shape[1], dtype=x.dtype)[None, None], impl="reference").y[0, 0]
 
 
 def fitted(weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int = ITERATIONS) -> Float[Tensor, "T T"]:
-    """Weights of a head of this width over tokens that are all different, fitted to these by their cross-entropy."""
+    """Fit the attention of a head of this width over distinct tokens to the given weights, by cross-entropy."""
     length = len(weights)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

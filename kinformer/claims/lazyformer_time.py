@@ -1,4 +1,4 @@
-"""LazyFormer: how much time is saved by blocks that use the attention weights of a block beneath again."""
+"""LazyFormer: the time saved by blocks that reuse the attention weights of a lower block."""
 
 import time
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ SOURCE = "Ying et al., 2021, arXiv:2102.12702 (1.3 times, in pre-training; a for
 
 
 def models(length: int) -> dict[str, Made]:
-    """The member as it is, with blocks that share weights by ones (that is, none), twos and fours."""
+    """LazyFormers whose attention weights serve 1, 2 or 4 blocks; 1 means no sharing."""
     return {f"m={every}": lazyformer(**SIZES, every=every, length=length).eval() for every in (1, 2, 4)}
 
 
@@ -40,7 +40,7 @@ def seconds(model: Made, tokens: Tensor) -> float:
 
 @torch.no_grad()
 def multiplied(model: Made, length: int) -> int:
-    """Additions and multiplications of matrix products of all blocks for a row, whichever executor reads."""
+    """Additions and multiplications in the matrix products of all blocks for one row, with any executor."""
     x = torch.zeros(1, length, model.body.d)
     with counting() as tally:
         model.body(x)
@@ -48,7 +48,7 @@ def multiplied(model: Made, length: int) -> int:
 
 
 def formula(every: int, length: int) -> float:
-    """Products of a stack that shares nothing over those of one whose blocks share weights by `every`.
+    """Ratio of the products of a stack without sharing to those of a stack that shares weights over `every` blocks.
 
     A block multiplies 24 L d^2 + 4 L^2 d; one that reuses weights projects no queries and keys: 20 L d^2 + 4 L^2 d.
     The paper keeps the matrix of weights, which leaves out scores too. A fused kernel that multiplies the queries and
@@ -60,9 +60,10 @@ def formula(every: int, length: int) -> float:
 
 
 def claim(seeds: Sequence[int], lengths: Sequence[int] = LENGTHS, rounds: int = ROUNDS) -> Claim:
-    """The member with and without sharing, both by their fastest executors: times taken by turns, and products.
+    """Compare time and products with and without sharing, each with its fastest executor, timed alternately.
 
-    By seeds the median ratio of times. The count shows that blocks which reuse weights project no queries and keys.
+    Each seed reports the median ratio of times. The count of products shows that blocks which reuse weights project no
+    queries and keys.
     """
     speed: dict[str, dict[int, list[float]]] = {}
     counts: dict[str, dict[int, float]] = {}

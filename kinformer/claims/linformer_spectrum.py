@@ -1,4 +1,4 @@
-"""Linformer: trained attention is of low rank, and reading k mixtures of a row is on par with reading all of it."""
+"""Linformer: trained attention has low rank, and reading k mixtures of a row is on par with reading the whole row."""
 
 import math
 from collections.abc import Sequence
@@ -58,13 +58,13 @@ def needed(values: Float[Tensor, "N T"], share: float = ENERGY, power: int = 2) 
 
 
 def taught(model: MLM, steps: int, length: int, seed: int) -> float:
-    """Train on text; the bits per hidden byte of valid afterwards."""
+    """Train on text and return the bits per hidden byte on validation data."""
     found = fit(model, TEXT, steps=steps, batch=BATCH, length=length, lr=RATE, seed=seed)
     return found.points[-1].valid
 
 
 def by_frequency() -> float:
-    """The bits per byte of valid that the frequencies of bytes in train cost."""
+    """Validation bits per byte of a model that knows only the byte frequencies of the training data."""
     text = read_spec(TEXT)
     assert isinstance(text, Text)
     train, valid = (torch.bincount(part.long(), minlength=256).double() for part in (text.train, text.valid))
@@ -72,7 +72,7 @@ def by_frequency() -> float:
 
 
 def right(make: Any, seed: int, data: Tasks, steps: int) -> float:
-    """The share of right answers on rows that a model has not seen, after a training."""
+    """Train a model and return its accuracy on unseen rows."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = make(**SIZES, length=ROOM)
@@ -86,7 +86,7 @@ def right(make: Any, seed: int, data: Tasks, steps: int) -> float:
 
 @torch.no_grad()
 def products(make: Any, lengths: Sequence[int]) -> list[float]:
-    """Additions and multiplications per token of rows of these lengths, by models made for them."""
+    """Additions and multiplications per token at each row length, by a model built for that length."""
     found = []
     with torch.random.fork_rng(devices=[]):
         for length in lengths:
@@ -98,13 +98,13 @@ def products(make: Any, lengths: Sequence[int]) -> list[float]:
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, length: int = LENGTH) -> Claim:
-    """The spectrum of a trained encoder's attention; Linformer beside BERT: answers after equal trainings, and cost.
+    """Measure the spectrum of trained attention; compare accuracy and cost of Linformer and BERT, trained equally.
 
-    The spectrum is of a small encoder trained on text, on rows that it has not learned: as long as it was trained on,
-    half, and twice. It has pre-norm and rotary positions: in so few steps post-norm ones with learned positions stay at
-    the frequencies of bytes, and their attention at a mean of all tokens, which is of rank 1. The two members are
-    post-norm, so they are compared by sorting. On text BERT, a Linformer and a Linformer whose mixtures are all the
-    mean of the row come to 4.24, 4.28 and 4.25 bits per hidden byte after 1,000 steps, which tells nothing.
+    The spectrum comes from a small encoder trained on text, on unseen rows of the training length, half of it and twice
+    it. The encoder has pre-norm and rotary positions. In so few steps a post-norm encoder with learned positions only
+    learns the byte frequencies, and its attention stays a mean of all tokens, which has rank 1. The two members are
+    post-norm, so they are compared by sorting. On text BERT, a Linformer and a Linformer that reads only the mean of
+    the row reach 4.24, 4.28 and 4.25 bits per hidden byte after 1,000 steps, so text cannot tell them apart.
     """
     lengths = (length // 2, length, 2 * length)
     fresh, trained, bits = [], {n: list[Tensor]() for n in lengths}, []

@@ -43,7 +43,7 @@ def sets(rows: int, drawn: torch.Generator) -> Sets:
 
 
 def layer(packs: int) -> Layer:
-    """A Luna's one layer of one head, which knows no positions: the model adds them, and a set has none."""
+    """A Luna layer with one head and no positions, because a set has no order."""
     return luna(d=WIDTH, depth=1, heads=1, packs=packs, length=SIZE).body
 
 

@@ -1,4 +1,4 @@
-"""SPALM: beside a datastore it is better at names than its own Transformer-XL, and its gate opens for them."""
+"""SPALM: with a datastore it predicts names better than its own Transformer-XL, and its gate opens at names."""
 
 import math
 import tempfile
@@ -46,8 +46,11 @@ class Toy(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Bits per byte of each model, over the test and at its names; the share that SPALM looks up at names and
-    elsewhere; and the logit that a looked-up embedding gives to its own token."""
+    """Results of one seed: bits per byte of each model, and how much SPALM looks up.
+
+    bits, names: bits per byte of each model on the whole test and at its names. Then the share that SPALM looks up at
+    names and elsewhere, and the logit that a retrieved embedding gives to its own token.
+    """
 
     bits: dict[str, float]
     names: dict[str, float]
@@ -88,9 +91,10 @@ def trained(model: M, seed: int, text: Text, steps: int) -> M:
 
 
 def found(seed: int, people: int, steps: int) -> Found:
-    """A `spalm` without a datastore, and after as many steps again: it, it with kNN-LM, and a `spalm` with a datastore.
+    """Train a `spalm` without a datastore, then compare three models after as many steps again.
 
-    The last begins with the weights of the first, whose datastore it has; its gate knows nothing yet.
+    The three are that model, that model with kNN-LM, and a `spalm` with a datastore. The last starts from the weights
+    of the first and uses its datastore; its gate is untrained.
     """
     text, names = toy(seed, people)
     with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
@@ -127,7 +131,7 @@ def store(folder: Path, model: LM, text: Text, home: str = "") -> tuple[Datastor
 
 
 class Reading(NamedTuple):
-    """Bits of each byte but the first, and the share 1 - g that is looked up for it, where a model looks up."""
+    """Bits of each byte but the first, and the retrieved share 1 - g of each; None without retrieval."""
 
     bits: Float[Tensor, " _"]
     looked_up: Float[Tensor, " _"] | None
@@ -135,7 +139,7 @@ class Reading(NamedTuple):
 
 @torch.no_grad()
 def read(model: LM, tokens: Shaped[Tensor, " E"]) -> Reading:
-    """A text read from its first byte on, with the memory of all that lies before."""
+    """Read a text from its first byte on, with the memory of all earlier bytes."""
     row = tokens[None].long()
     out = model.logits(row[:, :-1], model.start(1, row.shape[1] - 1))
     bits = -out.y.log_softmax(-1).gather(-1, row[:, 1:, None])[0, :, 0] / math.log(2)
@@ -143,7 +147,7 @@ def read(model: LM, tokens: Shaped[Tensor, " E"]) -> Reading:
 
 
 def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Claim:
-    """Bits per byte of names that all stand in the datastore, and where the gate opens."""
+    """Bits per byte at names that the datastore holds, and the gate at names and elsewhere."""
     every = [found(seed, people, steps) for seed in seeds]
     less = [one.names["SPALM"] - one.names["Transformer-XL"] for one in every]
     more = [one.at_names - one.elsewhere for one in every]

@@ -25,7 +25,7 @@ FORMS: tuple[Sets, ...] = ("strided", "fixed")
 
 
 def factors(attention: Sets, length: int, p: int, use: Use = "interleaved") -> list[Pattern]:
-    """What the layers of a Sparse Transformer of p sets read whose stride is the p-th root of the length."""
+    """The patterns of a Sparse Transformer with p sets, whose stride is the p-th root of the length."""
     stride, tiny = round(length ** (1 / p)), {"d": 2, "depth": p, "heads": 1, "vocab": 2, "length": length}
     fixed = {"summary": 1} if attention == "fixed" else {}
     model = sparse_transformer(attention=attention, use=use, stride=stride, factors=p, **fixed, **tiny)  # type: ignore[arg-type]

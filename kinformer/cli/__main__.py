@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def limit_spinning(environ: MutableMapping[str, str]) -> None:
-    """Let waiting OpenMP threads sleep soon, unless the user said how they wait. Call it before `import torch`."""
+    """Let waiting OpenMP threads sleep soon, unless the user configured that. Call it before `import torch`."""
     if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & environ.keys():
         environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
@@ -94,7 +94,7 @@ def run(words: list[str]) -> int:
 
 
 def _outcome(words: list[str]) -> tuple[str, int]:
-    """Run a command; the error message, "" if there is none, and the exit code."""
+    """Run a command and return its error message, "" for success, and its exit code."""
     if several() and words[0] not in ("train", "--help"):
         return f"torchrun is for train; run kinformer {words[0]} without it", WRONG
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
@@ -119,9 +119,9 @@ def _outcome(words: list[str]) -> tuple[str, int]:
 
 
 def _output_error(more: str = "") -> OSError | None:
-    """The reason why standard output cannot be written; None if all of the output, and `more`, is written.
+    """Flush standard output, with `more` at its end; return the error, or None for success.
 
-    A write that failed may have lost the text, so that only another write meets the error again: give `more` then.
+    A failed write may have lost its text, so only another write meets the error again. Pass `more` in that case.
     """
     try:
         if sys.stdout is not None:  # it is None if the shell closed it
@@ -134,7 +134,7 @@ def _output_error(more: str = "") -> OSError | None:
 
 
 def _unwritten(error: OSError) -> str:
-    """The message for an error of standard output, whose unwritten rest is discarded."""
+    """Discard the unwritten rest of standard output and return the message for its error."""
     with open(os.devnull, "w") as nothing:  # else Python tries to write the rest when it ends, and prints a traceback
         os.dup2(nothing.fileno(), sys.stdout.fileno())
     if isinstance(error, BrokenPipeError):  # a reader such as `head` has all that it wants

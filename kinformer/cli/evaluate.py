@@ -81,8 +81,8 @@ def evaluate(
     come to is told beside it.
 
     If the heads of a member learn a number, such as the span of an adaptive_span or the alpha of a da_transformer, the
-    number of each head and layer is printed too, and drawn into --out. A number that depends on the token is the mean
-    over the tokens that were read; with --split all, over those of the last split.
+    number of each head and layer is printed too, and drawn into --out. For a number that depends on the token, the mean
+    over all measured tokens is printed; with --split all, the mean over the last split.
     """
     from kinformer.cli.support.leaving import leave
     from kinformer.cli.support.loaded import beside, loaded
@@ -143,7 +143,7 @@ def _refuse_picture(model: Any, out: Path | None) -> None:
 
 
 def _row_length(model: Any, data: Any, parts: Iterable[str], length: int) -> int:
-    """The number of tokens that the model reads at once."""
+    """The number of tokens in each row that the model reads."""
     from kinformer.data.text import Text
 
     if not isinstance(data, Text):
@@ -177,7 +177,7 @@ def _judged(
 
 
 def _in_bytes(data: Any, metric: Any) -> bool:
-    """Are these the bits of a text, which are told for each byte, whatever a token is?"""
+    """True if the metric is bits of a text, which are reported per byte for any tokenizer."""
     from kinformer.data.text import Text
 
     return isinstance(data, Text) and metric.unit == "bits"
@@ -223,7 +223,7 @@ def _share(data: Any, split: str) -> str:
 
 
 def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[str, Any]) -> "Measured":
-    """The metric of a model on a split of data. ValueError where the model does not read such data."""
+    """Measure a model on a split of data; ValueError if the model does not read such data."""
     from kinformer.cli.support.progress import progress
     from kinformer.data.batches import Batches
     from kinformer.data.kind import stream

@@ -62,8 +62,9 @@ class ResidualBlock(Layer):
         return found.out(x)
 
     def read_apart(self, read: Callable[..., Out], *inputs: Tensor) -> Out:
-        """What `read` makes of these inputs and of the sublayers, called by themselves.
+        """Call `read` on the inputs, with access to the sublayers, in place of the block's forward.
 
-        Who spreads the weights of a block gathers them here too, and who computes it again in the backward does so.
+        A wrapper that shards the block's weights gathers them here too. A wrapper that recomputes the block in the
+        backward pass recomputes this call too.
         """
         return read(*inputs)

@@ -238,7 +238,7 @@ def _carried_out(plan: Plan, state: KV, keys: Keys) -> tuple[Keys, KV]:
 
 
 def _cast(keys: Keys, like: Tensor) -> Keys:
-    """Kept keys, and all numbers that go with them, in the precision of those who ask."""
+    """Cast cached keys, and all numbers that belong to them, to the dtype of the queries."""
     if keys.k.dtype == like.dtype:
         return keys
     sides = {name: side.to(like.dtype) for name, side in keys.sides.items()}

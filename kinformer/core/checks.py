@@ -28,7 +28,7 @@ def whole(name: str, value: int) -> int:
 
 
 def a_number(name: str, value: float) -> float:
-    """A finite number."""
+    """Check for a finite number."""
     return _good(name, value, _is(int | float, value) and abs(value) < math.inf, "a finite number")
 
 
@@ -115,7 +115,7 @@ def unread(why: str, **given: tuple[Any, Any]) -> None:
 
 
 def refuse_unused(why: str, **options: Any) -> None:
-    """Refuse options that are given, which means not None, where they have no effect."""
+    """Refuse options that are given (not None) although they have no effect."""
     for name, value in options.items():
         if value is not None:
             raise ValueError(f"{name}={value!r} has no effect with {why}; leave it out")

@@ -35,7 +35,7 @@ class Queries(NamedTuple):
         return Queries(cut(self.q, at, 2), cut(self.pos, at, 2), sides, labels, self.head, tags, unmade)
 
     def cleaned(self) -> "Queries":
-        """The same with zeros at padding."""
+        """These queries with zeros at padding."""
         real = (self.pos >= 0).any(1, keepdim=True)  # heads may have positions of their own
         sides = {name: _kept(side, real) for name, side in self.sides.items()}
         return self._replace(q=_kept(self.q, real), sides=sides)
@@ -64,7 +64,7 @@ class Keys(NamedTuple):
         return Keys(cut(self.k, at, 2), cut(self.v, at, 2), cut(self.pos, at, 2), sides, labels, tags, self.own, unmade)
 
     def cleaned(self, tokens: Bool[Tensor, "B T"] | None = None) -> "Keys":
-        """The same with zeros at padding, which is where neither a key nor one of these tokens stands."""
+        """These keys with zeros at padding: at positions without a key and without one of `tokens`."""
         real = (self.pos >= 0).any(1, keepdim=True)
         real = real if tokens is None else real | tokens[:, None]
         sides = {name: _kept(side, real) for name, side in self.sides.items()}

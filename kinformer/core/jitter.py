@@ -9,7 +9,7 @@ CONSTANT = 0.3  # standard deviation of the noise that replaces equal entries
 def jitter(module: nn.Module, share: float = 0.0) -> None:
     """Add noise to the parameters of a module, in place, from PyTorch's global generator.
 
-    Choose it before a module is tested by what it computes: a head of zeros says the same of every input.
+    Choose it before a test of what a module computes: a head of zeros gives the same output for every input.
 
     share: noise for a parameter with unequal entries, as a share of their standard deviation. A parameter whose entries
         are all equal gets noise with a standard deviation of 0.3 in any case.

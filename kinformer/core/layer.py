@@ -44,7 +44,7 @@ class PerPair(NamedTuple):
 
 
 class PairFactors(NamedTuple):
-    """Queries and keys that go up the depth in place of the weights softmax(q.k / sqrt(K)) of their pairs."""
+    """Queries and keys sent to higher layers in place of their attention weights softmax(q.k / sqrt(K))."""
 
     q: Float[Tensor, "B H T K"]
     k: Float[Tensor, "B G S K"]
@@ -94,8 +94,8 @@ class Context:
     mode, where PyTorch counts no writes: begin another context there. `head` is the model's norm and head, lent to
     early exits. `taps` names inner states that are handed back in `Out.taps`: "3" is what sublayer 3 gave, "3.1.input"
     what its sublayer 1 got; a call with `taps` lets no token leave early. With `remember` a layer brings its state up
-    to date and may give no y. `is_clean` promises that what stands at padding of x and of `source` is finite: the
-    outermost layer puts zeros there, and says so to the layers inside.
+    to date and may give no y. `is_clean` promises finite numbers at padding of x and of `source`: the outermost layer
+    writes zeros there and sets `is_clean` for the layers inside.
 
     Errors: ValueError for positions that are no whole numbers (a mask goes into `Context.of(x, mask)`).
     """
@@ -271,7 +271,7 @@ class Layer(nn.Module, ABC):
 
 
 def _cleaned(x: Float[Tensor, "B T D"], ctx: Context) -> tuple[Float[Tensor, "B T D"], Context]:
-    """x and the source with zeros at padding: 0 times NaN is NaN, so it would reach the gradients of weights."""
+    """Write zeros at padding of x and the source, because a NaN at padding would reach the gradients of weights."""
     source = ctx.source
     if source is not None and ctx.source_pos is not None:
         source = torch.where(ctx.source_pos[..., None] >= 0, source, 0.0)

@@ -35,8 +35,8 @@ class Penalty(NamedTuple):
 
     `reaches_x` says that it also trains, through the part's input, whatever lies beneath: in an Attention its
     projection and the matrix of its sides too. `alone` says that no other loss trains these parameters, so that a
-    training clips their gradient apart: how large it is must slow nothing else. `by` names the keyword by which a model
-    weighs it; without one it is weighed by `penalties=`.
+    training clips their gradient separately, so that a large gradient does not slow other weights. `by` names the
+    keyword of the model that sets the weight of the penalty; without it `penalties=` sets the weight.
     """
 
     trains: tuple[nn.Parameter, ...]

@@ -31,10 +31,11 @@ ACCURACY = Metric("accuracy", "", better="more")  # what a task is judged by, wh
 
 
 class Judged(NamedTuple):
-    """Totals and counts by name, the model's metric first: additive over batches. The state after the batch.
+    """What `judge` returns: sums and counts of each metric, additive over batches, and the state after the batch.
 
-    scored: of a text, which tokens of the batch the metric is a mean over, by whose bytes bits per byte are told; None
-        where a model of what comes next scores every token but the first of a row.
+    totals: sum and count by name, the model's metric first.
+    scored: for text, True at the tokens that the metric is a mean over; bits per byte divide by the bytes of these
+        tokens. None if a model that predicts the next token scores every token but the first of a row.
     """
 
     totals: Mapping[str, tuple[Tensor, Tensor]]
@@ -43,7 +44,7 @@ class Judged(NamedTuple):
 
 
 class ColumnScales(NamedTuple):
-    """The columns of the series that a model learned from: their names in order, means and standard deviations."""
+    """Names, means and standard deviations of the columns of the series that a model was trained on, in order."""
 
     names: tuple[str, ...]
     mean: tuple[float, ...]
@@ -90,10 +91,10 @@ class Model(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Batch, state: State | None = None, progress: float = 0.0) -> Loss:
-        """The loss of a batch; `progress` is the part of the training that is done, from 0 to 1.
+        """The loss of a batch; `progress` is the finished fraction of the training, from 0 to 1.
 
-        The default is the beginning of a training, where every auxiliary loss has its full weight: so a loop that knows
-        nothing of progress trains all parts. A loss that fades needs the progress.
+        The default 0 is the start of a training, where every auxiliary loss has its full weight. So a loop that passes
+        no progress trains all parts. Only a loss that fades needs the progress.
         """
 
     @abstractmethod

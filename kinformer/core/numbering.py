@@ -23,8 +23,8 @@ class Numbered(NamedTuple):
 def numbered(tokens: Int[Tensor, "B T"], state: Numbered | None = None) -> Context:
     """The context of tokens, -1 at padding, that are numbered from 0 or on from a state.
 
-    What a model makes of a token is finite, so it says that nothing need be cleaned. A model of numbers puts zeros at
-    padding itself.
+    Embeddings of tokens are finite, so the context is marked as clean. A model of numbers writes zeros at padding
+    itself.
 
     Errors: TypeError for other than whole numbers, ValueError for other than rows; and for padding between tokens, at
     once without a state, at the forward's one look with one.

@@ -20,7 +20,7 @@ class PairMap(nn.Module, ABC):
     by_query: bool = False
 
     def bind(self, request: Request) -> Callable[..., Float[Tensor, "B M T S"]]:
-        """The map for the scores of a request. A map that must know what the scores are made of overrides it."""
+        """The map for the scores of a request. Override it if the map needs the queries and keys behind the scores."""
         return self
 
     @abstractmethod

@@ -27,7 +27,7 @@ def scores(request: Request) -> Float[Tensor, "B H T S"]:
 
 
 def _precisely(request: Request) -> Float[Tensor, "B H T S"]:
-    """Scores in float32 or better, under autocast too."""
+    """Compute the scores in float32 or better, also under autocast."""
     queries, keys = request.queries, request.keys
     wide = request.but(queries=queries._replace(q=precise(queries.q)), keys=keys._replace(k=precise(keys.k)))
     with exact(queries.q):

@@ -65,7 +65,7 @@ def select(state: State, rows: Int[Tensor, " R"]) -> State:
 
 
 def concatenate(states: Sequence[State]) -> State:
-    """The states of several sets of rows as the state of all of them, one set behind the other."""
+    """Concatenate the states of several sets of rows along the batch."""
     found = iter([torch.cat([leaf for _, leaf in same]) for same in zip(*map(leaves, states), strict=True)])
     return map_state(lambda _, __: next(found), states[0])
 

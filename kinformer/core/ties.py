@@ -1,8 +1,8 @@
-"""Ties: choices among numbers, some of which only rounding tells apart.
+"""Ties: choices among numbers that may differ by rounding alone.
 
-Keys of equal tokens have equal scores, but each score is rounded in an order of operations that depends on how many
-keys a call holds. A choice by `>` alone would read other keys in a step of decoding than in a whole row. So numbers
-that are nearer to each other than rounding can tell count as equal, and their places decide.
+Keys of equal tokens have equal scores, but the rounding of a score depends on the number of keys in a call. A choice by
+`>` alone would read different keys in a decoding step than in a whole row. So numbers within rounding error count as
+equal, and their order in the row decides.
 """
 
 import torch
@@ -17,7 +17,7 @@ ULPS = 64  # units of rounding: a few for a product, the rest for what its vecto
 
 @torch.no_grad()
 def noise(request: Request) -> Float[Tensor, "B H T 1"]:
-    """How far apart the scores of a query with equal keys may be computed: 64 ulps of scale |q| max |k|."""
+    """Bound on the rounding difference of a query's scores with equal keys: 64 ulps of scale |q| max |k|."""
     q, k = precise(request.queries.q), precise(request.keys.k)
     real = (request.keys.pos >= 0).any(1, keepdim=True)
     longest = torch.where(real, k.norm(dim=-1), 0.0)  # [B G S]
@@ -33,9 +33,9 @@ def noise_of(size: Tensor) -> Tensor:
 
 
 def first(x: Float[Tensor, "*n S"], most: int, near: Float[Tensor, "*#n 1"] | float) -> Int[Tensor, "*n R"]:
-    """The places of the `most` largest numbers of each row, in order; places of -inf mean nothing.
+    """Ascending indices of the `most` largest numbers of each row; ignore indices of -inf.
 
-    Numbers within `near` of the last one that is taken count as equal to it, and the first places of these are taken.
+    Numbers within `near` of the smallest chosen number count as equal to it; the first of these are chosen.
     """
     if not x.shape[-1] or not most:
         return x.new_zeros(*x.shape[:-1], 0, dtype=torch.long)
@@ -49,10 +49,10 @@ def first(x: Float[Tensor, "*n S"], most: int, near: Float[Tensor, "*#n 1"] | fl
 
 
 def places(x: Float[Tensor, "*n S"], last: Float[Tensor, "*#n 1"], near: Tensor | float) -> Int[Tensor, "*n S"]:
-    """2 for numbers above `last`, 1 for numbers that count as equal to it, 0 for those below."""
+    """Compare numbers with `last`: 2 above it, 1 within `near` of it, 0 below."""
     return (x > last + near).to(torch.int8) + (x >= last - near).to(torch.int8)
 
 
 def equals(x: Float[Tensor, "*n S"], near: Tensor | float) -> Bool[Tensor, "*n S"]:
-    """Which numbers count as equal to the largest one of their row."""
+    """True for numbers within `near` of the largest number of their row."""
     return x >= x.amax(-1, keepdim=True) - near

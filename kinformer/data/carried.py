@@ -29,5 +29,5 @@ class Carried(ABC):
         """Go on from there."""
 
     def moving(self) -> AbstractContextManager[None]:
-        """A context for `after_step`, which ends with the model as its next batch must find it."""
+        """The context in which a training calls `after_step`; on exit the model is ready for its next batch."""
         return nullcontext()

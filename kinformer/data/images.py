@@ -57,7 +57,7 @@ class Images(Data):
         return f"{len(self._sample(limit, split)):,} images of {split}"
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches drawn by seed and step, and of valid images from all over, of at most `limit` bytes.
+        """Training batches drawn by seed and step, and validation images spread over valid, at most `limit` bytes.
 
         ValueError for a model of pictures of another shape.
         """
@@ -77,7 +77,7 @@ class Images(Data):
         return Batches(at, zip(*lots, strict=True))
 
     def _sample(self, limit: int, split: str = "valid") -> list[int]:
-        """Which images of a split are measured."""
+        """The indices of the images that a measurement reads."""
         pixels = getattr(self, split)[0]
         return sampled_rows(range(len(pixels)), [pixels[0].numel()] * len(pixels), limit)
 

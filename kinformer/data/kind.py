@@ -30,10 +30,10 @@ class Data(ABC):
     """Data of one kind: to learn from, to watch, and to report once at the very end.
 
     `name` is how it was written, with its options (`named`), `what` how an error names it, `serves` what models read
-    that can learn from it, and `split` says what was split how. `tokenizer` is what made its tokens, None where they
-    are bytes; `labels` are the names of the classes that rows have, None where they have none. `lends` names the member
-    that takes the layers of one that reads text, to learn from such data. `counted` is of what a speed tells how many.
-    `sized` says that rows are as long as a training asks; else the data or the model decides.
+    that can learn from it, and `split` describes the split. `tokenizer` made its tokens; None if they are bytes.
+    `labels` are the names of the classes of rows; None without classes. `lends` names the member that takes the layers
+    of a model that reads text, to learn from such data. `counted` is the unit of speed, such as tokens. `sized` is True
+    if a training sets the length of rows; else the data or the model sets it.
     """
 
     name: str
@@ -74,10 +74,10 @@ class Data(ABC):
 
     @property
     def bytes_per_token(self) -> float:
-        """How many bytes a token of train stands for on average.
+        """The mean number of bytes of a token in train.
 
-        By it the loss of a step is logged in bits per byte: its own tokens may be wider or narrower than the mean.
-        Measurements divide by the bytes of exactly the tokens that they score.
+        The log of a training uses it to report the loss of a step in bits per byte, which is an approximation.
+        Measurements divide by the exact bytes of the tokens that they score.
         """
         return 1.0
 
@@ -127,12 +127,12 @@ D = TypeVar("D", bound=Data)
 
 
 def named(read: Callable[P, D], kind: str = "") -> Callable[P, D]:
-    """The reader of a kind of data, a `read(where, ...)`, whose data is named by all that it is called with.
+    """Decorate a reader `read(where, ...)` so that the data it returns is named after the arguments.
 
-    The name is what a command line says: "text=notes.txt,documents=blank,valid=more.txt". Records of trainings and
+    The name has the form of a command line: "text=notes.txt,documents=blank,valid=more.txt". Records of trainings and
     measurements hold it. Options with their default values are left out.
 
-    kind: as it is written on a command line; the file of the reader unless given.
+    kind: the first word of the name; the name of the reader's file unless given.
     """
     kind = kind or read.__module__.rpartition(".")[2]
     parameters = inspect.signature(read).parameters
@@ -162,7 +162,7 @@ def stream(model: Model, data: Data | Batches, batch: int, length: int, seed: in
 
 
 def refuse_unfit(model: Model, data: Data, length: int) -> None:
-    """ValueError where the data is not what the model reads, or its rows of up to `length` tokens do not fit it."""
+    """Refuse data of a kind that the model does not read, or whose rows of up to `length` tokens do not fit it."""
     name = called(model)
     refuse_unread(model, data)
     refuse_other_tokens(model, data)
@@ -185,7 +185,7 @@ def refuse_unread(model: Model, data: Data | type[Data]) -> None:
 
 
 def refuse_other_tokens(model: Model, data: Data) -> None:
-    """ValueError where the model was trained on tokens that another tokenizer made."""
+    """Refuse data whose tokens come from another tokenizer than those that the model was trained on."""
     if model.trained_length is not None:
         mine, its = (None if one is None else one.sha256 for one in (model.tokenizer, data.tokenizer))
         if mine != its:

@@ -72,7 +72,7 @@ class Labelled(Data):
         return {f"always {COMMONEST}": self._guessing(some)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Batches of rows of like lengths, drawn by seed and step; of valid rows from all over, up to `limit` bytes."""
+        """Batches of rows of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
         kept = self.within(length)
         drawn, some = Buckets([len(text) for text, _ in kept.train], batch, seed), watched(kept.valid, limit)
         lots = [rows(some[first : first + MEASURED]) for first in range(0, len(some), MEASURED)]
@@ -94,7 +94,7 @@ class Labelled(Data):
 
 
 def watched(rows: Sequence[Row], limit: int) -> list[Row]:
-    """Rows from all over, up to so many tokens; one at the least."""
+    """Rows spread over all rows, at most `limit` bytes, and at least one row."""
     return sampled_rows(rows, [len(text) for text, _ in rows], limit)
 
 
@@ -103,8 +103,8 @@ def read(where: str, *, label: str = "", text: str = "", tokenizer: str = "bytes
     """The rows of a file or of "hf:NAME", split about 90 : 5 : 5 by the SHA-256 of each text.
 
     Every line is a label, a tab and a text, neither of them empty; of JSON lines and data sets the fields that `label`
-    and `text` name, "label" and "text" unless given. Compressed files are read unpacked; all is held in memory.
-    tokenizer, valid: as those of a text.
+    and `text` name, "label" and "text" unless given. Compressed files are unpacked; all rows are held in memory.
+    tokenizer, valid: as in `text.read`.
 
     Errors: FileNotFoundError for what is not there, and ValueError, in one line, for what is empty or ragged, has one
     text or one label alone, or a label in valid or test that nothing in train has.

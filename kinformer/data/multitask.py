@@ -76,8 +76,7 @@ class Multitask(labelled.Labelled):
         return {"classes": self.classes}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
-        """Batches of rows drawn by seed and step, also by the model where it is asked; and of valid some from all over,
-        up to `limit` bytes."""
+        """Batches drawn by seed and step, or chosen by the model; a sample of at most `limit` bytes of valid."""
         if (known := getattr(model, "classes", self.classes)) != self.classes:
             name = f"this {called(model)} knows tasks of {known} classes, and {self.name} has {self.classes}"
             raise ValueError(f"{name}; give it classes={','.join(map(str, self.classes))}")
@@ -184,7 +183,7 @@ def _tasks(where: str, fields: tuple[str, str]) -> list[Two]:
 
 
 def _files(folder: str) -> list[Path]:
-    """The files of a folder, hidden ones left out."""
+    """The files of a folder except hidden files."""
     inside = Path(folder).expanduser().iterdir()
     return sorted(path for path in inside if path.is_file() and not path.name.startswith("."))
 

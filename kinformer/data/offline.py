@@ -155,7 +155,7 @@ class Offline(Data):
         return f"steps of {len(getattr(self, split).firsts):,} episodes of {split}"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
-        """The accuracy of the commonest action of train, or the error of its mean in the unit that the model keeps."""
+        """Baselines: the accuracy of the commonest action of train, or the error of its mean in the model's unit."""
         if not isinstance(model, Trajectory):
             return {}
         held, learned = getattr(self, split).actions, self.train.actions

@@ -74,7 +74,7 @@ class Pairs(Data):
         return self.batches(batch, length, seed, limit)
 
     def batches(self, batch: int, length: int, seed: int, limit: int) -> Batches:
-        """Batches of pairs of like lengths, drawn by seed and step; of valid a sample of at most `limit` bytes."""
+        """Batches of pairs of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
         kept = self.within(length)
         drawn = Buckets([len(source) + len(target) for source, target in kept.train], batch, seed)
 
@@ -91,7 +91,7 @@ class Pairs(Data):
         return Prompts([b""] * count, targets, max(map(len, targets)), [source for source, _ in some])
 
     def watched(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
-        """Pairs from all over a split that have at most `limit` bytes, and at least one, in batches."""
+        """Batches of pairs spread over a split: at most `limit` bytes, and at least one pair."""
         pairs = getattr(self, split)
         some = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)
         return (some[first : first + MEASURED] for first in range(0, len(some), MEASURED))
@@ -106,7 +106,7 @@ def read(where: str, *, source: str = "", target: str = "", tokenizer: str = "by
 
     So none is in two of the splits; a data set's own splits are kept. Every line is a source, a tab and a target,
     neither of them empty; of JSON lines and data sets the fields that `source` and `target` name, "source" and "target"
-    unless given. Compressed files are read unpacked; all is held in memory. tokenizer, valid: as those of a text.
+    unless given. Compressed files are unpacked; all pairs are held in memory. tokenizer, valid: as in `text.read`.
 
     Errors: FileNotFoundError for what is not there, OSError for what cannot be read, and ValueError, in one line, for a
     file that is empty or ragged, or has fewer than two sources.

@@ -19,10 +19,10 @@ def segments(
     """The number of each token's segment in its row, from 0; -1 at padding.
 
     A sentence ends with a stop and the space after it, a line with its newline, a paragraph with the empty lines after
-    it. What comes later changes no number. What stands for no byte, like a mask, ends nothing. Tokens are bytes, or
-    those of a tokenizer: what each adds to the text decides, and it is of the segment of its last byte.
+    it. Later tokens change no number. A token without bytes, such as a mask, ends no segment. Tokens are bytes, or come
+    from a tokenizer: then each belongs to the segment of the last byte that it adds to the text.
 
-    Errors: ValueError for a tokenizer that loses what ends such a segment.
+    Errors: ValueError for a tokenizer that loses the characters that end such a segment.
     """
     if tokenizer is None or not tokens.numel():
         return _of_bytes(tokens, unit)
@@ -57,9 +57,9 @@ def _refuse_lost(tokenizer: Tokenizer, unit: Unit) -> None:
 
 
 def _spelled(tokens: Int[Tensor, "B T"], tokenizer: Tokenizer) -> tuple[Int[Tensor, "B N"], Int[Tensor, "B T"]]:
-    """The bytes of rows of tokens, -1 behind them, and where in its row each token's bytes end.
+    """The bytes of each row, padded with -1 at the end, and the index at which each token's bytes end.
 
-    An id that the tokenizer does not have, like that of a mask, is one sign that is no byte.
+    An id outside the vocabulary, such as a mask, becomes one symbol that is not a byte.
     """
     joined, starts = tokenizer.table(tokens.device)
     size = len(starts) - 2  # behind the tokens' bytes there is the sign

@@ -1,8 +1,8 @@
 """Series of numbers: a file of columns, one row a time, such as measurements by the hour.
 
-Choose `series=FILE.csv` for what forecasts. A batch is `Windows`: rows that follow one another, each column by its mean
-and deviation in train, and when they were, where a column holds dates. A model keeps the names, means and deviations of
-the columns that it learned from; later files are read by these.
+Choose `series=FILE.csv` for a model that forecasts. A batch is `Windows`: consecutive rows, each column standardized by
+its mean and deviation in train, with the dates of the rows if a column holds dates. A model keeps the names, means and
+deviations of its training columns. Later files are standardized by these.
 """
 
 import csv
@@ -66,9 +66,9 @@ class Stretch(NamedTuple):
 class Series(Data):
     """Three stretches of time that follow one another.
 
-    `columns` names the numbers of a row, of which the last `targets` are to be forecast, `numbers` are all rows in the
-    file's units, and `clock` knows when the rows were, where a column holds dates. `scale` is the mean and deviation by
-    which the three stretches are standardized: those of train, or those that a model kept (`for_model`).
+    `columns` names the numbers of a row, and the last `targets` of them are forecast. `numbers` are all rows in the
+    units of the file. `clock` holds the dates of the rows if a column has them. `scale` is the mean and deviation that
+    standardize the three stretches: those of train, or those that a model kept (`for_model`).
     """
 
     what: ClassVar[str] = "a series"
@@ -104,16 +104,16 @@ class Series(Data):
         return f"up to {self._most(length, limit):,} windows of {split}"
 
     def tell(self, model: Model) -> None:
-        """Let a model keep the names and scales of these columns, unless it learned by others before."""
+        """Store the names and scales of these columns in a model that has none."""
         if model.columns is None:
             mean, deviation = self.scale.tolist()
             model.columns = ColumnScales(self.columns, tuple(mean), tuple(deviation))
 
     def for_model(self, model: Model) -> "Series":
-        """This series as the model reads it: its columns by name, in its order, by the means and deviations it kept.
+        """This series with the model's columns, selected by name, in the model's order and with the model's scale.
 
-        Columns that the model does not know are left out. A model that kept none, of an earlier version or before its
-        training, takes the columns in the order of the file, by the file's own scale.
+        Columns that the model does not know are left out. A model without stored columns, such as an untrained one,
+        takes the columns in the order of the file, with the scale of the file.
 
         Errors: ValueError, in one line, for a column that is missing or occurs twice, and for other targets.
         """
@@ -138,7 +138,7 @@ class Series(Data):
         )
 
     def _places(self, names: Sequence[str], member: str) -> list[int]:
-        """Where the columns of these names are; ValueError for a name that is missing or occurs twice."""
+        """The indices of the named columns; ValueError for a name that is missing or occurs twice."""
         missing = [name for name in names if self.columns.count(name) == 0]
         if missing:
             raise ValueError(
@@ -302,7 +302,7 @@ def rows_of(model: Forecaster) -> int:
 
 
 def _check_names(where: str, line: int, names: Sequence[str]) -> None:
-    """ValueError for a first line that is a row of data; a warning for numbered columns (0,1,2), which may be one."""
+    """Refuse a first line that is a row of data; warn of numbered columns (0,1,2), which may be data too."""
     # pandas leaves the name of its index blank
     if not names[0].strip() or not all(map(_is_data, names)):
         return
@@ -320,7 +320,7 @@ def _check_names(where: str, line: int, names: Sequence[str]) -> None:
 
 
 def _is_data(cell: str) -> bool:
-    """Is this a number, a date, or a gap, rather than a name?"""
+    """True for a number, a date or an empty cell, False for a name."""
     return not cell.strip() or _number(cell) is not None or is_date(cell)
 
 

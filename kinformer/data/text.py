@@ -30,16 +30,16 @@ FORM, SERVES = "text=PATH", ("text", "masked")
 
 @dataclass(frozen=True, eq=False)
 class Text(Data):
-    """Three texts: to learn from, to watch, and to report once at the very end.
+    """Three texts: train to learn from, valid to watch, and test to report once at the end.
 
-    They share nothing unless documents stand in the data several times; a warning says how many do.
+    They share no documents unless the data contains copies; a warning gives their number.
 
     tokenizer: what made tokens of bytes; None where a token is a byte.
     begins: of each split, where its documents begin, where they are kept apart.
-    widths: of each split, how many bytes of the text each token gives back, where that is not one.
+    widths: for each split, the number of bytes that each token restores; None if each token is a byte.
     split: what was split how, in a line.
-    packed: several documents may share a row that is learned from; each has rows of its own unless given. A training
-        decides it for its model (`train/decisions.py`).
+    packed: True lets several documents share a training row; else each document has its own rows. A training decides
+        this for its model (`train/decisions.py`).
     """
 
     what: ClassVar[str] = "a text"
@@ -59,7 +59,7 @@ class Text(Data):
         return self.part("train").bytes_per_token
 
     def metric(self, model: Model) -> Metric:
-        """What a model's class says, whose bits are told for each byte, whatever a token is."""
+        """The metric of the model's class; bits are reported per byte for any tokenizer."""
         metric = super().metric(model)
         return metric._replace(per="byte") if metric.unit == "bits" else metric
 
@@ -68,7 +68,7 @@ class Text(Data):
         return Part(getattr(self, split), self.begins.get(split), self.widths.get(split))
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Lanes | Windows:
-        """Lanes for a model that asks for them, random windows for another, in which documents share rows if packed."""
+        """Lanes for a model that asks for them, else random windows; documents share rows if `packed` is true."""
         train, valid = self.part("train"), self.part("valid")
         if len(valid.tokens) < 2:
             its = f"{self.name} leaves {len(valid.tokens)} {valid.unit} of {len(train.tokens) + len(valid.tokens):,}"

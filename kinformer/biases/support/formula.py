@@ -1,4 +1,4 @@
-"""Formula: a function of distances that a text spells, such as "1 / (1 + x)"."""
+"""Formula: a function of distances, parsed from text such as "1 / (1 + x)"."""
 
 import ast
 import math
@@ -19,9 +19,11 @@ SIGNS: dict[type, Callable[..., Any]] = {
 
 
 class Formula:
-    """A text of x, numbers, + - * / **, < <= > >= (1 where it holds) and exp, log, sqrt, min, max; nothing else is run.
+    """A function of x, parsed from text and evaluated safely.
 
-    Errors: ValueError, in one line, for what is none of it.
+    The text may hold x, numbers, + - * / **, comparisons < <= > >= (1 if true, else 0) and exp, log, sqrt, min, max.
+
+    Errors: ValueError, in one line, for any other text.
     """
 
     def __init__(self, text: str):
@@ -33,7 +35,7 @@ class Formula:
         _value(self._tree, torch.ones(1), text)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Its value at each x."""
+        """The value of the function at each x."""
         return _value(self._tree, x, self.text).expand_as(x)
 
     def __repr__(self) -> str:

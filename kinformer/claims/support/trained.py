@@ -1,4 +1,4 @@
-"""What the attention layers of a model are asked: queries, keys and values of its heads, and which pairs it reads."""
+"""Records the queries, keys, values and patterns of the attention layers of a trained model."""
 
 from typing import Any, NamedTuple, cast
 
@@ -39,5 +39,5 @@ def heads(model: Model, tokens: Int[Tensor, "B T"]) -> list[Heads]:
 
 
 def patterns(model: nn.Module) -> list[Pattern]:
-    """The pattern of every attention layer, in order."""
+    """The patterns of all attention layers, in order."""
     return [cast(Pattern, part.mechanism.pattern) for part in model.modules() if isinstance(part, Attention)]

@@ -40,8 +40,11 @@ class Measure(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """It holds where the effect is more than two standard errors and the threshold is met, and does not where the
-        threshold is missed by more than two, or where every seed shows no effect at all."""
+        """"holds" if the effect exceeds two standard errors and meets the threshold.
+
+        "does not hold" if the threshold is missed by more than two standard errors, or no seed shows any effect. Else
+        "not resolved".
+        """
         if self.wanted == "near":
             missed = abs(self.mean - self.threshold) - self.within
             return "holds" if missed + 2 * self.error <= 0 else _missed(missed, self.error)

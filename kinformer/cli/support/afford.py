@@ -55,7 +55,7 @@ def without_numbers(one: Wanted) -> Any | None:
 
 
 def decides_length(model: Any) -> bool:
-    """Whether a model says itself how long the rows are that it reads, as forecasters and models of pictures do."""
+    """True if the model itself fixes the length of its rows, as forecasters and models of pictures do."""
     return isinstance(model, Forecaster) or getattr(model, "reads", None) == "images"
 
 

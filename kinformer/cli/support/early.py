@@ -144,7 +144,7 @@ def masked(folder: Path) -> Path:
 
 
 def warmup(ctx: typer.Context, text: str | None) -> float | int | None:
-    """A warm-up is a part of a training or a number of steps, and a schedule that needs one has it."""
+    """Parse --warmup, a fraction of the training or a number of steps, and check it against the schedule."""
     if text is None:
         return None
     try:
@@ -157,7 +157,7 @@ def warmup(ctx: typer.Context, text: str | None) -> float | int | None:
 
 
 def betas(text: str | None) -> tuple[float, ...] | None:
-    """The decay rates of Adam are two numbers from 0 that are below 1."""
+    """Parse --betas: two numbers from 0 to below 1, with a comma between."""
     if text is None:
         return None
     try:
@@ -169,7 +169,7 @@ def betas(text: str | None) -> tuple[float, ...] | None:
 
 
 def eps(value: float | None) -> float | None:
-    """What Adam adds is above 0."""
+    """Check --eps, which must be above 0."""
     with from_user(ValueError):
         return None if value is None else check_eps(value)
 
@@ -214,7 +214,7 @@ def no_comparison(ctx: typer.Context, out: Path) -> Path:
 
 
 def _refuse_both_ways(ctx: typer.Context) -> None:
-    """UserError for a command that is to go on with what is in a folder, and to begin anew there."""
+    """Refuse a command with both --resume and --overwrite."""
     if ctx.params.get("overwrite") and ctx.params.get("resume"):
         raise UserError("--resume goes on with what is in --out, and --overwrite begins anew; give one of the two")
 

@@ -28,10 +28,10 @@ COLUMNS = 4
 
 
 def write(model: Forecaster, data: Series, out: Path) -> None:
-    """Write the rows that come as a file of columns like the one that was read, in one step.
+    """Write the forecast as a CSV file with the columns of the input file, atomically.
 
-    Numbers have all digits that tell them apart, and dates are written as in the file. OSError, in one line, where the
-    file cannot be written; nothing is left of it then.
+    Numbers keep all significant digits, and dates have the form of the input file. Errors: OSError, in one line, if the
+    file cannot be written; no partial file remains.
     """
     rows = data.restored(_said(model, data.ahead(model)))[0].tolist()
     dates = [] if data.clock is None else data.clock.words_after(model.horizon)

@@ -109,9 +109,9 @@ def prepare(
 
 
 def refuse_kind(one: Wanted, data: str, context: Any = None) -> None:
-    """UserError where a member does not read the kind of data that a spec names, before any of it is read.
+    """Refuse, before any data is read, a member that does not read the kind of data that a spec names.
 
-    context: that of the command, in which a length is refused that such data does not take.
+    context: the context of the command; if given, a --length without effect on such data is refused too.
     """
     kind = kind_of(data)
     if context is not None:
@@ -124,7 +124,7 @@ def refuse_kind(one: Wanted, data: str, context: Any = None) -> None:
 
 
 def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
-    """UserError for --length where it was written and the data or the model decides how long rows are."""
+    """Refuse a --length that has no effect because the data or the model decides the length of rows."""
     if kind is not None and not kind.sized:
         refuse_useless(context, f"on {kind.what}: the data or the member says how long rows are", "length")
 
@@ -162,9 +162,9 @@ def fitting(one: Wanted, data: Data) -> Wanted:
 
 
 def readable(name: str, model: Any, job: Job) -> None:
-    """UserError, with the model's name, where it does not read such data, or there is too little of it.
+    """Refuse data that the model does not read, or too little data; the UserError names the model.
 
-    This takes no time; the training itself, or `trainable`, finds out whether the model can learn from what it reads.
+    This check is fast. The training itself, or `trainable`, tests whether the model can learn from the data.
     """
     try:
         stream(model, job.data, job.settings, Decisions())
@@ -173,7 +173,7 @@ def readable(name: str, model: Any, job: Job) -> None:
 
 
 def trainable(name: str, model: Any, job: Job) -> None:
-    """UserError, with the name, for whatever a training that begins would refuse of the model and its data."""
+    """Refuse, before a training, every model and data that the training would refuse; the UserError has the name."""
     readable(name, model, job)
     try:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
@@ -184,7 +184,7 @@ def trainable(name: str, model: Any, job: Job) -> None:
 
 @contextmanager
 def claimed(out: Path, group: Alone = ALONE, *, within: bool = False) -> Iterator[None]:
-    """Hold a folder, and perhaps those within it, for a command; UserError if another process trains there."""
+    """Claim a folder, with `within` also its subfolders, for a command; UserError if another process trains there."""
     with ExitStack() as stack:
         with from_user(FolderInUse), noted():
             stack.enter_context(claim(out, group, within=within))
@@ -235,7 +235,7 @@ def starting(folder: Path | None, function: Callable[..., Any], model: Any, data
 
 
 def refuse_frozen(name: str, model: Any, advice: str) -> None:
-    """UserError for a new model that does not train all of its weights: the others would stay as they were drawn."""
+    """Refuse a new model with frozen weights, because these would stay random."""
     weights = list(model.parameters())
     still = sum(not weight.requires_grad for weight in weights)
     if still:
@@ -267,7 +267,7 @@ def _from_here(done: History, budget: Budget) -> str:
 
 
 def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until: float = 1.0) -> History:
-    """The same up to a part of the budget; the caller has claimed the folder, and handles the library's warnings."""
+    """Train up to a fraction of the budget; the caller has claimed the folder and handles warnings."""
     first, new = not job.group.rank, not folder.exists()
     if first:
         make_folder(folder)

@@ -12,7 +12,7 @@ from kinformer.keywords import called, name_of, nearest, signature, split
 
 @dataclass(frozen=True)
 class Wanted:
-    """A member and the keywords that were given; `text` is how it was written, and `name` that without its keywords."""
+    """A member and its keywords; `text` is the text of the command line, and `name` the text without keywords."""
 
     text: str
     function: Callable[..., Any]
@@ -54,7 +54,7 @@ def wanted(name: str, texts: Iterable[str]) -> Wanted:
 
 
 def with_keywords(name: str, texts: Collection[str]) -> str:
-    """A member and the texts of its keywords in one text, from which `spelled` makes it again."""
+    """Join a member and the texts of its keywords into one text, which `spelled` parses back."""
     return f"{name}({', '.join(texts)})" if texts else name
 
 

@@ -178,9 +178,10 @@ def _looking(stop: Stop | None, look: Callable[[int], None]) -> Stop:
 
 
 def written_in(spelled: Any, stop: bytes) -> Stop:
-    """Which rows of new tokens have a text among their last ones; a token is at least a byte of it.
+    """Make a test of which rows of new tokens contain a stop text near their end.
 
-    A few tokens before these are decoded too: a text may lose the space or half of the letter that it begins with.
+    As many tokens as the stop text has bytes suffice. A few earlier tokens are decoded too, because the decoded text
+    may lack its first space or half of its first letter.
     """
 
     def ends(new: Int[Tensor, "B N"]) -> Bool[Tensor, " B"]:

@@ -54,7 +54,7 @@ def _rows(kind: str, where: str, names: tuple[str, str], fields: tuple[str, str]
 
 
 def refuse_fields(kind: str, files: Sequence[str], **fields: str) -> None:
-    """ValueError for names of fields where no file has fields: lines with a tab."""
+    """Refuse names of fields if no file has fields, because its lines have tabs."""
     if not any(where.startswith("hf:") or named(Path(where)) for where in files):
         for name, value in fields.items():
             if value:
@@ -72,8 +72,8 @@ def three_lots(
 ) -> tuple[dict[str, list[Two]], str]:
     """The rows in three lots, and how, in words: those of one key (a source, a text) are all in one of them.
 
-    Those that a data set has itself, `others` as valid, or about 90 : 5 : 5 by the SHA-256 of each key. In the first
-    two cases a key may be in several lots, and a warning says how many are.
+    The split is the data set's own, or `others` is valid, or each key is assigned by its SHA-256, about 90 : 5 : 5. In
+    the first two cases a key may be in several lots; a warning gives the number of such rows.
     """
     lots, how = _three_lots(rows, key, others)
     copies({split: (row.texts[key] for row in some) for split, some in lots.items()}).warn(name, what)

@@ -1,4 +1,4 @@
-"""Forms of dates: write further dates of a series as its file writes those that are there.
+"""Date formats: write new dates of a series in the format of its file.
 
 A form is accepted only if it writes every row of the column exactly as the file has it.
 """
@@ -28,7 +28,7 @@ Form = Callable[[datetime], str]
 
 
 def form_of(words: Sequence[str], dates: Sequence[datetime]) -> Form:
-    """The form in which these words write these dates; ISO 8601 with a space where no known form writes all of them."""
+    """The format that writes all of these dates as these words; ISO 8601 with a space if no known format does."""
     words = [word.strip() for word in words]
     for form in _forms(words[0], dates[0]) if words else ():
         if all(form(date) == word for date, word in zip(dates, words, strict=True)):
@@ -37,7 +37,7 @@ def form_of(words: Sequence[str], dates: Sequence[datetime]) -> Form:
 
 
 def _forms(word: str, date: datetime) -> Iterator[Form]:
-    """The forms that write this word of this date."""
+    """All formats that may write this date as this word."""
     fields = _fields(date)
     times = (f"{mark}{time}{zone}" for mark, time, zone in product(" T", TIMES + HALVES, ZONES))
     for template in (*NUMBERS, *("".join(parts) for parts in product(DAYS, ("", *times)))):
@@ -65,5 +65,5 @@ def _fields(date: datetime) -> dict[str, str]:
 
 
 def _unix(ticks: int, digits: int, date: datetime) -> str:
-    """The time since 1970, so many ticks a second, with so many digits after the point."""
+    """Time since 1970 in units of 1 / `ticks` seconds, with `digits` decimals."""
     return f"{Decimal((date - EPOCH) // MICROSECOND) * ticks / 10**6:.{digits}f}"

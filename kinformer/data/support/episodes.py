@@ -107,7 +107,7 @@ def _of_minari(path: Path) -> Iterator[Episode]:
 
 
 def _refuse_changed(place: str, states: ndarray, actions: ndarray, rewards: ndarray) -> None:
-    """ValueError, in one line, for numbers that float32 does not tell apart, and for kinds that are stored as such."""
+    """Refuse numbers that float32 cannot tell apart, and kinds of actions stored as floats."""
     kinds = actions.dtype.kind == "f" and actions.ndim == 1 and len(actions) > 0
     if kinds and bool(((actions >= 0) & (actions % 1 == 0)).all()):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Fingerprint: a hash of every number and byte of some data, by which a training recognises its data again."""
+"""Fingerprint: a hash of all numbers and bytes of data, to recognise the data of a training."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,9 @@ CHUNK = 1 << 26  # bytes that are hashed at a time, so that Ctrl-C is answered
 
 
 def fingerprint_of(*values: Any) -> str:
-    """The SHA-256 of nested values: tensors, arrays, sequences, mappings and dataclasses are read whole.
+    """The SHA-256 of nested values: tensors, arrays, sequences, mappings and dataclasses.
 
-    It takes about a second for each GB.
+    Every byte counts; 1 GB takes about a second.
     """
     sha = hashlib.sha256()
     for value in values:
@@ -26,7 +26,7 @@ def fingerprint_of(*values: Any) -> str:
 
 
 def _pieces(value: Any) -> Iterator[bytes | memoryview]:
-    """All bytes of a value, each part behind a header that says what it is and how large."""
+    """The bytes of a value; a header before each part gives its type and size."""
     if isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
         yield f"array {value.dtype} {value.shape};".encode()
         yield from _chunks(value)

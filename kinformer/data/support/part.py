@@ -63,11 +63,11 @@ class Part(NamedTuple):
         return Part(self.tokens[:count], begins, None if self.widths is None else self.widths[:count])
 
     def spread(self, limit: int | None, length: int = 0) -> "Part":
-        """So many bytes from all over it, in order and each piece read by itself: the same for whoever asks.
+        """A deterministic sample of at most `limit` bytes, spread over the text; each piece is read separately.
 
-        A text is cut into stretches of 1,024 bytes, or of four windows of `length` tokens where that is more; a longer
-        document than this, and than a sixteenth of the limit, likewise. Evenly among these the sample takes as many as
-        the limit holds, the last one cut. A limit of less than 8,192 bytes takes shorter stretches.
+        A text is cut into stretches of 1,024 bytes, or of four windows of `length` tokens if that is more. A document
+        is cut too if it is longer than a stretch and than a sixteenth of the limit. The sample takes evenly spaced
+        stretches up to the limit and cuts the last one. A limit below 8,192 bytes takes shorter stretches.
         """
         if limit is None or limit >= self.bytes:
             return self
@@ -90,7 +90,7 @@ class Part(NamedTuple):
         return [part for _, part in sorted(taken.items()) if len(part.tokens)]
 
     def _stretch(self, limit: int, length: int) -> int:
-        """How many tokens a stretch of a sample has at most."""
+        """The largest number of tokens in a stretch of a sample."""
         width = self.bytes / len(self.tokens)
         size = max(SAMPLED, WINDOWS * length * width, limit // DOCUMENTS if len(self.firsts) > 1 else 0)
         return max(round(min(size, max(limit // FEWEST, SHORTEST)) / width), 2)

@@ -1,7 +1,7 @@
-"""Samples: which rows or stretches of a split are measured, where not all of them are.
+"""Samples: chooses the rows or stretches of a split that a measurement reads.
 
-A sample follows from the sizes of what is there and from the limit alone: it is the same for every model, in every
-process and after a resume.
+A sample depends only on the sizes of the rows and on the limit. So it is the same for every model, in every process and
+after a resume.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ Row = TypeVar("Row")
 
 
 def spread_order(count: int) -> Int[Tensor, " count"]:
-    """Numbers from 0 to count - 1 in an order of which any first ones lie evenly among all.
+    """The numbers 0 .. count - 1 in an order whose every prefix is evenly spread.
 
-    They are sorted by the fractional part of their multiples of the golden ratio.
+    The sort key of a number is the fractional part of its product with the golden ratio.
     """
     return (torch.arange(count, dtype=torch.float64) * GOLDEN % 1).argsort()
 
 
 def sampled_rows(rows: Sequence[Row], sizes: Sequence[int], limit: int) -> list[Row]:
-    """Rows from all over, in their own order: as many as `limit` bytes hold, and at least one; all where it holds all.
+    """Rows spread over all rows, in their original order: at most `limit` bytes, but at least one row.
 
-    A larger limit adds rows and takes none away.
+    A larger limit only adds rows.
     """
     order = spread_order(len(rows))
     ends = torch.tensor(sizes, dtype=torch.long)[order].cumsum(0)

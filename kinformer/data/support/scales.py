@@ -11,22 +11,22 @@ LOST = 0.01  # of a column's deviation that a cast to float32 may change
 
 
 def tells_apart(deviation: Float[Tensor, " C"], columns: Float[Tensor, "N C"]) -> Bool[Tensor, " C"]:
-    """Which columns differ by more than the rounding of their numbers; one that does not is constant."""
+    """True for columns whose numbers differ by more than rounding; the other columns count as constant."""
     rounding = ROUNDING.get(columns.dtype, 8 * torch.finfo(columns.dtype).eps)
     return deviation > rounding * columns.abs().amax(0)
 
 
 def scales(columns: Float[Tensor, "N C"]) -> tuple[Float[Tensor, " C"], Bool[Tensor, " C"]]:
-    """What each column is divided by, in float64: its standard deviation, or 1 where it is constant; and which are."""
+    """The divisor of each column in float64: its standard deviation, or 1 if constant. And which are constant."""
     deviation = columns.double().std(0, correction=0)
     constant = ~tells_apart(deviation, columns)
     return deviation.masked_fill(constant, 1.0), constant
 
 
 def refuse_flattened(place: str, what: str, values: ndarray) -> None:
-    """ValueError, in one line, where float32 does not tell the numbers of a column apart that differ in wider ones.
+    """Refuse a column whose numbers differ in float64 but not in float32.
 
-    A constant column may be rounded. Numbers that are not finite are left to whoever asks for finite ones.
+    A constant column passes. Infinite numbers and NaN are not checked here.
     """
     columns = values.reshape(len(values), -1)
     if not columns.size or columns.dtype.kind not in "fiu" or numpy.can_cast(columns.dtype, numpy.float32):
@@ -46,6 +46,6 @@ def refuse_flattened(place: str, what: str, values: ndarray) -> None:
 
 
 def constant_columns(constant: Bool[Tensor, " C"], names: tuple[str, ...]) -> str:
-    """The constant columns by their names, as the end of a line; "" where there is none."""
+    """The names of the constant columns, as the end of a message; "" if there are none."""
     which = [name for name, flat in zip(names, constant.tolist(), strict=True) if flat]
     return f"; constant in train: {', '.join(which[:8])}{', ...' * (len(which) > 8)}" if which else ""

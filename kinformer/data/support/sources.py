@@ -117,13 +117,13 @@ def source_of(where: str, field: str = "", between: str = "") -> Source:
 
 
 def _refuse_field(name: str, field: str) -> None:
-    """ValueError for the field of rows where there are no rows."""
+    """Refuse field= for data without rows of JSON."""
     if field:
         raise ValueError(f"field={field} has no effect on {name}, which holds no JSON lines; leave it out")
 
 
 def _refuse_documents(name: str, between: str) -> None:
-    """ValueError for what ends a document where each row is one."""
+    """Refuse documents= for rows, because each row is a document."""
     if between:
         advice = "leave it out, or give documents=joined"
         raise ValueError(f"documents={between} has no effect on {name}: each row is a document; {advice}")
@@ -150,7 +150,7 @@ def _document(place: str, text: bytes) -> Document:
 
 
 def _text(path: Path) -> Iterator[bytes]:
-    """A file's text, unpacked; ValueError for what is no text."""
+    """The text of a file, unpacked; ValueError for a binary file."""
     for number, chunk in enumerate(unpacked.text(path)):
         if not number and _binary(chunk[:LOOKED_AT]):
             table = f"write text=hf:{path}" if path.suffix in TABLES else ""

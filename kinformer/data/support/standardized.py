@@ -1,4 +1,4 @@
-"""Standardized columns: numbers less their mean, by their deviation, where a model can compute with them."""
+"""Standardized columns: (number - mean) / deviation, with checks that a model can compute with the result."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def column_scales(
 def standardized(
     where: str, names: Sequence[str], numbers: Float[Tensor, "N C"], scale: Float[Tensor, "2 C"]
 ) -> Float[Tensor, "N C"]:
-    """Numbers less their mean, by their deviation, in float32; ValueError where a model cannot square them in it."""
+    """(numbers - mean) / deviation in float32; ValueError for numbers whose squares overflow float32."""
     values = (numbers - scale[0]) / scale[1]
     far = ~(values.abs() <= FARTHEST)
     _refuse_size(where, names, numbers, far.any(0), f"within {FARTHEST:g} deviations of the mean in train")
@@ -43,7 +43,7 @@ def standardized(
 def _refuse_size(
     where: str, names: Sequence[str], numbers: Float[Tensor, "N C"], wrong: Bool[Tensor, " C"], expected: str
 ) -> None:
-    """ValueError, with the column and the row of its largest number, for the first column that is wrong."""
+    """Refuse the first wrong column; the ValueError names the column and the row of its largest number."""
     if not bool(wrong.any()):
         return
     column = int(wrong.nonzero()[0])

@@ -23,7 +23,7 @@ GROUP, BEFORE = 64, 8  # tokens whose text is compared at a time, and tokens bef
 
 
 class LostBytes(NamedTuple):
-    """How many of the bytes that a tokenizer reads decoding does not give back, and the first lost character."""
+    """Counts the bytes of a text that decoding does not restore, and keeps the first lost character."""
 
     read: int = 0
     lost: int = 0
@@ -31,12 +31,12 @@ class LostBytes(NamedTuple):
     place: str = ""
 
     def plus(self, other: "LostBytes") -> "LostBytes":
-        """The loss of two texts together."""
+        """The combined loss of two texts."""
         first = self if self.lost else other
         return LostBytes(self.read + other.read, self.lost + other.lost, first.letter, first.place)
 
     def warn(self, name: str, so: str = "they are neither learned nor measured; tokenizer=bpe:4096 loses none") -> None:
-        """Warn, in one line, where a tokenizer loses bytes of the text with this name, and say what follows."""
+        """Warn, in one line, of lost bytes in the text with this name; `so` is the consequence."""
         if self.lost:
             share, where = self.lost / self.read, f" in {self.place}" if self.place and self.place not in name else ""
             lost = f"{self.lost:,} of {self.read:,} bytes ({share:.2%}) of {name}, first {self.letter!r}{where}"
@@ -44,7 +44,7 @@ class LostBytes(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """The tokens of a text, how many of its bytes each of them gives back, and what none of them does."""
+    """The tokens of a text, the number of bytes that each token restores, and the loss."""
 
     tokens: Int[numpy.ndarray, " N"]
     widths: Int[numpy.ndarray, " N"]
@@ -80,7 +80,7 @@ class Tokenizer:
 
     @cached_property
     def switched_off(self) -> tuple[str, ...]:
-        """The settings in the JSON that would change how much of a text is read, or how; none of them is obeyed."""
+        """The settings of the JSON that this class ignores: truncation, padding and dropout."""
         found = {name: self._settings.get(name) for name in ("truncation", "padding")}
         found["dropout"] = self._settings["model"].get("dropout")
         return tuple(name for name, value in found.items() if value)
@@ -97,7 +97,7 @@ class Tokenizer:
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...] | None:
-        """The bytes of each token, by its id, where it is byte-level; None where a token is no run of bytes."""
+        """The bytes of each token, by id, of a byte-level tokenizer; None for other tokenizers."""
         if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
             return None
         found = [b""] * self.size
@@ -109,18 +109,18 @@ class Tokenizer:
 
     @cached_property
     def widest(self) -> int | None:
-        """How many bytes the longest token has, where it is byte-level."""
+        """The number of bytes of the longest token of a byte-level tokenizer; None for other tokenizers."""
         return None if self.token_bytes is None else max(map(len, self.token_bytes))
 
     @cached_property
     def drops(self) -> bool:
-        """Has it no token at all for letters that it does not know? Then nothing says where they stood."""
+        """True if the tokenizer has no token for unknown letters and so drops them."""
         model = self._settings["model"]
         known = model.get("unk_token") is not None or model.get("byte_fallback")
         return model.get("type") == "BPE" and not known and self.token_bytes is None
 
     def report(self, loss: LostBytes, name: str) -> None:
-        """Warn of what it loses of the text with this name; ValueError, in one line, where it drops letters."""
+        """Warn of bytes lost in the text with this name; ValueError, in one line, if the tokenizer drops letters."""
         if loss.lost and self.drops:
             raise ValueError(
                 f"the tokenizer has no token for {loss.letter!r} of {name} and no unk_token, so it would drop it; give "
@@ -133,12 +133,12 @@ class Tokenizer:
         return self.made.encode(text.decode(errors="replace"), add_special_tokens=False).ids
 
     def decode(self, tokens: Sequence[int]) -> bytes:
-        """The text of tokens, special ones among them; those above its vocabulary are left out."""
+        """Decode tokens, including special ones; ids outside the vocabulary are skipped."""
         return self._said([token for token in tokens if 0 <= token < self.size]).encode()
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
-        """What each token adds to a text before it, as it is decoded behind a letter: " the", "ing", "."."""
+        """The text that each token adds when it is decoded after a letter: " the", "ing", "."."""
         size = self.size
         known = range(size)
         alone = [text.encode() for text in self.made.decode_batch([[token] for token in known])]
@@ -152,11 +152,11 @@ class Tokenizer:
 
     @cached_property
     def joined(self) -> bytes:
-        """The pieces of all tokens, one after the other."""
+        """The pieces of all tokens, concatenated."""
         return b"".join(self.pieces)
 
     def table(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The bytes of all pieces and behind them NO_BYTE; where the piece of each token begins, and where all end."""
+        """The bytes of all pieces followed by NO_BYTE, and the index where each token's piece starts."""
         if device not in self._tables:
             lengths = [0, *map(len, self.pieces), 1]
             data = [*self.joined, NO_BYTE]
@@ -165,7 +165,7 @@ class Tokenizer:
         return self._tables[device]
 
     def encoded(self, texts: Sequence[str]) -> list[Encoded]:
-        """For each text its tokens, with how many of its bytes each of them gives back."""
+        """Tokenize texts and count the bytes that each token restores."""
         if self.token_bytes is None:
             found = self.made.encode_batch(texts, add_special_tokens=False)
             return [self._aligned(*one) for one in zip(texts, found, strict=True)]
@@ -174,7 +174,7 @@ class Tokenizer:
         return [self._by_bytes(text, one.ids) for text, one in zip(texts, found, strict=True)]
 
     def _by_bytes(self, text: str, ids: Sequence[int]) -> Encoded:
-        """Tokens whose widths are the lengths of their bytes, where these are the text's."""
+        """Tokens whose widths are their lengths in bytes; `_aligned` if their bytes are not the text's."""
         pieces, data = [self.token_bytes[number] for number in ids], text.encode()  # type: ignore[index]
         if b"".join(pieces) != data:  # something changes letters before they are tokens
             return self._aligned(text, self.made.encode(text, add_special_tokens=False))
@@ -182,9 +182,9 @@ class Tokenizer:
         return Encoded(numpy.array(ids, dtype=numpy.int64), widths, LostBytes(len(data)))
 
     def _aligned(self, text: str, encoding: Any) -> Encoded:
-        """Tokens whose widths are of the letters up to where they end; the last one has those that are left.
+        """Tokens whose widths count the letters up to their ends; the last token gets the rest.
 
-        Letters that decoding does not give back count for none.
+        Letters that decoding does not restore count for no token.
         """
         ids, sizes = numpy.array(encoding.ids, dtype=numpy.int64), _sizes(text)
         ends = numpy.array([end for _, end in encoding.offsets], dtype=numpy.int64)
@@ -200,7 +200,7 @@ class Tokenizer:
     def _given_back(
         self, text: str, ids: Sequence[int], starts: Sequence[int], ends: Int[numpy.ndarray, " N"]
     ) -> Bool[numpy.ndarray, " letters"]:
-        """Which letters of a text its tokens give back, in order, given where each token starts and ends."""
+        """True for the letters of a text that its tokens restore, given the start and end of each token."""
         if self._spelt(ids) in (text, f" {text}"):  # some put a space before a text
             return numpy.ones(len(text), bool)
         kept = numpy.zeros(len(text), bool)
@@ -218,7 +218,7 @@ class Tokenizer:
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The token that stands for whatever the tokenizer does not know."""
+        """The id of the token for unknown letters."""
         model = self._settings["model"]
         name = model.get("unk_token")
         return model.get("unk_id") if name is None else self.made.token_to_id(name)
@@ -231,9 +231,9 @@ class Tokenizer:
         return self.made.decode(tokens, skip_special_tokens=False)
 
     def _spelt(self, tokens: Sequence[int]) -> str:
-        """The letters of tokens: those of their text, or, of pieces of words without a decoder, their own.
+        """Decode tokens; without a decoder, join the pieces themselves.
 
-        Such pieces are decoded with a space between any two, which is none that was read.
+        Decoding such pieces would insert spaces that the text does not have.
         """
         if self._settings.get("decoder") is None and self._settings["model"].get("type") in ("BPE", "Unigram"):
             return "".join(self.made.id_to_token(number) or "" for number in tokens)
@@ -248,13 +248,13 @@ class Tokenizer:
 
 
 def _sizes(text: str) -> Int[numpy.ndarray, " letters"]:
-    """How many bytes of UTF-8 each letter has."""
+    """The number of UTF-8 bytes of each letter."""
     data = numpy.frombuffer(text.encode(), dtype=numpy.uint8)
     return numpy.diff(numpy.flatnonzero((data & 0xC0) != 0x80), append=len(data))
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letter by which a byte-level vocabulary writes each byte: itself where it prints, else one from 256 up."""
+    """The byte of each letter of a byte-level vocabulary: a printable byte is its own letter, others use 256 and up."""
     printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printed]
     return {chr(byte): byte for byte in printed} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -338,7 +338,7 @@ def tokenizer_of(spelled: str, texts: Iterable[bytes]) -> Tokenizer | None:
 
 
 def letters(data: bytes, place: str) -> str:
-    """A text in UTF-8 as a tokenizer reads it; ValueError, with its place, for bytes that are none."""
+    """Decode a UTF-8 text; ValueError, with its place, for other bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -351,9 +351,9 @@ def letters(data: bytes, place: str) -> str:
 def encode_rows(
     tokenizer: Tokenizer | None, rows: Iterable[tuple[str, bytes]], name: str
 ) -> list[bytes] | list[list[int]]:
-    """The tokens of many short texts, each with its place; the bytes themselves without a tokenizer.
+    """Tokenize many short texts, each given with its place; without a tokenizer return their bytes.
 
-    Warns, with the name of the data, of what the tokenizer loses; ValueError for a text that becomes no token.
+    Warns, with the name of the data, of lost bytes. Errors: ValueError for a text without any token.
     """
     places, texts = zip(*rows, strict=True)
     if tokenizer is None:

@@ -22,9 +22,9 @@ _BREAK = re.compile(rb"[^\s](?: (?=[^\s])|\n(?=[^\s]))")  # between two words, w
 
 
 class Found(NamedTuple):
-    """Arrays of tokens, of where documents begin and of widths; how many bytes each split has; the tokenizer.
+    """Tokenized data: arrays of tokens, of document starts and of token widths, bytes of each split, and the tokenizer.
 
-    loss: what the tokenizer does not give back of all of it. copies: documents that are in several splits.
+    loss: bytes of the data that the tokenizer loses. copies: documents that occur in several splits.
     """
 
     arrays: dict[str, Tensor]
@@ -145,7 +145,7 @@ class _Bytes:
 
 
 class _Words(_Bytes):
-    """Tokens of a tokenizer, of pieces that end between words, and how many bytes of the text each gives back."""
+    """Writes tokens and their widths in bytes, tokenizing pieces that end between words."""
 
     def __init__(self, to: To, tokenizer: Tokenizer) -> None:
         super().__init__(to)
@@ -177,7 +177,7 @@ class _Words(_Bytes):
         super().close()
 
     def _hand_on(self, data: bytes) -> None:
-        """The next part of a document, as a text that is made tokens."""
+        """Queue the next part of a document for the tokenizer."""
         if data:
             self.texts.append((self.split, self.first, self.place, letters(data, self.place)))
             self.first = False

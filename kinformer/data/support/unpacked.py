@@ -1,4 +1,4 @@
-"""Files as they are meant: compressed ones, known by their first bytes and not by their names, are read unpacked.
+"""Reads files unpacked; compressed files are recognised by their first bytes, not by their names.
 
 Whatever reads text opens it with `text`, `lines` or `decoded`, so byte-order marks are treated alike everywhere.
 """
@@ -53,10 +53,9 @@ def text(path: Path) -> Iterator[bytes]:
 
 
 def decoded(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
-    """The same text in UTF-8 without a byte-order mark; UTF-16 and UTF-32 are known by their mark.
+    """Convert text to UTF-8 without a byte-order mark; the mark identifies UTF-16 and UTF-32.
 
-    Bytes without a mark are passed on as they are. Errors: ValueError, with the place, where the mark's encoding does
-    not hold.
+    Bytes without a mark pass unchanged. Errors: ValueError, with the place, for bytes that do not fit the encoding.
     """
     source = iter(chunks)
     first = b""
@@ -80,12 +79,12 @@ def decoded(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
 
 
 def _mark(first: bytes) -> bytes | None:
-    """The byte-order mark that a text begins with; None where there is none."""
+    """The byte-order mark at the start of a text; None without a mark."""
     return next((mark for mark in MARKS if first.startswith(mark)), None)
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """The lines of a text file, unpacked, in UTF-8, without their ends."""
+    """The lines of a text file, unpacked, in UTF-8, without line ends."""
     last = b""
     for number, line in enumerate(pieces(text(path), b"\n")):
         if number:
@@ -96,7 +95,7 @@ def lines(path: Path) -> Iterator[bytes]:
 
 
 def pieces(chunks: Iterable[bytes], at: bytes) -> Iterator[bytes]:
-    """The pieces of a stream of bytes between separators, the last one too, in linear time however long a piece is."""
+    """Split a stream of bytes at separators, in linear time even for long pieces."""
     held, searched = bytearray(), 0
     for chunk in chunks:
         held += chunk
@@ -116,7 +115,7 @@ def stored(path: Path) -> Iterator[bytes]:
 
 
 def size(path: Path) -> int:
-    """How many bytes of UTF-8 the text of a file has, unpacked."""
+    """The number of bytes of a file's text, unpacked and in UTF-8."""
     with _said(path), path.open("rb") as file:
         marked = _mark(file.read(LONGEST_MARK)) is not None
     return sum(map(len, text(path))) if marked or packed(path) else path.stat().st_size

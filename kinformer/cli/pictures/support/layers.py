@@ -145,9 +145,9 @@ def calls(layer: Attention, x: Tensor, ctx: Context | None = None) -> list[Call]
 def weighed(call: Call, **changes: Tensor) -> Float[Tensor, "H T S"]:
     """How much each query takes of each key: every value is a vector of its own, so the answer tells.
 
-    Values keep their width, as a mechanism may have values of its own beside them: keys are asked about a few at a
-    time, and what is read without any value is taken away. `changes` replace fields of the queries: with q all 0, what
-    is left of the weights is the bias.
+    Values keep their width, because a mechanism may add values of its own. So a few keys are probed at a time, and the
+    output for zero values is subtracted. `changes` replace fields of the queries: with q = 0 the weights show only the
+    bias.
     """
     keys, width = call.keys, call.keys.v.shape[-1]
     queries = call.queries._replace(**changes)  # type: ignore[arg-type]
