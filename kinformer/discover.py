@@ -140,7 +140,7 @@ def examples(kind: str) -> Iterator[tuple[str, Example]]:
 class Record:
     """What a model remembers of its member: the name, every keyword with its value, and where a user's own file is.
 
-    And how the member wants to be trained, where it says so, and what its keywords are unless they are given.
+    It also holds the member's training recipe, if it has one, and the defaults of its keywords.
     """
 
     name: str
@@ -188,9 +188,9 @@ def member(
     tuple[T, ...], X | None and unions of these, all with defaults: checked here. A call checks names and values
     (TypeError), and leaves on the model a `Record` named `member`: the name and every keyword with its value.
 
-    needs: the condition of each keyword that counts only beside certain values of other keywords, such as
-        {"length": "position=learned"} (`kinformer.needs`). A call that gives such a keyword without effect is refused
-        with a ValueError. `function.rebuild(**keywords)` takes recorded keywords, which are complete, and refuses none.
+    needs: the condition of each keyword that has an effect only with certain values of other keywords, such as
+        {"length": "position=learned"} (`kinformer.needs`). A call that passes a keyword without effect raises a
+        ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none of them.
     """
     if function is None:
         return functools.partial(_member, recipe=recipe, needs=needs)
@@ -218,7 +218,7 @@ def _member(
         return construct(given)
 
     def rebuild(**keywords: Any) -> Any:
-        """The model of recorded keywords, those included that have no effect beside others."""
+        """Build the model of recorded keywords, including keywords without effect."""
         check_keywords(function, keywords)
         with recorded():
             return construct(keywords)

@@ -51,15 +51,15 @@ def generate(
         returned.
     steps: how many tokens to write at most.
     temperature: tokens are drawn from softmax(logits / temperature); 0 takes the likeliest, the first of equal ones.
-        The default is 1 beside top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is 0.9.
+        The default is 1 with top_k or top_p. If none of the three is given, temperature is 0.6 and top_p is 0.9.
     top_k: draw from so many of the likeliest alone.
     top_p: draw from the fewest likeliest whose probabilities reach this.
     beam: above 1, search instead of drawing. Each step keeps so many of the likeliest continuations; the best row that
         ended, or was not finished, is returned.
     length_penalty: a found row of n new tokens is worth its log-probability / ((5 + n) / 6)**length_penalty; 0 favours
-        short rows, since each token makes a sum smaller. The default is Vaswani et al.'s 0.6. For `beam` alone.
-    stop: the token that ends a row, `model.end` unless given, none where it is negative; or a function of the new
-        tokens [B, N] of each row that says which have ended, beside `model.end`.
+        short rows, because each token lowers the sum. The default is 0.6, as in Vaswani et al. Only for `beam` above 1.
+    stop: the token id that ends a row, `model.end` unless given; a negative id ends no row. Or a function from the new
+        tokens [B, N] to the rows that have ended; `model.end` ends rows too.
     seed: draws the same text for the same batch; a seed for each row draws of each what it draws of it alone.
     state: what to go on from; it is spent then. None starts a new one.
     source: what a sequence-to-sequence model translates; it is read once.
@@ -174,7 +174,7 @@ def _ends(stop: int | Stop | None, end: int | None) -> Stop | None:
 
 
 def _refuse_seeds(seed: Seed) -> None:
-    """ValueError for a seed that PyTorch does not take, or what is neither one nor several."""
+    """Check that `seed` is an integer that PyTorch accepts, a sequence of them, or None."""
     if seed is None or isinstance(seed, int):
         seeds: Sequence[Any] = [] if seed is None else [seed]
     elif isinstance(seed, Sequence) and not isinstance(seed, str):
@@ -188,7 +188,7 @@ def _refuse_seeds(seed: Seed) -> None:
 def _refuse_unused(
     temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
 ) -> None:
-    """ValueError for an argument without effect. temperature=0 may stand beside a beam: neither draws."""
+    """Refuse arguments without effect. temperature=0 is allowed with a beam, because a beam draws nothing either."""
     cuts = {"top_k": top_k, "top_p": top_p}
     if beam > 1:
         refuse_unused(f"beam={beam}, which draws nothing", temperature=temperature or None, **cuts)
@@ -252,14 +252,14 @@ def _batch(state: State | None) -> int | None:
 
 
 def _read_at_once(model: Any, length: int) -> int | None:
-    """How many tokens a model reads before it slides, where it must; a warning beyond the length of its training."""
+    """The window of a model that must slide at this length, else None; warns beyond the training length."""
     if beyond(model, length - 1):
         return cast(int, model.window)
     trained = getattr(model, "trained_length", None)
     free = getattr(model, "window", None) is None and not getattr(model, "lanes", False)
     if trained is not None and free and length > trained and not _endless(model):
         warnings.warn(
-            f"{length} tokens are more than the {trained} of a row in training: what stands beyond may make no sense; "
+            f"got {length} tokens, but the model was trained on rows of {trained}: text beyond may make no sense; "
             "generate fewer, or train with a larger length",
             stacklevel=4,
         )

@@ -1,4 +1,4 @@
-"""Locks of files, which the system releases when their process ends, however it ends: no stale lock remains."""
+"""File locks that the system releases when their process ends, even by a crash, so no stale lock remains."""
 
 import errno
 import fcntl
@@ -12,7 +12,7 @@ NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.E
 
 
 class Locked(Exception):
-    """A file that another process has locked; `holder` says which, "" if that is not known."""
+    """Raised for a file that another process has locked; `holder` names the process, "" if unknown."""
 
     def __init__(self, holder: str) -> None:
         super().__init__(holder)
@@ -21,7 +21,7 @@ class Locked(Exception):
 
 @contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[bool]:
-    """Hold the lock of a file, which is made for it and removed after it, against other processes and threads.
+    """Lock a file against other processes and threads; creates the file and removes it afterwards.
 
     Yields False if the file system has no locks. Raises Locked if the file is locked and `wait` is false, and OSError
     if the file cannot be made.
@@ -54,7 +54,7 @@ def check_unlocked(path: Path) -> None:
 
 
 def _lock(path: Path, wait: bool) -> int | None:
-    """A descriptor that holds the lock; -1 if there are no locks, None if the last holder has removed the file."""
+    """Open and lock a file; -1 if the file system has no locks, None if the last holder has removed the file."""
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         has_locks = _flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -71,7 +71,7 @@ def _lock(path: Path, wait: bool) -> int | None:
 
 
 def _flock(file: int, form: int) -> bool:
-    """Lock an open file; False if the file system has no locks, Locked if another process holds the lock."""
+    """Lock an open file; return False if the file system has no locks, raise Locked if another process holds it."""
     try:
         fcntl.flock(file, form)
     except BlockingIOError:
@@ -84,7 +84,7 @@ def _flock(file: int, form: int) -> bool:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether an open file is still the one that its path names."""
+    """True if the path still names this open file."""
     try:
         return os.path.samestat(os.fstat(file), os.stat(path))
     except FileNotFoundError:
@@ -92,7 +92,7 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 def _holder(file: int) -> str:
-    """The process that wrote itself into a file, with its machine if that is another one."""
+    """The process that a lock file names, with its machine if that is another machine."""
     number, _, machine = os.pread(file, 256, 0).decode(errors="replace").partition(" ")
     if not number:
         return ""

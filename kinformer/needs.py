@@ -1,7 +1,7 @@
 """Conditions under which a keyword of a member has an effect, written as text such as "position=learned".
 
-Choose `has_effect` to ask whether a keyword applies beside other keywords, `check_used` to refuse one that does not,
-and `recorded` while a model is built from keywords that may hold such.
+Choose `has_effect` to test whether a keyword applies given the other keywords, and `check_used` to refuse keywords that
+do not. Use `recorded` to build a model from saved keywords, which may hold such.
 """
 
 import re
@@ -20,9 +20,9 @@ def by_keyword(needs: Needs, names: Iterable[str]) -> dict[str, str]:
     """Read the conditions of a member when it is declared: the condition of each keyword that has one.
 
     needs: conditions by the keywords that they are for, such as {"topk": "form=improved", "a, b": "c>1 and d=x|y"}.
-        Terms are `name=value`, `name=value|value`, `name!=value`, `name>number` and `name` (any value that is true),
-        joined by " and " and " or "; " and " binds tighter. Values are written as on the command line. A tuple fits
-        where one of its values does.
+        Terms are `name=value`, `name=value|value`, `name!=value`, `name>number` and `name` (not empty), joined by
+        " and " and " or "; " and " binds tighter. Values are written as on the command line. A tuple fits if one of
+        its values does.
     names: the keywords of the member.
 
     Errors: TypeError for a keyword that the member does not have, and for a term that cannot be read.
@@ -36,7 +36,7 @@ def by_keyword(needs: Needs, names: Iterable[str]) -> dict[str, str]:
 
 
 def has_effect(name: str, needs: Needs, keywords: Mapping[str, Any]) -> bool:
-    """Whether a keyword has an effect beside the values of all keywords."""
+    """True if a keyword has an effect, given the values of all keywords."""
     if name not in needs:
         return True
     return any(all(_holds(term, keywords) for term in _split(part)) for part in needs[name].split(" or "))
@@ -49,7 +49,7 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
     passed: the names of the keywords to check.
     keywords: the value of every keyword.
 
-    Errors: ValueError that names the keyword, the values that make it useless, and values with which it counts.
+    Errors: ValueError that names the keyword, the values that disable it, and values that enable it.
     """
     for name in passed:
         if not has_effect(name, needs, keywords):
@@ -63,7 +63,7 @@ def check_used(needs: Needs, passed: Iterable[str], keywords: Mapping[str, Any])
 
 @contextmanager
 def recorded() -> Iterator[None]:
-    """While this lasts, `core.checks.unread` refuses nothing: an earlier edition may have taken what this one would."""
+    """Suspend `core.checks.unread`, because records of earlier versions may hold keywords that it refuses."""
     token = RECORDED.set(True)
     try:
         yield
@@ -72,14 +72,14 @@ def recorded() -> Iterator[None]:
 
 
 def as_word(value: Any) -> str:
-    """A value as it is written on the command line."""
+    """Format a value as on the command line."""
     if isinstance(value, tuple):
         return ",".join(map(as_word, value)) or "()"
     return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 
 def _in_words(condition: str) -> str:
-    """A condition as a message prints it: alternatives spelled out, with parentheses where `and` meets `or`."""
+    """Format a condition for messages: alternatives spelled out, with parentheses around each `or` inside an `and`."""
     parts = [[_term_in_words(term) for term in _split(part)] for part in condition.split(" or ")]
     joined = []
     for terms in parts:

@@ -61,7 +61,7 @@ class Halt(NamedTuple):
 
 
 class Going(NamedTuple):
-    """Tokens that are computed: their places in the flattened batch, states, answers so far, and halting."""
+    """The tokens still computed: indices into the flattened batch, states, partial outputs, and halting."""
 
     at: Int[Tensor, " n"]
     s: Float[Tensor, "n D"]
@@ -126,14 +126,14 @@ class ACT(Layer):
     y = w s + (1 - w) y after each step, w its weight and s its state. Reports `ponder`, `steps` and `remainder` per
     token; weigh the first in the loss, or every token takes all steps. Halted tokens stay visible as keys.
 
-    Costs: halted tokens are left out of a step, in training too, where that saves more than gathering the others takes
-    (`worth_gathering`: from about a thousand tokens of width 128 or 300 of width 256 on). With "copied" those that go
-    on are computed, of whatever rows, and the keys of the others change by the timing alone. With "updated" the states
-    of halted tokens change and are read as long as one token of their row goes on, so only whole rows are left out,
-    and in the last step of a row its halted tokens. In eager eval mode shorter rows are left out as wholes; a call with
-    a state leaves out none with "updated". Compiled, and in a call with `ctx.taps`, all steps of all rows are computed.
-    What is gathered is a block whose first sublayer is an `Attention` that reads by a plain `Softmax`, the others
-    feed-forward layers and cross-attention; blocks of other parts are computed whole.
+    Costs: a step skips halted tokens, also in training, if that saves more than gathering the others costs
+    (`worth_gathering`: from about 1,000 tokens of width 128 or 300 of width 256). With "copied" a step computes only
+    the active tokens of all rows; the keys of the others change by the timing alone. With "updated" the states of
+    halted tokens change while one token of their row is active, so a step skips only whole rows, and in the last step
+    of a row its halted tokens. In eager eval mode shorter rows are skipped as a whole; with "updated", a call with a
+    state skips none. Compiled, and in a call with `ctx.taps`, all steps of all rows are computed. Skipping needs a
+    block whose first sublayer is an `Attention` with a plain `Softmax` and whose other sublayers are feed-forward
+    layers or cross-attention. Other blocks are computed whole.
 
     universal: the block and its steps.
     halting: when a token stops. The appendix's is `Halting(d, last="probability", strict=True)`.
@@ -194,14 +194,14 @@ class ACT(Layer):
         return out._replace(aux={**out.aux, **halt.report()}, up={})
 
     def _asking(self, halt: Halt, after: Halt | None, final: bool, length: int) -> Bool[Tensor, "*shape"]:
-        """The tokens whose next state is wanted: of halted ones only where a later step changes or reads it."""
+        """The tokens whose next state is needed; that of a halted token only if a later step changes or reads it."""
         if self.halted == "copied" or final:
             return halt.alive
         later = (halt if after is None else after).alive.reshape(-1, length).any(1, keepdim=True)
         return halt.alive | later.expand(-1, length).reshape(halt.alive.shape)
 
     def _may_gather(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> bool:
-        """Can single tokens be left out, and would that be worth it if all were?"""
+        """True if a step can skip single tokens, and skipping all tokens would save time."""
         block = self.universal.block
         if (
             torch.compiler.is_compiling()
@@ -218,7 +218,7 @@ class ACT(Layer):
     def _read_tokens(
         self, first: int, s: Tensor, y: Tensor, halt: Halt, found: Collected, ctx: Context
     ) -> tuple[Float[Tensor, "B T D"], Halt]:
-        """The answers and the halting of all tokens, of which few take steps from `first` on."""
+        """Run the steps from `first` on with only the active tokens; return outputs and halting of all tokens."""
         batch, length = ctx.pos.shape
         at = torch.arange(batch * length, device=s.device)
         going = Going(at, s.flatten(0, 1), y.flatten(0, 1), Halt(*(leaf.flatten() for leaf in halt)))
@@ -245,7 +245,7 @@ class ACT(Layer):
     def _step(
         self, n: int, going: Going, before: Tokens | None, keys: StepKeys, found: Collected, ctx: Context
     ) -> tuple[Going, Tokens]:
-        """Going tokens after step n: those that have not halted, or whole rows where halted states change too."""
+        """Run step n and return the active tokens; with "updated", all tokens of active rows."""
         block, final = self.universal.block, n == self.universal.steps - 1
         assert isinstance(block, ResidualBlock)
         z = keys.timed(n, going.at, going.s)

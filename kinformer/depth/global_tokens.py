@@ -25,7 +25,7 @@ class GlobalTokens(GlobalNodes):
     n: how many global tokens there are.
     hard: pieces that are masked to the own segment: "g2l" (a global token reads of x its own segment alone), "l2g" (x
         reads its own global token alone), "l2l", "g2g". The paper's is ("g2l",); none unless given.
-    only: who reads whom in each direction, in every batch; all of it unless given. A batch may limit it further.
+    only: which pairs are read in each direction, in every batch; all unless given. A batch may limit them further.
 
     Errors: NoState from `start`. Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.
     """

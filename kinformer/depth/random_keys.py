@@ -1,4 +1,4 @@
-"""RandomKeys: each query also reads keys that are drawn from all of its row."""
+"""RandomKeys: each query also reads random keys from its whole row."""
 
 from typing import NoReturn
 
@@ -15,19 +15,21 @@ from kinformer.patterns.shifted import Shifted
 
 
 class RandomKeys(Layer):
-    """A layer under whose pattern each query block also reads `keys` blocks of its row, drawn without repetition.
+    """Wraps a layer so that each query block also reads `keys` random blocks of its row, drawn without repetition.
 
-    Choose it for an encoder in which far tokens should meet in few layers, with as many keys for every query at every
-    length: `Random` cannot know where a row ends, and draws from what was before. By `Band(0)` alone a query reads
-    itself and what it draws. Each head draws for itself; give each layer a seed of its own.
+    Choose it for an encoder in which distant tokens should meet within few layers. Every query reads the same number of
+    keys at every length, unlike `Random`, which does not know the end of a row and draws from earlier blocks only.
+    Under `Band(0)` a query reads itself and the drawn keys. Each head has its own draw; give each layer another seed.
 
-    layer: what reads, under its own pattern or these blocks.
-    keys: how many blocks a query block draws; all that are left where there are no more.
-    block: positions of a block.
-    seed: of the draw.
-    first, last: blocks at the front and at the end of each row that are read anyway, and so are not drawn.
-    window: blocks on either side of the own one that are read anyway; -1 where it may draw itself.
-    before: positions at the front that are no text, such as those of `GlobalNodes`.
+    layer: the layer; its queries read its own pattern and the drawn blocks.
+    keys: number of blocks that a query block draws; all remaining blocks if fewer are left.
+    block: positions in a block.
+    seed: seed of the draw.
+    first, last: numbers of blocks at the front and the end of each row that are not drawn, because every query reads
+        them anyway.
+    window: number of blocks on either side of the query's block that are not drawn, because the query reads them
+        anyway; -1 allows the query's own block too.
+    before: number of positions at the front that are not text, such as those of `GlobalNodes`.
 
     Errors: NoState from `start`. Source: Zaheer et al., 2020, arXiv:2007.14062, section 2; the atomic random pattern of
     Lin et al., 2021, arXiv:2106.04554, section 4.1.1.
@@ -45,7 +47,7 @@ class RandomKeys(Layer):
         self.window, self.before = at_least("window", window, -1), at_least("before", before, 0)
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> NoReturn:
-        raise NoState("what is drawn is of a whole row; use a causal layer, or Random(keys) as its pattern")
+        raise NoState("RandomKeys draws from whole rows, so it cannot decode. Use a causal layer and Random(keys)")
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:
         last = F.pad(ctx.pos, (0, 1), value=-1).amax(1, keepdim=True) - self.before  # [B 1]

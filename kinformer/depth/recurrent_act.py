@@ -22,7 +22,7 @@ class Carried(NamedTuple):
 
 
 class Pondering(NamedTuple):
-    """Rows that take steps of one token: their numbers, inputs, states, mixed states so far, and halting."""
+    """The rows that still take steps for one token: indices, inputs, states, mixed states so far, and halting."""
 
     row: Int[Tensor, " R"]
     x: Float[Tensor, "R D"]
@@ -37,10 +37,10 @@ class RecurrentACT(Layer):
     The state after a token is the `mix` of its steps' states, and the layer's y: with Graves' weights, which add up to
     1, a linear head makes of it the mix of the steps' outputs, as the paper has it. It reports `ponder`, `steps` and
     `remainder` per token as `ACT` does. Choose it to see what adaptive time is worth without attention. It reads array
-    order as time; padding leaves the state alone.
+    order as time; padding does not change the state.
 
-    Costs: unless compiled, a step that no row takes is not computed, and rows that have halted are left out of a step
-    where that saves ten million multiplications, which take as long as gathering the others.
+    Costs: unless compiled, a step without active rows is not computed. A step skips halted rows if that saves ten
+    million multiplications, which take as long as gathering the other rows.
 
     d: the width.
     steps: the most that a token can take.

@@ -34,7 +34,7 @@ class Universal(Layer):
         return tuple(self.block.start(batch, length, dtype=dtype, device=device) for _ in range(self.steps))
 
     def timed(self, x: Float[Tensor, "B T D"], step: int, places: Int[Tensor, "B T"]) -> Float[Tensor, "B T D"]:
-        """What a step reads: its input and the timing of these places."""
+        """The input of a step plus the timing of the step and the places."""
         return x if self.timing is None else x + self.timing(places, step)
 
     def forward(self, x: Float[Tensor, "B T D"], state: State | None, ctx: Context) -> Out:

@@ -141,7 +141,7 @@ def attend(
 
 
 def _may_be_padded(*positions: Tensor) -> bool:
-    """Is there padding? On other devices than a CPU to look would wait for them, and is not worth it."""
+    """True if there is padding, or on a device other than a CPU, where a check would wait for the device."""
     if torch.compiler.is_compiling() or any(pos.device.type != "cpu" for pos in positions):
         return True
     return any(bool((pos < 0).any()) for pos in positions)

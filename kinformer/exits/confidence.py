@@ -48,7 +48,7 @@ class Confidence(nn.Module, ABC):
         return None
 
     def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """What `after_step` is told of a batch in training: sums, so that those of its pieces add up."""
+        """Sums of a training batch for `after_step`; the sums of the pieces of a batch add up."""
         return {}
 
 
@@ -112,15 +112,15 @@ class Probe(Confidence):
     """sigmoid(w.h + b), one w for all layers: does this layer predict what the last one will?
 
     It learns by the binary cross-entropy of each layer but the last, their mean, and no gradient reaches the
-    backbone, which the paper freezes first. So its gradient is clipped apart, and the backbone learns as it does
-    without a probe. A probe with two outputs and a softmax is the same with the differences of its columns.
+    backbone, which the paper freezes first. So its gradient is clipped separately, and the backbone learns as without a
+    probe. A probe with two outputs and a softmax is equivalent: w and b are the differences of its columns.
 
     d: the width of a state.
     bias: whether there is a b.
-    balance: weigh the tokens of a layer that agree with the last one by 1 - s and the others by s, s the share of those
-        that agree, as the authors' code does; the paper weighs all alike. Their s is that of the batch. Here it is a
-        running mean over the batches of earlier steps (decay 0.9, 1/2 before the first), so that a batch may be cut
-        into pieces or shared between processes. A loop of one's own moves it by `train.after_step`.
+    balance: weigh tokens at which a layer agrees with the last layer by 1 - s and the others by s, as in the authors'
+        code; s is the share of tokens that agree. The paper weighs all tokens equally. The authors take s from the
+        batch. Here s is a running mean over earlier steps (decay 0.9, 1/2 at the start), so that a batch can be cut
+        into pieces or shared between processes. A custom training loop updates s by `train.after_step`.
     depth: number of layers; required with `balance`.
 
     Errors: ValueError for `balance` without `depth`, for states of another width, and for another number of layers.
@@ -155,7 +155,7 @@ class Probe(Confidence):
                     tensors.setdefault(f"{prefix}{name}", value.clone())
 
     def penalties(self) -> dict[str, Penalty]:
-        """Its own loss trains it alone: states are detached, and nothing else of a loss reads it."""
+        """The loss of the probe trains only the probe: states are detached, and no other loss reads it."""
         own = tuple(p for p in self.unit.parameters() if p.requires_grad)
         return {LEAVING: Penalty(own, alone=True, by="alpha")} if own else {}
 

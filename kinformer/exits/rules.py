@@ -75,7 +75,7 @@ class Rule(nn.Module, ABC):
         return None
 
     def stats(self, logits: Logits, wanted: Int[Tensor, "B T"]) -> Mapping[str, Tensor]:
-        """What parts of the rule are told by `after_step` of a batch in training, under their names in it."""
+        """Sums of a training batch for `after_step` of the rule's parts, by the name of each part."""
         return {}
 
 

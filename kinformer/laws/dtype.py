@@ -34,9 +34,9 @@ MOST = {torch.bfloat16: 2e-2, torch.float16: 5e-3}
 def judge(subject: Subject | Trained) -> Iterator[str]:
     """Without a state, and with one, in two chunks, made in the module's own precision or in single precision.
 
-    Also with a gap in the positions, behind which a low precision cannot tell one position from the next; and in
-    bfloat16 a row of 512 tokens, 1,024 in the long run, where sums of many numbers no longer grow by one more. A state
-    that is as large for any row, as of sums, is carried through it in chunks.
+    Also with a gap in the positions, after which a low precision cannot distinguish neighbouring positions. In bfloat16
+    also a row of 512 tokens, 1,024 in the long run: there a sum of many numbers no longer grows when a number is added.
+    A state of constant size, such as a sum, is carried through that row in chunks.
     """
     module = subject.build()
     for training in subject.modes(module) if isinstance(subject, Subject) else (False,):
@@ -66,7 +66,7 @@ def _near(subject: Any, low: Any, exact: Any, dtype: torch.dtype, most: float, w
 
 
 def _both(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """What both give; rounding moves a vector over a border now and then, which is no error of arithmetic."""
+    """The outputs in low and exact precision, with equal hard choices, because rounding may flip a choice."""
     choices, rounded = Choices(), batch.to(dtype)
     with torch.no_grad():
         with choices.writing():
@@ -85,13 +85,13 @@ def _close(low: Tensor, exact: Tensor, dtype: torch.dtype, most: float, way: str
 
 
 def _carried(subject: Subject, start: Callable[[Any], State | None], module: Any, batch: Batch) -> Tensor:
-    """A row in one call, or in chunks where there is a state."""
+    """Run a row in chunks if the part has a state, else in one call."""
     state, sizes = start(module), [CHUNK] * (LONG // CHUNK)
     return (subject.call(module, batch) if state is None else chunked(subject, module, batch, sizes, state)).y
 
 
 def _as_large_for_any_row(subject: Subject, module: Any) -> bool:
-    """Is the state of a longer row no larger, as sums and vectors are?"""
+    """True if the size of the state does not depend on the length of the row."""
     short, long = ([leaf.shape for _, leaf in leaves(subject.start(module, 1, n))] for n in (2 * LENGTH, 4 * LENGTH))
     return short == long
 

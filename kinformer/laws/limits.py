@@ -32,10 +32,10 @@ class Refused(Exception):
 
 
 def judge(subject: Subject | Mechanism) -> Iterator[str]:
-    """Two documents in a row; heads of which every other one may read nothing, from whichever number they count.
+    """Limits of a batch hold: documents in a row do not read each other, and an excluded head reads nothing.
 
-    Tokens of one document are drawn again, and again as large ones: nothing of the other changes. A choice by content
-    has a gradient of zero and may still look at what is shut out.
+    The law redraws the tokens of one document, also as large numbers; outputs of the other must not change. It does not
+    rely on gradients, because a hard choice has a gradient of zero and may still read excluded tokens.
     """
     try:
         if isinstance(subject, Mechanism):

@@ -30,10 +30,10 @@ KEYS = PIECES * WIDTH  # so many keys at a time have values of their own, 1 at t
 
 
 def judge(part: Mechanism | Score | Bias) -> Iterator[str]:
-    """A row and one that begins with padding. Values of 0 and 1 tell the weights, where values are read linearly.
+    """The attention that keys receive matches the weights, in a full row and in a row that begins with padding.
 
-    Where they are not, the law says that it has not judged the sums. In lower precisions the attention that keys got is
-    near that of the same rounded numbers in float64.
+    Values of 0 and 1 reveal the weights if values are read linearly; else the law reports the sums as unjudged. In
+    lower precisions the received attention is close to that of the same rounded numbers in float64.
     """
     if isinstance(part, Score):
         part = Softmax(Full(), score=part)
@@ -82,7 +82,7 @@ def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: Read, mass
 
 @torch.no_grad()
 def _rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dtype: torch.dtype) -> None:
-    """In a lower precision, and in float64 from the same rounded numbers."""
+    """Compare a lower precision with float64 on the same rounded numbers."""
     (low, exact), choices, found = twin(mechanism, dtype), Choices(), []
     for one, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
         q, k = _rounded_to(dtype, wide, queries), _rounded_to(dtype, wide, keys)
@@ -93,7 +93,7 @@ def _rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dt
 
 
 def _rounded_to(dtype: torch.dtype, wide: torch.dtype, part: Part) -> Part:
-    """Queries or keys rounded to one precision and kept in another."""
+    """Round queries or keys to `dtype` and store them as `wide`."""
 
     def cast(x: Tensor) -> Tensor:
         return x.to(dtype).to(wide)

@@ -41,7 +41,7 @@ def _sentence(names: list[str]) -> str:
 
 
 def _of_several_layers(subject: Subject | Trained) -> list[list[str]]:
-    """The names of each weight that belongs to several layers."""
+    """Groups of names, one for each weight that belongs to several layers."""
     with torch.random.fork_rng(devices=[]):
         module = subject.make()  # not in another precision: a cast would part two parameters over one memory
     layers = [name for name, part in module.named_modules(remove_duplicate=False) if isinstance(part, Layer)]
@@ -58,7 +58,7 @@ def _of_several_layers(subject: Subject | Trained) -> list[list[str]]:
 
 
 def _memory(weight: nn.Parameter) -> tuple[int, int]:
-    """The addresses of its first number and of what follows its last one."""
+    """The memory range of a weight: first address, and first address after it."""
     last = sum((size - 1) * stride for size, stride in zip(weight.shape, weight.stride(), strict=True))
     begin = weight.data_ptr()
     return begin, begin + (last + 1 if weight.numel() else 0) * weight.element_size()
@@ -70,7 +70,7 @@ def _owner(name: str, layers: list[str]) -> str:
 
 
 def _applied_again(subject: Any) -> list[list[str]]:
-    """The layers with weights that read a position of a row more than once within one call of the layer around them."""
+    """The layers with weights that read a position of a row more than once in one call of the enclosing layer."""
     module = subject.build()
     with _calls(module) as again, torch.no_grad():
         subject.call(module, subject.ragged(LENGTH))
@@ -79,7 +79,7 @@ def _applied_again(subject: Any) -> list[list[str]]:
 
 @contextmanager
 def _calls(module: Any) -> Iterator[set[str]]:
-    """While this lasts, layers that are applied again are collected by name."""
+    """Collect the names of layers that are applied repeatedly, in the set that this context yields."""
     again: set[str] = set()
     open_calls: list[tuple[int, Counter]] = []  # of each running layer: its rows, and (layer, position) read inside
 

@@ -23,8 +23,8 @@ WILD = math.nan, math.inf, -math.inf, 1e300, -1e300
 def judge(subject: Subject | Trained) -> Iterator[str]:
     """Rows padded right, left, with other garbage: values, aux, states, gradients of a loss on real positions.
 
-    Of a model of tokens, whose padding is -1: its loss, what it counts and what it is measured by. Of a model whose
-    batches have marks, -1 at padding: its loss and gradients, with NaN and infinite numbers there.
+    For a model of tokens, whose padding is -1, the law checks its loss, its counts and its metrics. For a model whose
+    batches have marks, -1 at padding, it checks loss and gradients with NaN and infinite numbers at padding.
     """
     module = subject.build()
     if isinstance(subject, Trained):
@@ -96,14 +96,14 @@ def _told(length: int, subject: Trained, model: Any) -> None:
 
 
 def _labels_rows(x: Any) -> bool:
-    """Whether a batch is rows of tokens [B T] and labels of whole rows [B]."""
+    """True for a batch of rows of tokens [B T] with one label for each row [B]."""
     if not isinstance(x, tuple) or hasattr(x, "_fields"):
         return False
     return [t.dim() for t in x] == [2] + [1] * (len(x) - 1) and not any(t.is_floating_point() for t in x)
 
 
 def _marks(x: Any) -> Tensor | None:
-    """The whole numbers [B T] that are -1 at padding, in a batch of sets, of steps or of experience."""
+    """The marks [B T] of a batch of sets, steps or experience: integers, -1 at padding."""
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         named = dict(zip(x._fields, x, strict=True))
         found = next((named[name] for name in ("marks", "times") if name in named), None)
@@ -141,7 +141,7 @@ def _says(model: Any, x: Any) -> dict[str, Tensor]:
 
 
 def _spoiled(batch: Batch) -> Batch:
-    """NaN, infinite and huge numbers at padding of x and of the source; for a model of tokens padding is -1 itself."""
+    """Write NaN, infinite and huge numbers at padding of x and of the source; batches of tokens stay unchanged."""
     if not batch.x.is_floating_point():
         return batch
     x, source = batch.x, batch.source
@@ -152,7 +152,7 @@ def _spoiled(batch: Batch) -> Batch:
 
 
 def _wild(like: Tensor) -> Tensor:
-    """Numbers of which nothing finite can be made, one after the other."""
+    """NaN, infinite and huge numbers, repeated to the shape of `like`."""
     return torch.tensor(WILD, dtype=like.dtype).repeat(like.numel() // len(WILD) + 1)[: like.numel()].view_as(like)
 
 

@@ -32,8 +32,8 @@ HEARD = 1e-9  # of numbers about 1: what rounding does not change so much
 def judge(subject: Subject | Trained) -> Iterator[str]:
     """What has a state, learns to say what comes next, or holds no pattern that reads ahead, reads nothing ahead.
 
-    Everything after a position is drawn again, for every position, in eval and train mode: hard choices have a gradient
-    of zero and still peek, and training may read otherwise.
+    For every position, the law redraws everything after it, in eval and train mode. It does not rely on gradients,
+    because a hard choice has a gradient of zero and may still peek, and train mode may read differently.
     A forecast is the same whatever comes, by which it is judged. Of what a memory keeps a query hears no more than the
     memory's `hears` tells.
     """
@@ -85,7 +85,7 @@ def _promise(subject: Subject, module: Any) -> str:
 
 @torch.no_grad()
 def _is_widened(subject: Subject, module: Any) -> bool:
-    """Whether a layer has its mechanisms read more than their patterns allow, as random keys do by ctx.also."""
+    """True if a layer lets its mechanisms read more than their patterns allow, as random keys do by ctx.also."""
     widened: list[bool] = []
 
     def look(part: nn.Module, inputs: tuple) -> None:
@@ -113,7 +113,7 @@ def _patterns(module: nn.Module) -> Iterator[Pattern | None]:
 
 @torch.no_grad()
 def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str) -> None:
-    """Rows as often as there are columns but the last: in the copies numbered t all after column t changes."""
+    """Redraw, in copy t of the rows, everything after column t, for every column but the last."""
     batch = subject.ragged(length, seed=seed)
     rows = len(batch.pos)
     copies = batch.rows([*range(rows)] * (length - 1))
@@ -134,14 +134,14 @@ def _redraw(length: int, subject: Subject, module: Any, seed: int, because: str)
 
 
 def _seeded(subject: Subject, module: Any, batch: Batch) -> Out:
-    """A call in which chance, as in train mode, draws the same as in any other of as many rows."""
+    """Call the part with a fixed seed, so that chance in train mode is equal in calls with equally many rows."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return subject.call(module, batch)
 
 
 def _changes(subject: Subject, batch: Batch, later: Tensor, seed: int) -> Iterator[tuple[str, Batch]]:
-    """The batch with everything later drawn again, drawn again and large, and turned to padding."""
+    """Variants of the batch whose later columns are redrawn, redrawn large, or padding."""
     rows, columns = batch.size
     drawn = subject.content(rows, columns, seed + 1000)
     large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(GARBAGE))

@@ -78,7 +78,7 @@ def _exact(module: Any, name: str, value: Tensor, given: list[tuple[nn.Module, P
 
 
 def _slopes(value: Tensor, by: dict[str, Tensor]) -> dict[str, float]:
-    """The largest slope of a penalty by each tensor, 0 where it does not depend on it."""
+    """The largest absolute gradient of a penalty for each tensor; 0 without dependence."""
     found = torch.autograd.grad(value, list(by.values()), allow_unused=True, retain_graph=True)
     return {
         name: 0.0 if one is None or not one.numel() else float(one.abs().max())

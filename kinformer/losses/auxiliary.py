@@ -14,17 +14,17 @@ LowerSchedule = Literal["step", "linear"]
 
 
 def layer_weights(depth: int, progress: float, schedule: LowerSchedule = "step") -> dict[int, float]:
-    """The weight of each lower layer that still predicts, by its number from 0; the last layer is not among them.
+    """The loss weight of each lower layer that still predicts, by index from 0, without the last layer.
 
-    Layer l of n, counted from 1, stops at progress l / (2 n): the lowest first, and all but the last by the half of a
-    training. Choose it to teach deep layers by shallow ones first; choose `aligned` where lower layers shall answer
-    after the training too.
+    Layer l of n, counted from 1, stops at progress l / (2 n): the lowest first, and all but the last by half of the
+    training. Choose it to train deep stacks, whose lower layers learn first. Choose `aligned` if lower layers must
+    still predict after the training.
 
     depth: n, the number of layers.
-    progress: the part of the training that is done, from 0 to 1.
-    schedule: "step" keeps the weight at 1 until the layer stops; "linear" lets it fall in a line from 1 to 0 there,
-        w = 1 - 2 n progress / l. The paper says that lower layers "contribute less and less" and gives their ends
-        alone, which both schedules share.
+    progress: the finished fraction of the training, from 0 to 1.
+    schedule: "step" keeps the weight at 1 until the layer stops; "linear" lets it fall linearly from 1 to 0 by then,
+        w = 1 - 2 n progress / l. The paper says that lower layers "contribute less and less" and states only where
+        they stop, which both schedules share.
 
     Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Intermediate layer losses".
     """
@@ -45,7 +45,7 @@ def following(wanted: Int[Tensor, "B T"], count: int) -> list[Int[Tensor, "B T"]
 
 
 def last(wanted: Int[Tensor, "B T"]) -> Int[Tensor, "B T"]:
-    """The last of targets that follow one another, which is that of each document of a row; -1 elsewhere."""
+    """Keep only the last target of each run of consecutive targets, i.e. of each document; -1 elsewhere."""
     after = F.pad(wanted, (0, 1), value=-1)[:, 1:]
     return torch.where(after < 0, wanted, -1)
 

@@ -16,7 +16,7 @@ class Contrastive(nn.Module):
     of part i, which is hidden in it, b_j what is said of part j read alone, and j goes over all parts of the batch. The
     product is plain; there is no temperature.
 
-    A piece of a batch has fewer parts to compare with, so `accumulate` and several processes change this loss.
+    A piece of a batch has fewer parts to compare, so `accumulate` and several processes change this loss.
 
     Source: Ainslie et al., 2020, arXiv:2004.08483, section 3.4; van den Oord et al., 2018, arXiv:1807.03748.
     """

@@ -31,7 +31,8 @@ class GeneralisedKernel(Directions):
     proteins. The kernel is its own, so reads merge with each other alone.
 
     f: a function without negative values, which a divisor needs; of the paper's the signed ones (cos, gelu, tanh, the
-        identity) are left out. "exp" keeps the scale of each vector's largest feature apart, so that all stay finite.
+        identity) are left out. "exp" stores the scale of each vector's largest feature separately, so that all features
+        stay finite.
     eps: keeps every vector some feature; above 0. 1e-3 is the number of the authors' code,
         for features that are scaled otherwise there: w.x / sqrt(m) for m directions, and here w.x / K^(1/4), as in
         performer-pytorch. Beside the features it is K^(1/4) / sqrt(m) times as large here, .18 at m=256, K=64.

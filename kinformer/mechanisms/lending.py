@@ -1,4 +1,4 @@
-"""Lending: softmax attention whose weights are used again by layers above."""
+"""Lending: softmax attention whose weights higher layers reuse."""
 
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_pattern, a_probability, a_scale, if_given
@@ -15,16 +15,16 @@ MATRIX = 1  # queries of a call for which the matrix of weights itself goes up
 
 
 class Lending(Keyed):
-    """softmax(score + bias) v, and `Reused` layers above read by the same weights: the first of a lazy block.
+    """softmax(score + bias) v, the first layer of a lazy block: `Reused` layers above it reuse its weights.
 
-    Choose `Softmax` where nobody reuses them. With a bias, and in a step of decoding, the matrix of weights is made and
-    goes up. Otherwise the queries and keys go up: to multiply them again in a fused kernel takes less time and memory
-    than to keep and read T x S numbers per head.
+    Choose `Softmax` if no layer reuses the weights. With a bias, and in a decoding step, the layer sends the matrix of
+    weights up. Else it sends queries and keys up: a fused kernel that multiplies them again takes less time and memory
+    than T x S stored numbers per head.
 
     pattern: which keys each query may read.
     bias: a change of the scores.
     scale: the factor of the product, 1/sqrt(head_dim) unless given.
-    dropout: the share of weights that training drops; they go up whole. 0 is what the paper advises.
+    dropout: the share of weights that training drops here; the weights sent up have no dropout. The paper advises 0.
     lse: False gives up the log-sum-exp for a faster executor.
 
     Errors: NoState from `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.

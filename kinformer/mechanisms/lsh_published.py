@@ -48,9 +48,9 @@ class PublishedLSH(Hashed):
     divided: False counts a key once for each round that finds it, as Hugging Face and reformer-pytorch have it; the
         paper takes log N_ij off the scores, N_ij being counted over chunks of the same round.
 
-    Errors: NoState from `start` where the pattern reads ahead; ValueError with `ctx.also` or `ctx.only`, for a layer
-    of other heads, and for keys of another sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section 2 and
-    appendix A.
+    Errors: NoState from `start` if the pattern reads ahead; ValueError with `ctx.also` or `ctx.only`, for a layer with
+    another number of heads, and for keys of another sequence. Source: Kitaev et al., 2020, arXiv:2001.04451, section
+    2 and appendix A.
     """
 
     mass = Mechanism.mass  # weights of chunks are not those of the pattern

@@ -111,7 +111,7 @@ class ProbSparse(Keyed):
             raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
         if ctx.only is not None or ctx.also is not None:  # of a source too: queries are chosen among all of the row
             raise ValueError(
-                "ctx.only and ctx.also speak of single pairs, and ProbSparse chooses among all queries of a row; "
+                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row; "
                 "drop them"
             )
         if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
@@ -136,7 +136,7 @@ class ProbSparse(Keyed):
         return Out(Read(found.masked_fill((queries.pos < 0)[..., None], 0.0), None))
 
     def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
-        """The columns of the queries with the largest M, of equal ones the first; -1 where a row has fewer."""
+        """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""
         pos = request.queries.pos
         found, share = self.measured(request).masked_fill(pos < 0, -torch.inf), self._share(pos)[..., None]  # [B 1 1]
         if not pos.shape[2]:

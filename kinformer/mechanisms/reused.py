@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reused(Keyed):
-    """A v with the weights A of the `Lending` layer beneath: a layer that has no queries and keys of its own.
+    """A v with the attention weights A of the `Lending` layer below: a layer without queries and keys of its own.
 
     Stand it above one, on a projection without queries and keys: `Attention(Values(d, heads), Reused(pattern))`.
     Decoding keeps values alone. Any number of such layers may stand above one that lends. The read has no lse.

@@ -50,8 +50,9 @@ class PublishedRouting(Routed):
         with `null` there is none.
     eps: added to the number of clusters before dividing by it.
 
-    Errors: as in `Routing`, for `ctx.only`, and for a null of another width than values. Source: Roy et al., 2020,
-    arXiv:2003.05997, algorithm 1.
+    Errors: as in `Routing`; also ValueError for `ctx.only` and for a null whose width is not that of values.
+
+    Source: Roy et al., 2020, arXiv:2003.05997, algorithm 1.
     """
 
     mass = Mechanism.mass  # a mean of reads has no one attention matrix
@@ -157,7 +158,7 @@ class PublishedRouting(Routed):
 
 
 def chosen(x: Num[Tensor, "B H S C"], count: int, near: float) -> Bool[Tensor, "B H S C"]:
-    """Which are the `count` largest along a row; numbers within `near` of the last count as its equals, in order."""
+    """True for the `count` largest along a row; numbers within `near` of the smallest of them tie, the first wins."""
     if x.shape[2] <= count:
         return torch.ones_like(x, dtype=torch.bool)
     last = x.topk(count, 2, sorted=False).values.amin(2, keepdim=True)

@@ -95,10 +95,10 @@ class SAC(Choosing, Chosen):
 
     Choose it to see what connections a task asks for, not for speed: choices are made one by one. For each token, in
     order, the LSTM is stepped `edges` times by the token it chose last and chooses key j with p(j) = softmax_j(h W (x_j
-    + D)), D a learned vector of the distance; drawn in training, for each row by itself, the likeliest in eval mode.
-    Nothing later is looked at, so it decodes, its LSTM carried in the state. The loss learns nothing through a choice:
-    aux "log_p" is the log of what was chosen for each token, by which a `Reinforced` model trains the network. The
-    paper's network also chooses queries, of the whole row: `PublishedSAC`.
+    + D)), D a learned vector of the distance. Training draws the key, separately for each row; eval mode takes the
+    likeliest. Choices never depend on later tokens, so it decodes, with the LSTM in the state. No gradient flows
+    through a choice: aux "log_p" is the log-probability of the choices of each token, by which a `Reinforced` model
+    trains the network. The paper's network also chooses queries, from the whole row: `PublishedSAC`.
 
     edges: keys that a token chooses beside itself; the paper's edges are alpha times the length.
     width: of the network.

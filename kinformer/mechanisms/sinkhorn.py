@@ -50,7 +50,7 @@ class Sinkhorn(Keyed):
     causal: whether nothing later may be read.
     iterations: of balancing; the paper's best are 5 to 10.
     temperature: of the logits; the paper's 0.75.
-    noise: Gumbel noise in training, which makes permutations harder; drawn anew in every step and for every row.
+    noise: scale of the Gumbel noise in training, which makes permutations harder; each step and row draws its own.
     pool: how tokens of a block become one: "sum", the paper's, or "mean". Causal, all from the row's begin count.
     cut: SortCut: every query reads the first `cut` blocks of the sorted row and nothing else. Encoders only.
     near: with a cut, its own block too, as in the sinkhorn-transformer package.

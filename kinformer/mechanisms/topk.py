@@ -35,10 +35,9 @@ class TopK(Keyed):
 
     Choose it where attention should settle on few tokens, whichever they are: weights of all others are exactly 0. The
     search is exact (maximum inner product) unless told: every allowed pair is scored, a block at a time, so that no
-    T x S scores are held; only k values a query are read, and gradients flow through these alone. Of equal scores,
-    those that rounding alone tells apart included, the latest positions are read; `BestOfRow` reads all that equal the
-    k-th, as the paper writes it. It decodes with a cache
-    of all keys that the pattern may still read.
+    T x S scores are never stored. Each query reads only k values, and gradients flow through these alone. Scores within
+    rounding error count as equal; of equal scores the latest positions are read. `BestOfRow` reads all scores equal to
+    the k-th, as in the paper. It decodes with a cache of all keys that the pattern may still read.
 
     pattern: which keys may be read at all, such as `Causal()`.
     k: how many of them a query reads.
@@ -78,9 +77,9 @@ class BestOfRow(PairMap):
 
     M(P, k)_ij = P_ij where P_ij >= t_i, the k-th highest of row i, and -inf elsewhere
 
-    The paper's form, and that of its code: all that equal t_i are read, so there may be more than k. Scores that
-    rounding alone tells apart are equal, as those of a token that a row repeats. Choose `TopK` for rows so long that
-    their values should not be read whole.
+    This is the form of the paper and its code: all scores equal to t_i are read, so a query may read more than k keys.
+    Scores within rounding error count as equal, such as those of a repeated token. Choose `TopK` for long rows, where
+    reading all values is too slow.
 
     k: how many scores of a query are kept.
 

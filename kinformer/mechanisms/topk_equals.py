@@ -93,7 +93,7 @@ def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
 
 
 def _best(x: Float[Tensor, "B H T S"], k: int, near: Float[Tensor, "B H T 1"]) -> _Best | None:
-    """The k best of each row, and all within `near` of the last of them; None where these are very many."""
+    """The k best of each row and all within `near` of the k-th; None if there are very many of these."""
     score, column = x.topk(min(k + 1, x.shape[3]))
     if x.shape[3] <= k:
         return _Best(score, column)

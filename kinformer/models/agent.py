@@ -37,8 +37,8 @@ class Agent(Speaker):
 
     observations: the shape of an observation: a vector's, or that of a small picture (`Observed`).
     actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers an action has.
-    body: layers that never read ahead, have a state and choose nothing by chance: what learns is compared with what
-        acted, and dropout, drawn keys (`SAC`) and drawn exits would make both another policy at each reading.
+    body: layers that never read ahead, have a state and make no random choices. PPO compares the policy that learns
+        with the policy that acted; dropout, drawn keys (`SAC`) and drawn exits would change the policy in every call.
     position: what is added to embedded steps; None where the body knows positions itself, or needs none.
     discount, trace: of the advantages (`losses/clipped_policy.py`): gamma and lambda.
     ratio: how far from 1 the ratio of probabilities is rewarded.
@@ -48,7 +48,7 @@ class Agent(Speaker):
         not begin with; what was remembered before was remembered by other weights. 0 takes it as it is.
     penalties: weights of the body's auxiliary losses, by the last part of their names.
 
-    Errors: ValueError for numbers without a meaning, a body without a state or with chance in it, and an exit rule that
+    Errors: ValueError for invalid numbers, for a body without a state or with random choices, and for an exit rule that
     no loss trains.
     Source: Schulman et al., 2017, arXiv:1707.06347; stored states and burn-in: Kapturowski et al., 2019, "Recurrent
     experience replay in distributed reinforcement learning", ICLR.
@@ -182,14 +182,14 @@ class Agent(Speaker):
 
 
 def _kept(x: Tensor, marks: Int[Tensor, "B T"], full: bool) -> Tensor:
-    """Numbers of steps, zeros at padding: what stands there may be no number."""
+    """Write zeros at padding of the numbers of steps, because padding may hold NaN."""
     if full or not x.is_floating_point():
         return x
     return x.where((marks >= 0).view(*marks.shape, *[1] * (x.dim() - 2)), 0.0)
 
 
 def _refuse_chance(body: Layer) -> None:
-    """ValueError for a body that reads the same steps otherwise each time it learns from them."""
+    """Refuse a body whose policy changes between two calls on the same steps."""
     another = "makes another policy of an agent at each reading"
     if share := dropped(body):
         raise ValueError(

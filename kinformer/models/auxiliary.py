@@ -23,7 +23,7 @@ class AuxiliaryLM(LM):
     """An `LM` over a `Stack` whose layers beneath the last predict too, the lowest first to stop, and further tokens.
 
     loss = L_n + sum of w_l L_l over lower layers l, by `layer_weights`; L = CE(token 1 ahead) + weight sum_k CE(token
-    k ahead). Choose it for stacks too deep to learn from their end alone; choose `MultiExit` where lower layers shall
+    k ahead). Choose it for stacks too deep to learn from the last layer alone; choose `MultiExit` if lower layers must
     answer as well. It writes as an LM does: the heads of lower layers and of further tokens serve training alone, where
     each costs as much as the head. All are means over the same number of targets, those one token ahead, so that a
     batch may be cut.
@@ -32,10 +32,10 @@ class AuxiliaryLM(LM):
     targets: how many tokens ahead are predicted, by a head each.
     weight: of every further one.
     lower: lower layers predict.
-    lower_schedule: how the weights of lower layers fall while a training goes on: "step" or "linear".
+    lower_schedule: how the loss weights of lower layers fall during training: "step" or "linear".
     shared: they do so by the heads of the last layer, in place of heads of their own.
-    everywhere: predict at every position; False at the last of each row or document alone, of a further token at the
-        last that has one, as before the paper.
+    everywhere: True predicts at every position. False predicts only at the last position of each row or document, as
+        was usual before the paper; a further token at the last position that has one.
 
     Others: those of `LM`. Errors: ValueError for a body that is no Stack, no targets, and shared heads that no lower
     layer has; the LM's. Source: Al-Rfou et al., 2018, arXiv:1808.04444, "Auxiliary losses".

@@ -29,15 +29,15 @@ class MLM(Encoder):
 
     Choose it to learn from text without writing any. Of the tokens it chooses 15%; of these 80% are hidden behind the
     id `mask`, which is `vocab` itself and is never an answer, 10% replaced by a random token, 10% left alone; the loss
-    is over the chosen ones. In training the choice follows from a row's own tokens and from `progress`, so that it does
-    not depend on the other rows; without a progress it is drawn as dropout is, seeded by `torch.manual_seed`.
+    is over the chosen ones. In training the choice follows from the row's tokens and from `progress`, so it does not
+    depend on other rows. Without `progress` it is random like dropout, seeded by `torch.manual_seed`.
     In eval mode, and in `judge`, the row's tokens decide alone, so that the choice is always the same. Of a
     `TokenBatch` it hides exactly the scored tokens, each behind `mask`. -1 is padding, at the ends of a row only.
 
-    segment: makes the label "segment" of tokens and the tokenizer that made them, None where they are bytes, for a body
-        that reads it or `kinds`. It gets the text itself, before tokens of it are hidden: a part is known although its
-        end is hidden. Of a text that is filled in, it gets what there is.
-    of_read: give it what is read in place of the text, for labels that say what stands there.
+    segment: a function from tokens and their tokenizer (None for bytes) to the label "segment", for a body that reads
+        the label, or for `kinds`. It gets the original text, so a segment is known even if its end is hidden. When
+        gaps are filled in, it gets the text with gaps.
+    of_read: True passes it the tokens with hidden ones masked, for labels that depend on what the model reads.
 
     vocab, d, body, others: as those of an `Encoder`; eps is that of the head's norm too.
 
@@ -91,7 +91,7 @@ class MLM(Encoder):
         return out._replace(y=self.head(self.transform(out.y))[..., : self.vocab])
 
     def parted(self, tokens: Int[Tensor, "B T"], read: Int[Tensor, "B T"], ctx: Context | None = None) -> Context:
-        """The context of a text of which that is read, with its label "segment" where there is one to make."""
+        """The context of a text with hidden tokens; adds the label "segment" if the model makes one."""
         ctx = numbered(read) if ctx is None else ctx
         if self.segment is None or "segment" in ctx.labels:
             return ctx

@@ -81,7 +81,7 @@ class PublishedRandom(Pattern):
 
 
 def beside(keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index, window: int) -> list[Tensor]:
-    """What query blocks draw of first .. among - 1 without `window` blocks either side; -1 for none."""
+    """The blocks that query blocks draw from first .. among - 1, except `window` blocks on either side; -1 for none."""
     lo, gap = window_of(row, first, among, window)
     ranks = draws(keys, seed, h, row, among - first - gap)
     found = [torch.where(rank < 0, -1, rank + first) for rank in ranks]
@@ -89,7 +89,7 @@ def beside(keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index
 
 
 def window_of(row: Tensor, first: int, among: Index, window: int) -> tuple[Tensor, Tensor]:
-    """Where the window begins in the run of blocks, and how many of them it holds."""
+    """The first block of the window, and the number of its blocks."""
     lo, hi = (row - window).clamp_min(first), torch.minimum(row + window, torch.as_tensor(among) - 1)
     return lo, (hi - lo + 1).clamp_min(0)
 

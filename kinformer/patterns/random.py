@@ -26,10 +26,10 @@ class Random(Pattern):
     keys: how many blocks a query block draws.
     block: positions of a block.
     seed: of the draw.
-    symmetric: whether a key block also reads the query blocks that drew it, for encoders. A set of positions alone
-        cannot know where a row ends, so this one's queries read more the earlier they stand: of n blocks, number i
-        reads about keys * (1 + ln(n / i)), 15, 8 and 3 for the 5th, 100th and 1,000th of 1,024 by keys=3. `RandomKeys`
-        draws the same number for all, from whole rows.
+    symmetric: True lets a key block also read the query blocks that drew it, for encoders. A pattern does not know the
+        end of a row, so earlier queries read more: of n blocks, block i reads about keys * (1 + ln(n / i)) blocks. With
+        keys=3 and 1,024 blocks these are 15, 8 and 3 for blocks 5, 100 and 1,000. `RandomKeys` draws the same number
+        for all blocks, from whole rows.
     first, back: draw from first .. i // block - back alone, and so no block that global tokens or a window hold
         already: `Causal() & (Block(64, 2) | Tokens(64) | Random(3, 64, first=1, back=3))`; for an encoder
         `Block(64, 1, 1) | Tokens(64) | Rows(64) | Random(3, 64, symmetric=True, first=1, back=2)`.

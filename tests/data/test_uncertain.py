@@ -104,7 +104,7 @@ def test_a_training_goes_on_to_the_same_weights_and_with_no_other_sampling(tmp_p
     whole, _ = trained(data, "whole"), trained(data, "parts", until=0.5)
     again = trained(data, "parts", resume=True)
     assert all(torch.equal(whole[name], again[name]) for name in whole)
-    with pytest.raises(ResumeError, match="was begun with sampling=uncertainty, and random came"):
+    with pytest.raises(ResumeError, match="got sampling=random, expected sampling=uncertainty"):
         trained(replace(data, sampling="random"), "parts", resume=True)
 
 

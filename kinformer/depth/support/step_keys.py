@@ -1,4 +1,4 @@
-"""StepKeys: keys and values of all tokens at each step of one block, of which fewer and fewer tokens change."""
+"""StepKeys: keys and values of all tokens at each step of a repeated block, updated only for changed tokens."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,18 +22,17 @@ from kinformer.projections.qkv import QKV
 
 
 class StepKeys:
-    """What a step of a `Universal` reads: the keys of the own sequence, halted tokens included, and of the source.
+    """Keys and values that a step of a `Universal` reads: those of the sequence, with halted tokens, and of the source.
 
-    A token that has halted keeps its state s, and each later step adds another timing to it. `Timing` is a sum of waves
-    of the place p and waves of the step n, so with a matrix W of keys and values
+    A halted token keeps its state s, and each later step adds another timing to it. `Timing` is a sum of waves of the
+    place p and waves of the step n, so with a matrix W of keys and values
 
         W (s + timing(p, n)) = W (s + timing(p, 0)) + W (timing(0, n) - timing(0, 0))
 
-    The first term is kept, and made anew for states that have changed. Other projections and timings make the keys of
-    all tokens at each step.
+    The first term is cached and recomputed only for changed states. With other projections and timings the keys of all
+    tokens are computed at each step.
 
-    states: of all tokens, where a step may first have left some as they were; None where every state of a row goes on
-        changing.
+    states: the states of all tokens, if a step may leave some unchanged; None if all states of a row keep changing.
     """
 
     def __init__(self, universal: Universal, ctx: Context, states: Float[Tensor, "B T D"] | None):
@@ -51,7 +50,7 @@ class StepKeys:
         self.source: dict[Attention, Keys | None] = {}
 
     def change(self, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> None:
-        """These are the states from now on, at ascending places of the flattened batch."""
+        """Replace the states at ascending indices of the flattened batch."""
         if self.states is not None:
             self.states = self.states.index_copy(0, at, states)
         if self.matrices:
@@ -61,13 +60,13 @@ class StepKeys:
             self.products = [before.index_copy(0, at, one) for before, one in zip(old, made, strict=True)]
 
     def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
-        """What step n reads of tokens at places of the flattened batch."""
+        """The input of step n, with its timing, for tokens at indices of the flattened batch."""
         if self.waves is None:
             return self.universal.timed(states[None], n, self.ctx.places.flatten()[None, at])[0]
         return states + (self.waves.places[at] + self.waves.steps[n])
 
     def at_step(self, n: int, tokens: Tokens, timed: Float[Tensor, "m D"]) -> MakeKeys:
-        """The keys of step n, and of no later one, whenever they are made. `timed`: what whole rows of tokens read."""
+        """A function that makes the keys of step n, even after a later step; `timed` is the input of whole rows."""
         states, products = self.states, self.products
 
         def make(attention: Attention) -> Keys | None:
@@ -83,7 +82,7 @@ class StepKeys:
         return make
 
     def _of_rows(self, x: Float[Tensor, "BT N"], tokens: Tokens) -> Float[Tensor, "R T N"]:
-        """What belongs to the rows that are read, which are often all."""
+        """Select the rows whose keys are computed."""
         found = x.unflatten(0, self.ctx.pos.shape)
         return found if len(tokens.rows) == len(found) else found.index_select(0, tokens.rows)
 
@@ -104,7 +103,7 @@ class StepKeys:
         return tokens.memo.get(lambda: self.ctx.by_head[tokens.rows], "keys")
 
     def _of_source(self, attention: Attention) -> Keys | None:
-        """The same at every step; a state keeps its own of each."""
+        """The keys of the source, cached if all steps share them; with a state each step has its own."""
         if not self.apart or attention not in self.source:
             self.source[attention] = source_keys(attention, self.ctx)
         return self.source[attention]
@@ -121,7 +120,7 @@ class StepKeys:
 
 
 class _Waves(NamedTuple):
-    """A timing, taken apart: that of each place at step 0, and by how much each step's differs from that."""
+    """A timing as two terms: the timing of each place at step 0, and the difference of each step to step 0."""
 
     places: Float[Tensor, "BT D"]
     steps: Float[Tensor, "N D"]

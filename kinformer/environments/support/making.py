@@ -20,7 +20,7 @@ EXTRA = "gymnasium is not installed, which environments are made with; pip insta
 def make(spec: str, seed: int | None = None, *, render_mode: str | None = None) -> "gymnasium.Env":
     """The environment of a spec: one of ours by its name, a user's FILE.py:Class, or any ID that Gymnasium knows.
 
-    The keywords of a class without annotations, as Gymnasium's own are, are read by what they look like.
+    Keywords of classes without annotations, such as Gymnasium's own, are parsed by their form.
 
     Behind it stand its keywords: "t_maze,corridor=10", "CartPole-v1,sutton_barto_reward=true". With a seed it has been
     reset by it, so that all episodes that follow are the same for the same seed.
@@ -65,12 +65,12 @@ def _made(kind: type, words: Sequence[str]) -> "gymnasium.Env":
 
 
 def _annotated(kind: type) -> bool:
-    """Do all keywords of a class say what they take?"""
+    """True if all keywords of a class have annotations."""
     return all(one.annotation is not one.empty for one in inspect.signature(kind).parameters.values())
 
 
 def _by_value(kind: type, words: Sequence[str]) -> dict[str, Any]:
-    """The keywords of a class that does not say what they take, each by what it looks like."""
+    """Parse the keywords of a class without annotations, each by its form."""
     parameters = inspect.signature(kind).parameters
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     keywords = _named(kind.__name__, words)
@@ -81,7 +81,7 @@ def _by_value(kind: type, words: Sequence[str]) -> dict[str, Any]:
 
 
 def _named(name: str, words: Iterable[str]) -> dict[str, Any]:
-    """Words like size=5 as keywords; ValueError for another form, and for one that is given twice."""
+    """Parse words such as size=5 as keywords; ValueError for another form or a repeated keyword."""
     keywords: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")

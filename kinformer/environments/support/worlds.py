@@ -81,7 +81,7 @@ class Worlds:
         return Came(observed, rewards.astype(numpy.float64), ended, cut & ~over, _success(info, ended))
 
     def _look(self, observed: numpy.ndarray) -> None:
-        """Warn, once, of observations in wider numbers than the float32 in which they are learned from."""
+        """Warn, once, of observations that lose information in float32, the dtype of learning."""
         if self.steps > LOOKED or numpy.can_cast(observed.dtype, numpy.float32):
             return
         self.shown.append(observed.copy())

@@ -105,7 +105,7 @@ class Stage(NamedTuple):
 
 
 def shares(first: int, turns: int, heads: int, groups: int) -> tuple[slice, slice]:
-    """The heads first, first + turns, ... of the queries, and the heads of the keys that they read."""
+    """Slices of the query heads first, first + turns, ... and of the key heads that they read."""
     shared = number_of_groups(heads, groups)
     every = groups == 1 or shared % turns == 0
     of_k = slice(None) if every else slice(first // shared, None, turns // shared)

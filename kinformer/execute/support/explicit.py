@@ -54,7 +54,7 @@ class Added(torch.autograd.Function):
 
 
 def read(request: Request, plan: Plan) -> Read:
-    """y and lse of a plan that reads something."""
+    """Execute a plan with at least one stage; return y and lse."""
     rows = torch.arange(len(request.queries.q), device=request.queries.q.device)
     rows = rows if request.rows is None else request.rows
     turns = plan.stages[0].turns
@@ -70,7 +70,7 @@ def _merged(request: Request, stages: list[Stage], rows: Int[Tensor, " B"]) -> R
 
 
 def _read_heads(request: Request, first: int, turns: int, stages: list[Stage], rows: Int[Tensor, " B"]) -> Read:
-    """The read of the heads first, first + turns, ...; zeros and -inf if they have no stage."""
+    """Read the heads first, first + turns, ...; y is 0 and lse is -inf without a stage."""
     of_q, of_k = shares(first, turns, request.queries.q.shape[1], request.keys.k.shape[1])
     queries = request.queries._replace(q=request.queries.q[:, of_q], sides={})
     keys = request.keys._replace(k=request.keys.k[:, of_k], v=request.keys.v[:, of_k], sides={})
@@ -81,7 +81,7 @@ def _read_heads(request: Request, first: int, turns: int, stages: list[Stage], r
 
 
 def _interleaved(reads: list[Read]) -> Read:
-    """The read of all heads, if read n of N holds the heads n, n + N, ..."""
+    """Merge N reads into one of all heads; read n holds the heads n, n + N, ..."""
     heads = sum(read.y.shape[1] for read in reads)
     order = [head for first in range(len(reads)) for head in range(first, heads, len(reads))]
     at = torch.tensor(order, device=reads[0].y.device).argsort()

@@ -185,9 +185,9 @@ class Masked(Way):
 
 
 def added(request: Request) -> Float[Tensor, "#B #H T S"] | None:
-    """The numbers that a kernel adds to the products of queries and keys: -inf where a pair is not read.
+    """The additive mask and bias of a kernel: -inf where a pair is not read.
 
-    The layers of a forward share one mask: a kernel keeps a mask of its own per layer if it is handed a boolean one.
+    All layers of a forward share this mask. From a boolean mask a kernel would make an additive one for each layer.
     """
     where, score, q = mask(request), request.score, request.queries.q
     assert isinstance(score, Product)

@@ -104,13 +104,13 @@ def _begins(pos: Int[Tensor, "B N"]) -> tuple[list[int], bool | None]:
 
 
 def unlike(q: Line, k: Line) -> list[int]:
-    """A row of each kind: rows that begin alike are alike."""
+    """One row of each kind; rows with the same first positions are of one kind."""
     return list(
         {begin: row for row, begin in enumerate(zip(q.at[:, 0].tolist(), k.at[:, 0].tolist(), strict=True))}.values()
     )
 
 
 def present(positions: Tensor, line: Line) -> Tensor:
-    """Those positions, in order, that some row may have."""
+    """The given positions, sorted, within the range of positions of the rows."""
     positions = positions.sort().values
     return positions[(positions >= line.at.min()) & (positions <= line.at.max())]

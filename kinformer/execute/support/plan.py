@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
     """What a plan depends on beside pattern and positions.
 
     `head` is the number of the first head, `width` the numbers of a key. `groups` are the heads of the keys, None where
-    no head may be read apart from the others. `fused`: a kernel reads, which holds no scores.
+    all heads must be read together. `fused`: True for a fused kernel, which stores no scores.
     """
 
     batch: int
@@ -338,7 +338,7 @@ class Maker(NamedTuple):
 
 
 def _tile_sizes(where: Pattern) -> list[int]:
-    """How many queries a tile may have. Tiles of a block pattern's own size need no mask."""
+    """The possible numbers of queries in a tile. Tiles of the size of a pattern's blocks need no mask."""
     expression = where.expression
     own = {expression.size} if isinstance(expression, Blocks) and expression.size >= min(BLOCKS) else set()
     return sorted({*BLOCKS, *own})

@@ -18,9 +18,9 @@ def planned(request: Request) -> Plan | Refusal:
 
 
 def _groups(request: Request) -> int | None:
-    """The heads of the keys if heads may be read apart. A bias knows all the heads of its layer.
+    """The number of key heads if heads may be read separately, else None. A bias needs all heads of its layer at once.
 
-    On other devices heads are read together, because the cost of more and smaller calls is measured on CPUs alone.
+    Other devices than CPUs read all heads together, because the cost of smaller calls was measured only on CPUs.
     """
     q, k, v = request.queries.q, request.keys.k, request.keys.v
     if request.bias is not None or q.device.type != "cpu":

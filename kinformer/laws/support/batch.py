@@ -18,9 +18,9 @@ LABEL = 3  # tokens that have one label
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Inputs of one call: x is numbers [B T D] or tokens [B T], padding is -1 in `pos`; own patterns, and a source.
+    """Inputs of one call: x holds numbers [B T D] or tokens [B T]; pos is -1 at padding; patterns and a source.
 
-    `is_clean` promises finite numbers at padding. No zeros are put there then, so that the part itself meets them.
+    `is_clean` promises finite numbers at padding. Then no zeros are written there, so the part reads these numbers.
     """
 
     x: Tensor
@@ -104,9 +104,9 @@ def tokens(rows: int, columns: int, vocab: int, seed: int) -> Int[Tensor, "B T"]
 
 
 def repeating(content: Tensor, seed: int) -> Tensor:
-    """Content [B T ..] in which, in every row but the first, about half of the tokens are copies of earlier ones.
+    """Content [B T ..] whose rows, except the first, consist by about half of copies of earlier tokens.
 
-    Real texts repeat tokens, so choices meet equal keys. Longer rows begin as shorter ones do.
+    Real texts repeat tokens, so choices must handle equal keys. A longer row begins with the shorter one.
     """
     chance, source = random.Random(seed), list[int]()
     for column in range(content.shape[1]):
@@ -116,7 +116,7 @@ def repeating(content: Tensor, seed: int) -> Tensor:
 
 
 def equal_keys(k: Float[Tensor, "B G S K"], seed: int) -> Float[Tensor, "B G S K"]:
-    """Keys of which some are equal, in every row but the first."""
+    """Make some keys equal, in every row but the first."""
     return repeating(k.detach().transpose(1, 2), seed).transpose(1, 2).contiguous().requires_grad_()
 
 

@@ -17,7 +17,7 @@ def drawn(
 ) -> tuple[Queries, Keys]:
     """Random queries of a row of tokens and keys of the same row, or of a source; float64, all with gradients.
 
-    In every row but the first some keys are equal, and their values are not.
+    In every row but the first some keys are equal, with unequal values.
     """
     g = torch.Generator().manual_seed(seed)
     cross, keys = source > 0, source or tokens

@@ -38,7 +38,7 @@ class Verdict:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """Something that laws are asked about: its name, how it is made, and what its example declares."""
+    """A subject of the laws: its name, its constructor, and the declarations of its example."""
 
     name: str
     make: Callable[[], Any]
@@ -48,7 +48,7 @@ class Judged:
 
     @classmethod
     def of(cls, name: str, example: Example, file: Path | None = None) -> "Judged":
-        """An example under a name."""
+        """The subject of an example with this name."""
         return cls(name, example.make, example.breaks, example.shares, file)
 
     @cached_property

@@ -30,12 +30,12 @@ def real(value: Tensor, batch: Batch) -> list[Tensor]:
 
 
 def trainable(module: nn.Module) -> dict[str, nn.Parameter]:
-    """The parameters that a training changes, by name; frozen ones have no gradient."""
+    """The trainable parameters by name, without frozen ones."""
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
 def gradients(value: Tensor, module: Any, **more: Tensor) -> dict[str, Tensor | None]:
-    """The gradient of a loss by each trainable parameter, and by further tensors, by name; None where there is none."""
+    """Gradients of a loss for trainable parameters and further tensors, by name; None without a gradient."""
     of = {**more, **trainable(module)}
     found = (
         torch.autograd.grad(value, list(of.values()), allow_unused=True) if value.requires_grad else (None,) * len(of)
@@ -56,7 +56,7 @@ def reads(subject: Subject, module: Any, batch: Batch) -> Tensor:
 
 
 def beyond_rounding(read: Tensor) -> Tensor:
-    """Which dependences are more than what rounding leaves of two that cancel."""
+    """True for dependences that are larger than rounding errors of cancelling terms."""
     return read > ROUNDING * read.amax()
 
 

@@ -33,7 +33,7 @@ class Subject:
     `part` is what the example itself makes; `place` says where it was put. `only` and `also` are patterns of the batch;
     `source` says that it reads one: of another length than x, or as long as x, at the same positions. `pattern`, where
     that is known, is exactly the set that each query reads. `tried`: a way of use that the part may refuse. `again`: a
-    further place of a part that is judged in another one as well. `shares`: what the example declares as shared.
+    further place of a part that is judged in another one as well. `shares`: shared weights that the example declares.
     """
 
     part: Any
@@ -96,7 +96,7 @@ class Subject:
         return placed(self.content(rows, columns, seed), pos, garbage_there)
 
     def content(self, rows: int, columns: int, seed: int) -> Tensor:
-        """What fills the rows: tokens for a model, numbers for a layer; some of them stand in a row several times."""
+        """Content of the rows: tokens for a model, numbers for a layer; rows contain repeated tokens."""
         made = tokens(rows, columns, self.vocab, seed) if self.vocab else numbers(rows, columns, self.width, seed)
         return repeating(made, seed)
 

@@ -1,4 +1,4 @@
-"""Chance: numbers drawn in training by arithmetic, the same for a row however it is cut, padded or batched."""
+"""Chance: random numbers of training that do not depend on how a row is cut, padded or batched."""
 
 from collections.abc import Mapping
 
@@ -12,9 +12,9 @@ from kinformer.core.checks import whole
 class Chance(nn.Module):
     """Uniform numbers that a seed, the step of training and any whole numbers decide: a head, a block, a position.
 
-    So they are the same wherever a row is cut, beside which rows it stands, and where a layer is computed again, and
-    every step has others. Rows of one batch share them unless one of the whole numbers tells rows apart, as
-    `sign_bits` of their content does.
+    So the numbers do not depend on how a row is cut or on the other rows, and a recomputed layer draws the same ones.
+    Every step has other numbers. Rows of a batch share them unless one of the integers differs between rows, such as
+    `sign_bits` of their content.
     """
 
     steps: Int[Tensor, ""]
@@ -41,17 +41,17 @@ class Chance(nn.Module):
 
 
 def sign_bits(x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
-    """A whole number for each vector, which the signs of its first 32 numbers spell.
+    """Hash each vector to an integer: the signs of its first 32 numbers are the bits.
 
-    Choose it to draw other numbers for rows of other content, and the same ones for equal rows. Rounding changes it
-    only where a number is next to 0.
+    Choose it to draw equal numbers for equal rows and different numbers for different rows. Rounding changes the hash
+    only if a number is close to 0.
     """
     positive = (x.detach()[..., :32] > 0).long()
     return (positive << torch.arange(positive.shape[-1], device=x.device)).sum(-1)
 
 
 def content(x: Float[Tensor, "B P S n"], pos: Int[Tensor, "B #P S"]) -> Int[Tensor, "B P S"]:
-    """A whole number for each token that its vector and its position decide, 0 at padding; sums of them tell rows."""
+    """Hash each token by vector and position to an integer, 0 at padding; sums of hashes identify rows."""
     return torch.where(pos >= 0, _stirred(_stirred(sign_bits(x)) + pos), 0)
 
 

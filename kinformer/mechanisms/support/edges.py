@@ -126,9 +126,10 @@ class Choosing(nn.Module):
         k_pos: Int[Tensor, "B #P S"],
         known: Bool[Tensor, "B #P S"],
     ) -> Tensor | None:
-        """Noise [B P S] that makes a choice among nodes a draw, by its turn and by the known nodes; None in eval mode.
+        """Gumbel noise [B P S] that turns an argmax over nodes into a draw; None in eval mode.
 
-        The known nodes are those that the choice may depend on, so rows that differ in one of them draw apart.
+        The noise depends on the turn and on the known nodes, those that the choice may depend on. So rows that differ
+        in a known node have independent draws.
         """
         if not self.training:
             return None

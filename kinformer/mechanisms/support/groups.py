@@ -87,11 +87,11 @@ def no_additions(part: object, ctx: Context, sets: str) -> None:
 
 
 def no_limits(part: object, ctx: Context, sets: str, instead: str) -> None:
-    """ValueError where a batch shuts out pairs, for a part whose choice of sets looks at all tokens of a row."""
+    """Refuse ctx.only for a part that chooses its sets from all tokens of a row."""
     if ctx.only is not None:
         name = type(part).__name__
         raise ValueError(
-            f"{name} makes its {sets} from all tokens of a row, so what ctx.only shuts out would change them; "
+            f"{name} makes its {sets} from all tokens of a row, so tokens that ctx.only excludes would change them; "
             f"use {instead}, or drop it"
         )
 

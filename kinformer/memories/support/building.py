@@ -180,14 +180,14 @@ def _keys(plan: Plan, shard: int, hear: Callable[[int], None]) -> Float[Tensor, 
         raise ValueError(f"a key is not finite in {plan.manifest.dtype}: {finite}")
     if (lost := rounding.share) > LOST:
         raise ValueError(
-            f"{plan.manifest.dtype} rounds keys by {lost:.1%} of their deviation, and does not tell them apart: begin "
-            "again with --dtype float32 in another folder"
+            f"{plan.manifest.dtype} cannot tell the keys apart: it rounds them by {lost:.1%} of their deviation. Build "
+            "the datastore with --dtype float32 in another folder"
         )
     return keys
 
 
 class Rounding:
-    """What a narrower dtype changes of keys, as a share of how far they lie from their mean."""
+    """Measures the rounding error of keys in a narrower dtype, relative to their deviation from the mean."""
 
     def __init__(self, width: int) -> None:
         self.count, self.changed = 0, 0.0
@@ -195,7 +195,7 @@ class Rounding:
         self.origin: Tensor | None = None  # near which sums of squares lose no digits
 
     def add(self, states: Float[Tensor, "n D"], kept: Float[Tensor, "n D"]) -> None:
-        """More keys, as they were and as they are kept."""
+        """Add keys before and after rounding."""
         if states.dtype == kept.dtype or not len(states):
             return
         wide = states.double()
@@ -208,7 +208,7 @@ class Rounding:
 
     @property
     def share(self) -> float:
-        """The root of the mean square of the change, over that of the distance from the mean; 0 where all are alike."""
+        """RMS rounding error over RMS distance from the mean; 0 if all keys are equal."""
         apart = float((self.squares - self.sums.square() / max(self.count, 1)).clamp_min(0).sum())
         return (self.changed / apart) ** 0.5 if apart > TINY * float(self.squares.sum()) else 0.0
 

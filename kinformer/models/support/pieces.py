@@ -24,7 +24,7 @@ class Pieces:
         self.numbers = numbers[self.order]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Pieces":
-        """Itself: it never changes, and takes more room than a model."""
+        """Return the object itself: it is immutable, and larger than a model."""
         return self
 
     def runs(self, piece: Int[Tensor, " n"]) -> Int[Tensor, "R 2"]:

@@ -52,7 +52,7 @@ class Swept(NamedTuple):
 
 
 def swept(measured: Any) -> Swept:
-    """What was `Measured` of a sweep, in bits of a byte."""
+    """Convert a `Measured` sweep to bits per byte."""
     width = measured.bytes_per_token
     choices = {Choice.of(name): value / width for name, value in measured.others.items() if name.count(" ") == 2}
     return Swept(measured.value, choices)

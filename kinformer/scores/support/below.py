@@ -25,7 +25,7 @@ def of_pairs(name: str, request: Request) -> Float[Tensor, "B H T S"] | None:
 
 
 def check_pairs(name: str, sent: PerPair | PairFactors, shape: tuple[int, ...], request: Request) -> None:
-    """ValueError unless what came up, of a matrix of this shape, is of the pairs of a request."""
+    """Check that values from a lower layer, for a matrix of this shape, belong to the pairs of a request."""
     here = request.queries.pos, request.keys.pos
     wanted = (*request.queries.q.shape[:3], request.keys.v.shape[2])
     same = shape == wanted
