@@ -25,17 +25,17 @@ def after_step(model: nn.Module, progress: float, stats: Mapping[str, Tensor]) -
 
 
 def hears(module: nn.Module) -> bool:
-    """Whether a module is told of steps."""
+    """True if a module has `after_step`."""
     return callable(getattr(module, "after_step", None))
 
 
 class FrozenBuffers:
-    """Buffers that `after_step` moves, held still for the model while it learns several steps from one rollout.
+    """Freezes the buffers that `after_step` changes while a model learns several steps from one rollout.
 
-    PPO compares the policy that learns with the policy that acted, so nothing but weights may differ between them.
-    Redrawn features, moving centroids and counted steps are buffers: the steps of an update move a copy of them, and
-    `release` hands the copy to the model before the next rollout. What an `after_step` does to parameters, such as a
-    clamp, takes effect at once.
+    PPO compares the policy that learns with the policy that acted, so only weights may differ between them. Redrawn
+    features, centroids and step counts are buffers. The steps of an update change a copy of them, and `release` writes
+    the copy to the model before the next rollout. Changes of parameters by `after_step`, such as a clamp, take effect
+    at once.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -44,7 +44,7 @@ class FrozenBuffers:
 
     @contextmanager
     def moving(self) -> Iterator[None]:
-        """Let `after_step` move the copy; the model's own buffers are as before afterwards."""
+        """Let `after_step` change the copy; on exit the model has its frozen buffers again."""
         frozen = self._copies()
         self.release()
         try:
@@ -54,7 +54,7 @@ class FrozenBuffers:
             self._fill(frozen)
 
     def release(self) -> None:
-        """Give the model the buffers that the steps so far have moved."""
+        """Write the changed copy of the buffers to the model."""
         self._fill(self.moved)
 
     def _copies(self) -> dict[str, Tensor]:
@@ -66,7 +66,7 @@ class FrozenBuffers:
             buffers[name].copy_(value)
 
     def _buffers(self) -> dict[str, Tensor]:
-        """The buffers of the modules that are told of steps, and of the modules in these."""
+        """The buffers of all modules with `after_step`, and of their submodules."""
         return {
             name: buffer
             for path, module in self.model.named_modules()

@@ -50,8 +50,8 @@ class Rollouts(Carried):
     the actions of the episodes that are under way: these are done again to go on. Where an episode ends the memory of
     its row is emptied. Rows are cut where episodes end, so each piece is read as if it were alone; a piece that goes on
     an episode begins with what was remembered then, and `burn_in` steps before it. A rollout reads the same steps again
-    before it acts, and buffers that `after_step` moves stay still until the next rollout: with the weights that acted,
-    each action is as likely when it is learned from as it was then.
+    before it acts, and buffers that `after_step` changes stay fixed until the next rollout. So with unchanged weights
+    each action has the same probability in learning as in the rollout.
 
     Errors: NotLearned for an environment that fails, a policy that is not finite, and an episode longer than a table of
     positions.
@@ -109,7 +109,7 @@ class Rollouts(Carried):
         return new.behind(before, self.window) if before is not None and self.window else new
 
     def _remembered(self, before: Rollout) -> State:
-        """The state after the last `window` steps of the rollout before, read again by the weights of now."""
+        """The state after the last `window` steps of the previous rollout, recomputed with the current weights."""
         told, state = under_way(before, self.early, self.window)
         return self.model.says(told, fork(state)).state if told.marks.shape[1] else fork(state)
 
@@ -243,7 +243,7 @@ def played(model: Agent, spec: str, seeds: range) -> Experience:
 
 
 def normalised(better: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """Advantages by their mean and deviation; what differs by rounding alone is not divided by it."""
+    """Standardize advantages; if they differ by rounding alone, subtract only the mean."""
     spread = better.std(correction=0)
     spread = spread.where(tells_apart(spread[None], better.reshape(-1, 1))[0], 1.0)
     return (better - better.mean()) / (spread + 1e-8)

@@ -58,7 +58,7 @@ def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any
 
 
 def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dict[str, Any]:
-    """`now`, with the fingerprint of an earlier version if the record `before` has one of that form."""
+    """`now`, with its fingerprint in the form of an earlier version if `before` has that form."""
     old = before.get("bytes")
     if isinstance(old, str) and not old.startswith(PREFIX) and isinstance(data, Data):
         return now | {"bytes": sampled_fingerprint(data)}
@@ -112,7 +112,7 @@ def _other_data(old: str, new: str) -> str:
 
 
 def fingerprint(data: Any) -> str | None:
-    """A hash of all training and validation data; None for batches, which may be drawn."""
+    """A hash of all training and validation data; None for batches, which may be random."""
     return data.fingerprint if isinstance(data, Data) else None
 
 

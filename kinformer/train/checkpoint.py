@@ -152,7 +152,7 @@ def _config(record: Record) -> dict[str, Any]:
 
 
 def _learned(model: Any) -> dict[str, Any]:
-    """What a model says of itself beyond its member: its training's rows and data, labels, columns, and its metric."""
+    """Facts of the training that a model stores: row length, data, labels, columns and metric."""
     metric, tokenizer = getattr(model, "metric", None), getattr(model, "tokenizer", None)
     columns = getattr(model, "columns", None)
     return {
@@ -249,7 +249,7 @@ def is_metric(told: object) -> bool:
 
 
 def _is_column_scales(value: object) -> bool:
-    """Is this the JSON of a `ColumnScales`: a name, a finite mean and a finite deviation above 0 for each column?"""
+    """True for the JSON of a `ColumnScales`: a name, a finite mean and a finite deviation above 0 for each column."""
     if not isinstance(value, dict) or set(value) != set(ColumnScales._fields):
         return False
     if not all(isinstance(part, list) and len(part) == len(value["names"]) for part in value.values()):

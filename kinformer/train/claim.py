@@ -1,4 +1,4 @@
-"""Claim: the right of one process to train into a folder, or also into the folders within it, while it is held."""
+"""Claim: a lock on a folder, or also on its subfolders, so that only one process trains there."""
 
 import warnings
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ DEPTH = 2  # a comparison trains in MEMBER/SEED, phases in phase-N
 
 
 class FolderInUse(ValueError):
-    """A folder that another process trains into, in one line."""
+    """Raised if another process trains into a folder; the message is one line."""
 
     def __init__(self, folder: Path, holder: str) -> None:
         super().__init__(
@@ -24,13 +24,13 @@ class FolderInUse(ValueError):
 
 @contextmanager
 def claim(folder: Path, group: Alone = ALONE, *, within: bool = False) -> Iterator[None]:
-    """Hold a folder for a training; of the processes of a group the first one holds it.
+    """Claim a folder for a training; in a group of processes the first process holds the claim.
 
-    The system releases the claim when the process ends, even by kill -9. A folder that does not exist is made, and
-    removed again if it stays empty. Nothing is held on a file system without locks (a warning says so), or where the
-    folder cannot be written, which the training itself reports.
+    The system releases the claim when the process ends, even by kill -9. A missing folder is created, and removed again
+    if it stays empty. A file system without locks gives a warning and no claim. A folder that cannot be written gives
+    no claim; the training itself reports that.
 
-    within: hold the folders within it too, as a comparison and the phases of a training need them.
+    within: claim its subfolders too, for a comparison or the phases of a training.
 
     Raises FolderInUse, in every process of the group, if another process holds one of the folders.
     """
@@ -56,7 +56,7 @@ def _held(folder: Path, within: bool) -> Iterator[None]:
             for name in (LOCK, LOCK_WITHIN) if within else (LOCK,):
                 if not _enter(stack, folder, name):
                     warnings.warn(
-                        f"{folder} is on a file system without locks: train there once at a time", stacklevel=2
+                        f"{folder} is on a file system without locks: run one training there at a time", stacklevel=2
                     )
                     break
             # after its own lock, so that of two processes that begin together at least one sees the other
@@ -73,7 +73,7 @@ def _held(folder: Path, within: bool) -> Iterator[None]:
 
 
 def _enter(stack: ExitStack, folder: Path, name: str) -> bool:
-    """Hold a lock in a folder until the stack is left; False on a file system without locks."""
+    """Lock a folder until the stack closes; return False on a file system without locks."""
     try:
         return stack.enter_context(locked(folder / name, wait=False))
     except Locked as error:
@@ -83,7 +83,7 @@ def _enter(stack: ExitStack, folder: Path, name: str) -> bool:
 
 
 def _check(folder: Path, name: str) -> None:
-    """FolderInUse if a process holds a lock in the folder."""
+    """Raise FolderInUse if a process holds a lock in the folder."""
     try:
         check_unlocked(folder / name)
     except Locked as error:

@@ -1,4 +1,4 @@
-"""Decisions: what a training finds out about its model once, before the first step, and keeps in its folder."""
+"""Decisions: facts about a model that a training tests once, before the first step, and saves in its folder."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,13 @@ from kinformer.train.settings import Settings
 
 @dataclass(frozen=True)
 class Decisions:
-    """What a training finds out about its model once, and keeps when it is resumed.
+    """Facts about a model that a training tests once and keeps when it is resumed.
 
-    Batches follow from them. A resumed training reads them from its folder: trained weights could decide otherwise.
+    They determine the batches. A resumed training reads them from its folder, because trained weights could give other
+    results.
 
     reads_ahead: the reason by which a part of the model declares that it reads ahead; "" if the model does not.
-    packs_documents: documents share rows, since the model reads them in one row as it reads each alone.
+    packs_documents: True lets documents share rows, because the model reads each as if it were alone.
     """
 
     reads_ahead: str = ""
@@ -30,12 +31,12 @@ class Decisions:
 
 
 def decide(model: Model, data: Data | Batches, settings: Settings, group: Alone) -> Decisions:
-    """The decisions for a training that begins, at the sizes of its own rows.
+    """Test the model for a new training, with rows of the training's length.
 
-    All processes of a training decide alike: what one of them finds holds for all.
+    All processes of a training get the same decisions: a result in one of them holds for all.
 
     Errors: ValueError for data that the model does not read, for a model that reads ahead although no part of it
-    declares so, and for a model that predicts what comes next and cannot decode.
+    declares so, and for a model that predicts the next token but cannot decode.
     """
     if isinstance(data, Data):
         refuse_unfit(model, data, settings.length)
@@ -47,7 +48,7 @@ def decide(model: Model, data: Data | Batches, settings: Settings, group: Alone)
 
 
 def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
-    """The tokens of the longest row that is learned from, no more than a text has; of batches, those of the first."""
+    """The length of the longest training row, at most that of the text; for batches, the length of the first batch."""
     if isinstance(data, Text):
         return min(settings.length, len(data.train))
     if isinstance(data, Data):
@@ -59,7 +60,7 @@ def row_length(model: Model, data: Data | Batches, settings: Settings) -> int:
 
 
 def saved(state: dict[str, Any]) -> Decisions | None:
-    """The decisions that a run has written down; None for a run of a version that wrote none down.
+    """The saved decisions of a run; None for a run of an earlier version without decisions.
 
     Errors: CheckpointError for decisions that this version does not know.
     """
@@ -69,5 +70,5 @@ def saved(state: dict[str, Any]) -> Decisions | None:
         return Decisions(**state["decisions"])
     except TypeError as error:
         raise CheckpointError(
-            f"the run holds decisions of another version of kinformer ({error}); go on with that version"
+            f"cannot resume: the run has decisions of another version of kinformer ({error}). Resume with that version"
         ) from error

@@ -32,9 +32,9 @@ BYTES = "bytes of what was scored"  # among sums by name
 
 @dataclass(frozen=True)
 class Measured:
-    """The value of a model's metric, and how many bytes, tokens or rows it is the mean over; what else was judged.
+    """A measurement: the value of the model's metric, the number of items it is the mean over, and further metrics.
 
-    bytes_per_token: of a text how many bytes the tokens stand for that were scored, on average.
+    bytes_per_token: for text, the mean number of bytes of a scored token.
     """
 
     value: float
@@ -45,7 +45,7 @@ class Measured:
 
 
 class ScoredRows(NamedTuple):
-    """What was judged together, and of how many bytes its scored tokens are; None where each is of one."""
+    """Rows that were judged together, and the bytes of their scored tokens; None if each token is a byte."""
 
     judged: Judged
     bytes: int | None = None
@@ -76,7 +76,7 @@ def evaluate(
     windows side by side: its score compares with its like alone.
 
     text: tokens, or a `Part`: each of its documents is read by itself, all its tokens but the first are scored, and
-        bits are told for each byte, however many bytes a token is: those of the scored tokens over their bytes.
+        bits are reported per byte: the bits of the scored tokens divided by their bytes.
     stride: read windows, each so many tokens after the one before: every byte but those of the first window has at
         least `length - stride` before it.
     lanes: read so many lanes side by side; 1 reads the text in one piece.
@@ -84,8 +84,8 @@ def evaluate(
         of 1 the last position of each whole window is scored and no other.
     hear: told now and then how many predictions have been scored.
     group: the processes that share the work, each some of the rows.
-    probe: warn of a model that reads ahead on rows of this length (`train/peek.py`), whose score would be too good; a
-        training that measures its own model has done so.
+    probe: warn of a model that reads ahead on rows of this length (`train/peek.py`), because its score would be too
+        good. A training passes False for its own model, which it has already tested.
 
     Errors: ValueError where there are fewer than two bytes, or none is scored, and for windows or lanes that cannot be.
     """
@@ -126,7 +126,7 @@ def evaluate(
     if score.metric.unit != "bits":
         return score
     if not score.bytes_per_token:
-        raise ValueError(f"none of the {score.count:,} scored tokens stands for a byte; give another tokenizer")
+        raise ValueError(f"no bits per byte: the {score.count:,} scored tokens have no bytes. Use another tokenizer")
     return replace(score, value=score.value / score.bytes_per_token)
 
 
@@ -157,8 +157,8 @@ def measuring(
 ) -> Settings:
     """The settings with the bytes and the number of measurements fixed, the same for all models and processes.
 
-    Which bytes are measured follows from the data, the length and the settings alone. How often they are is what keeps
-    measuring at about a tenth of the time of a training; it is done once at the least.
+    The choice of measured bytes depends only on data, length and settings. The number of measurements keeps their time
+    at about a tenth of the training's time, with at least one measurement.
     """
     if settings.valid_bytes is not None:
         return settings
@@ -198,7 +198,7 @@ def device_of(model: nn.Module) -> torch.device:
 def _scored(
     model: Model, found: Iterable[ScoredRows], hear: Callable[[int], None] = lambda count: None, group: Alone = ALONE
 ) -> Measured:
-    """The sums of what is found, which is not looked for before the model is in eval mode."""
+    """Sum the judged rows; they are computed lazily, in eval mode."""
     training, sums = model.training, dict[str, tuple[float, int]]()
     model.eval()
     try:
@@ -224,12 +224,12 @@ def _scored(
 
 
 def _count(judged: Judged) -> int:
-    """How much the metric is a mean over."""
+    """The number of items that the metric is a mean over."""
     return int(next(iter(judged.totals.values()), (0, 0))[1])
 
 
 def _judged(model: Model, part: Part, places: Sequence[tuple[int, int]], state: Any = None) -> ScoredRows:
-    """What the model makes of some places of a text, read from their first token on or from a state."""
+    """Judge the model on pieces of a text, each from its first token on or from a state."""
     rows = rows_of(model, part, places)
     judged = model.judge(rows, state)
     if part.widths is None:

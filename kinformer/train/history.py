@@ -95,7 +95,7 @@ def _whole(value: Any) -> Any:
 
 
 class Metrics:
-    """The file `metrics.jsonl` as it is written: the metric and the data, then a line for each step and measurement.
+    """Writes `metrics.jsonl`: first a line with metric and data, then a line for each step and measurement.
 
     Lines of steps, and no others, have `step`: how many steps were made, its own included. What a kill has left behind
     the last save is cut off when a run goes on (`size` bytes are kept), so that each step stands there once.

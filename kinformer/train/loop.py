@@ -55,7 +55,7 @@ class TrainingStopped(RuntimeError):
 class Training:
     """A training under way: the model, its optimiser, the states that it carries, and what it did so far.
 
-    decisions: those of the run that it goes on with; None for a training that begins, which makes them.
+    decisions: the decisions of the resumed run; None for a new training, which makes them.
 
     ValueError where the data is not what the model reads, and where the model reads ahead or cannot go on.
     """
@@ -205,7 +205,7 @@ class Training:
 
     @property
     def _about(self) -> dict[str, str]:
-        """What the first line of the metrics says beside the metric."""
+        """Further entries of the first line of the metrics."""
         return {"data": self.data.name} if isinstance(self.data, Data) else {}
 
     def save(self) -> None:
@@ -295,8 +295,8 @@ def train(
     Ctrl-C and SIGTERM save what there is and raise Stopped, a KeyboardInterrupt; a loss or gradient that is not finite
     raises TrainingStopped before it touches a weight, and a full disk raises OSError: what was saved before is kept.
     Raises ValueError where a text is too short, for a model that learns what comes next and reads ahead or cannot go
-    on, and, naming what differs, for a run that was begun with something else (ResumeError), and for a folder that
-    another process trains into (FolderInUse), unless the caller has `claimed` it.
+    on. Raises ResumeError, which names the difference, for a run that started with other settings or data, and
+    FolderInUse for a folder that another process trains into, unless the caller has `claimed` it.
     """
     with nullcontext() if folder is None or claimed else claim(folder, group):
         return _trained(model, data, budget, settings or Settings(), folder, show, hear, resume, until, group)
@@ -314,7 +314,7 @@ def _trained(
     until: float,
     group: Alone,
 ) -> History:
-    """Train a model whose folder, if one is given, is claimed."""
+    """Train a model; the caller has claimed the folder, if there is one."""
     run = None if folder is None else group.run(folder)
     if run is None and resume:
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
@@ -342,7 +342,7 @@ def _trained(
 
 
 def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> tuple[Settings, Decisions | None]:
-    """Put the weights of a run into the model; the settings with what it fixed when it was begun, and its decisions."""
+    """Load the weights of a run into the model; return the settings as fixed at its start, and its decisions."""
     state = run.state()
     refuse_others(run.folder, state["begun"], model, data, settings)
     run.restore(model)

@@ -15,8 +15,8 @@ def adamw(
 ) -> AdamW:
     """AdamW with weight decay on parameters of two or more dimensions.
 
-    A decayed bias or norm gain only shrinks what the norm restores. Biases with a number for each head and column, such
-    as u and v of `TransformerXL`, count as matrices.
+    Decay of a bias or of a norm's gain would only shrink numbers that the norm restores. Biases with a number for each
+    head and column, such as u and v of `TransformerXL`, count as matrices and are decayed.
 
     Loshchilov and Hutter, 2019, arXiv:1711.05101; beta2 0.95, since short trainings have short memories.
     """

@@ -1,4 +1,4 @@
-"""Can a model read several documents in one row as it reads each alone? It is tried, since parts cannot all say."""
+"""Tests whether a model reads several documents in one row as it reads each alone; parts cannot declare it."""
 
 from collections.abc import Sequence
 
@@ -17,11 +17,11 @@ Documents = LM | MLM
 
 
 def packs(model: Model, length: int) -> bool:
-    """Does it read rows of `length` tokens that hold several documents as it reads each of them alone?
+    """True if the model reads documents that share a row of `length` tokens exactly as it reads each alone.
 
     False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
     memory names positions of the row (its first tokens, its blocks). Two rows are tried: in the first a document begins
-    one token late, so that every pair of positions is moved; the second has four documents of different sizes.
+    one token late, which moves every pair of positions; the second has four documents of different sizes.
 
     The model is a copy in float64 with noise on every weight (`train/probe.py`), so that nothing is hidden by a start
     of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train mode draws
@@ -45,13 +45,13 @@ def packs(model: Model, length: int) -> bool:
 
 
 def _sizes(length: int) -> list[list[int]]:
-    """The documents of each row that is tried."""
+    """The sizes of the documents of each test row."""
     several = [length * 3 // 8 | 1, 2, 1]
     return [[1, length - 1], *([[*several, length - sum(several)]] if sum(several) < length else [])]
 
 
 def _settle(probe: Documents, tokens: Tensor) -> None:
-    """Put the probe into train mode if that computes something else without chance, and else into eval mode."""
+    """Put the probe into train mode if that is deterministic and differs from eval mode, else into eval mode."""
     y = _outputs(probe.eval(), tokens)
     one, other = (_outputs(probe.train(), tokens, seed=seed) for seed in (0, 1))
     if change(y, one) <= EXACT or change(one, other) > 0:
@@ -59,7 +59,7 @@ def _settle(probe: Documents, tokens: Tensor) -> None:
 
 
 def _same(probe: Documents, tokens: Tensor, sizes: Sequence[int]) -> bool:
-    """Are documents of these sizes read together as each is read alone?"""
+    """True if documents of these sizes give the same outputs in one row as alone."""
 
     def alone() -> Tensor:
         return torch.cat([_outputs(probe, document) for document in tokens.split(list(sizes), 1)], 1)

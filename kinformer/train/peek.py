@@ -23,12 +23,12 @@ FEWEST, TOKENS = 6, 2048  # cuts of a long row, and tokens of all rows that are 
 
 
 def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
-    """The reason by which a part of a model declares that it reads ahead, "" if the model does not read ahead.
+    """The declared reason why a model reads ahead; "" if it does not read ahead.
 
-    length: the tokens of the rows that the model reads.
-    training: also looks at what the model computes in train mode.
+    length: number of tokens in the rows that the model reads.
+    training: True tests train mode too.
 
-    Errors: ValueError for a model that reads ahead although no part of it declares so by its example's `breaks`.
+    Errors: ValueError for a model that reads ahead although no part declares it in `breaks` of its example.
     """
     model = _inside(model)
     if not isinstance(model, Predictor) or not leaks(model, length, training=training):
@@ -43,7 +43,7 @@ def reads_ahead(model: Model, length: int, *, training: bool = True) -> str:
 
 
 def warn_ahead(model: Model, reason: str) -> None:
-    """Warn of a model that reads ahead, if there is a reason by which a part of it declares so."""
+    """Warn of a model that reads ahead, with the declared reason; no warning for the reason ""."""
     if reason:
         warnings.warn(f"this {called(model)} reads ahead, as its part declares: {reason}", stacklevel=3)
 
@@ -71,15 +71,16 @@ def refuse_no_state(model: Model, length: int) -> None:
 
 
 def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
-    """Does an output of the model change with a token after its position?
+    """True if an output of the model changes with a token after its position.
 
-    The tokens after a cut are drawn again: after every cut of a row of up to 45 tokens, after 6 cuts of a row of 342 or
-    more tokens, and after as many cuts as read 2,048 tokens of a row between. A row of 24 tokens is tried first. The
-    model is a copy in float64 with noise on every weight (`train/probe.py`), so that a start of zeros hides nothing. It
-    is tried in eval mode and, if train mode computes something else, in train mode.
+    The test redraws all tokens after a cut and compares the outputs before it. A row of up to 45 tokens is cut
+    everywhere, a row of 342 or more tokens at 6 places. A row between gets as many cuts as read 2,048 tokens in total.
+    A row of 24 tokens comes first. The model is a copy in float64 with noise on every weight (`train/probe.py`), so
+    that a start of zeros hides no leak. The test runs in eval mode, and in train mode too if that computes something
+    else.
 
-    For long rows it costs 8 forwards of one row, or 15 where the modes differ, one row after the other and without
-    gradients: about as much as one optimiser step on four rows. Where memory is too small, the row is halved.
+    Long rows cost 8 forwards of one row, or 15 if the modes differ, one row after the other and without gradients:
+    about as much as one optimiser step on four rows. If memory is too small, the row is halved.
     """
     with seeded(model), torch.no_grad():
         probe = _finite(model)
@@ -96,7 +97,7 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
 
 
 def _finite(model: Predictor) -> Predictor:
-    """A copy with noise, or without where noise moves a weight out of the range of a function, as of a logarithm."""
+    """A copy with noise; without noise if noise makes outputs NaN, for example under a logarithm."""
     probe = probe_of(model).eval()
     return probe_of(model, None) if bool(_Row.of(probe, 2).outputs().isnan().any()) else probe
 
@@ -121,9 +122,9 @@ def _leaks(probe: Predictor, length: int, training: bool) -> bool:
 
 @dataclass(frozen=True)
 class _Row:
-    """A random row of a model's steps, the cuts at which it is tried, and whatever else the model reads beside the row.
+    """A random test row: its steps, the cuts, and further inputs of the model.
 
-    others: for each cut another row, whose steps from the cut on take the place of those of the row.
+    others: for each cut another row; its steps from the cut on replace those of the row.
     """
 
     model: Predictor
@@ -142,13 +143,13 @@ class _Row:
         return cls(model, steps[:, :most], cuts, others[:, :most], doubles)
 
     def outputs(self, rows: Tensor | None = None) -> Tensor:
-        """What the model says of each step of this row, or of other rows, with the same random numbers each time."""
+        """The outputs of the model for this row, or for other rows, always with the same random numbers."""
         rows = self.steps if rows is None else rows
         torch.manual_seed(0)
         return self.model.says(rows, **{name: _repeated(value, len(rows)) for name, value in self.given.items()})
 
     def hears(self, y: Tensor) -> bool:
-        """Does what the model says up to a cut, y, change with the steps after the cut?"""
+        """True if the outputs before a cut differ from y when the steps after the cut change."""
         length, changes = self.steps.shape[1], [0.0]
         # rows that draw random numbers do so each alone, or they would draw others than the row that is not cut
         together = 1 if self.model.training else max(TOKENS // length, 1)
@@ -161,7 +162,7 @@ class _Row:
 
 
 def _cuts(length: int) -> Tensor:
-    """All cuts of a short row; of a longer one some, all odd: a block of even size may well end with what it reads."""
+    """All cuts of a short row; a few odd cuts of a longer row, because an even cut may fall on the end of a block."""
     count = max(TOKENS // max(length, 1), FEWEST)
     return torch.arange(1, length) if count >= length - 1 else length * torch.arange(count) // count | 1
 
@@ -175,7 +176,7 @@ def _repeated(value: Any, rows: int) -> Any:
 
 
 def _inside(model: Model) -> Model:
-    """The trained model in what is looked up beside it, which is looked up by what the model said already."""
+    """The model inside a wrapper with a datastore; retrieval itself uses only earlier outputs."""
     while isinstance(model, Wrapped):
         model = model.model
     return model

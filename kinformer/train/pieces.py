@@ -63,17 +63,17 @@ def joined(states: Sequence[State]) -> State:
 
 
 def across_rows(model: nn.Module) -> list[str]:
-    """List the reasons of parts whose value for a row depends on the other rows of its batch.
+    """List the reasons of all parts whose result for a row depends on the other rows of the batch.
 
-    A part declares its reason as a text `across_rows`. Such a part computes something else from a piece of a batch than
-    from the whole batch.
+    A part declares its reason in the text `across_rows`. Such a part computes different results for a piece of a batch
+    than for the whole batch.
     """
     reasons = (getattr(part, "across_rows", "") for part in model.modules())
     return list(dict.fromkeys(reason for reason in reasons if reason))
 
 
 def warn_across_rows(model: nn.Module, accumulate: int, processes: int) -> None:
-    """Warn where a batch is divided and a part of the model compares the rows of a batch."""
+    """Warn if a batch is divided although a part of the model compares the rows of a batch."""
     if accumulate * processes == 1:
         return
     names = {"accumulate": accumulate, "processes": processes}

@@ -1,4 +1,4 @@
-"""Probe: a copy of a model on which a training finds out what the model computes, before the first step."""
+"""Probe: a copy of a model that a training tests before the first step."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
@@ -22,19 +22,19 @@ EXACT, COARSE = 1e-9, 1e-5  # of the largest output: changes below this are roun
 def probe_of(model: M, share: float | None = SHARE) -> M:
     """A copy of a model in float64, without dropout and with noise on every parameter.
 
-    Noise moves a head or a convolution off a start of zeros, which would hide what the layers beneath it compute. The
-    copy takes twice the memory of the model's weights in float32. That is less than the optimiser's state later takes.
+    Noise moves a head or a convolution off a start of zeros, which would hide the output of the layers below. The copy
+    takes twice the memory of the model's weights in float32, which is less than the optimiser's state later.
 
-    share: the noise, as a share of each parameter's standard deviation; None copies the weights as they are.
+    share: size of the noise as a fraction of each parameter's standard deviation; None adds no noise.
 
-    Errors: ValueError for a model that holds something that cannot be copied.
+    Errors: ValueError for a model that cannot be copied.
     """
     try:
         with _Detached():
             probe = copy.deepcopy(model)
     except (TypeError, RuntimeError) as error:
         raise ValueError(
-            f"this {called(model)} cannot be copied to try it out: {error}; give it __deepcopy__"
+            f"cannot copy this {called(model)} to test it: {error}. Define __deepcopy__ on the part that fails"
         ) from error
     if next(probe.parameters()).device.type == "mps":  # which has no float64
         probe = probe.to("cpu")
@@ -48,7 +48,7 @@ def probe_of(model: M, share: float | None = SHARE) -> M:
 
 @contextmanager
 def seeded(model: Model) -> Iterator[None]:
-    """While this lasts, random numbers are the same each time; afterwards they go on as if nothing was drawn."""
+    """Fix the random seed in this context; on exit restore the state of the generators."""
     device = next(model.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)
@@ -56,7 +56,7 @@ def seeded(model: Model) -> Iterator[None]:
 
 
 class _Detached(TorchFunctionMode):
-    """A deep copy of a tensor with a gradient history, which a module may keep to look at, copies its values."""
+    """Lets deepcopy copy the values of tensors with a gradient history, which modules may keep for inspection."""
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
@@ -67,17 +67,17 @@ class _Detached(TorchFunctionMode):
 
 
 def change(before: Tensor, after: Tensor) -> float:
-    """The largest difference of two outputs, as a share of the largest finite number in the first."""
+    """The largest difference of two outputs, relative to the largest finite number in the first."""
     equal = (before == after) | (before.isnan() & after.isnan())
     apart = (after - before).abs().masked_fill(equal, 0.0).nan_to_num(nan=torch.inf).amax()
     return float(apart / before.abs().where(before.isfinite(), 0.0).amax().clamp_min(torch.finfo(before.dtype).tiny))
 
 
 def rounding(probe: Model, outputs: Callable[[], Tensor], before: Tensor) -> float:
-    """The share by which outputs may differ although they are the same numbers in exact arithmetic.
+    """Relative bound on the difference of outputs that are equal in exact arithmetic.
 
-    It is at least 1e-9, and more for a model that computes in float32 inside, or that magnifies rounding: ten times the
-    change in the outputs when every parameter changes by 1e-10 of itself. The probe keeps the changed parameters.
+    It is at least 1e-9. It is larger for a model that computes in float32 inside or amplifies rounding: ten times the
+    relative change of outputs when every parameter changes by a factor 1 + 1e-10. The probe keeps these changes.
     """
     for p in probe.parameters():
         p.data.mul_(1 + NUDGE * torch.randn_like(p))

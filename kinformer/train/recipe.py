@@ -13,27 +13,28 @@ NOAM_STEPS = 100_000  # of the 2017 Transformer's base model, whose warm-up is 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """The learning rate of a training and the numbers of its Adam: `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`.
+    """Learning-rate schedule and Adam settings of a training: `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`.
 
-    The rate rises in a line from 0 to `lr` during the warm-up and then follows the schedule. `s` is the part of the
-    budget that is spent, from 0 to 1, whether the budget is steps or minutes; `w` is the value of `s` at which the
-    warm-up ends. So every schedule but "noam" ends when the budget does, on a slow machine too.
+    The rate rises linearly from 0 to `lr` during the warm-up and then follows the schedule. `s` is the spent fraction
+    of the budget in steps or minutes, from 0 to 1; `w` is the value of `s` at the end of the warm-up. So every schedule
+    but "noam" ends together with the budget, on a slow machine too.
 
     lr: the highest learning rate. Unless given it is 2e-3, and (d warmup)^-1/2 under "noam", d the width of the model.
-    warmup: a float is a part of the training, from 0 to 1; an int is a number of steps. Post-norm blocks want a longer
-        warm-up. Under a budget of minutes, the `w` of a warm-up in steps follows from the mean time of a step so far.
+    warmup: a float is a fraction of the training, from 0 to 1; an int is a number of steps. Post-norm blocks need a
+        longer warm-up. Under a budget of minutes, the `w` of a warm-up in steps follows from the mean time of a step so
+        far.
     schedule: the rate after the warm-up, over `lr`.
         "cosine": 0.1 + 0.9 (1 + cos(pi (s - w) / (1 - w))) / 2.
         "linear": 1 - (s - w) / (1 - w).
         "constant": 1.
         "inverse_sqrt": sqrt(w / s), which is sqrt(warmup / step) for a warm-up in steps.
         "noam": the 2017 Transformer's, d^-1/2 min(t^-1/2, t warmup^-3/2) in step t = 1, 2, ... With a warm-up in steps
-            it depends on the step alone, never on the budget. With a warm-up that is a part, the 100,000 steps of the
-            paper's base model are stretched or pressed to the length of the training: t = 100,000 s.
-    betas: the decay rates of Adam's two running means.
-    eps: what Adam adds to the root of the second one.
+            it depends on the step alone, never on the budget. With a fraction as warm-up, the 100,000 steps of the
+            paper's base model are scaled to the length of the training: t = 100,000 s.
+    betas: Adam's decay rates for the running means of the gradient and of its square.
+    eps: constant that Adam adds to the root of the mean square.
 
-    Errors: ValueError for numbers without a meaning, and for "inverse_sqrt" and "noam" without a warm-up. Sources:
+    Errors: ValueError for numbers out of range, and for "inverse_sqrt" and "noam" without a warm-up. Sources:
     cosine: Loshchilov and Hutter, 2017, arXiv:1608.03983; inverse_sqrt and noam: Vaswani et al., 2017,
     arXiv:1706.03762, section 5.3; Adam: Kingma and Ba, 2015, arXiv:1412.6980.
     """
@@ -59,13 +60,13 @@ class Recipe:
 
     @property
     def peak(self) -> float:
-        """The highest learning rate, where it does not depend on a model."""
+        """The highest learning rate; ValueError if it depends on the model."""
         if self.lr is None:
             raise ValueError("schedule='noam' takes its highest rate from the width of a model; give lr=")
         return self.lr
 
     def rate(self, step: int, spent: float) -> float:
-        """The learning rate over its peak in a step, counted from 0, that begins when this part is spent."""
+        """The rate relative to its peak, for a step counted from 0 that starts at this spent fraction of the budget."""
         if self.schedule == "noam":
             step, spent = step + 1, spent + 1 / NOAM_STEPS
         now, end = (step, self.warmup) if isinstance(self.warmup, int) else (spent, self.warmup)
@@ -81,22 +82,22 @@ class Recipe:
 
 
 def noam_peak(d: int, warmup: float | int) -> float:
-    """The highest rate of the 2017 Transformer for a model of width d: (d warmup)^-1/2, the warm-up in steps."""
+    """The peak rate of the 2017 Transformer for width d: (d warmup)^-1/2, with the warm-up in steps."""
     return (d * (warmup if isinstance(warmup, int) else warmup * NOAM_STEPS)) ** -0.5
 
 
 def check_warmup(warmup: float | int) -> float | int:
-    """A part of a training, a float from 0 to 1, or a number of steps, an int; ValueError for anything else."""
+    """Check a warm-up: a float from 0 to 1 (fraction of the training) or an int (steps)."""
     steps = isinstance(warmup, int) and not isinstance(warmup, bool) and warmup >= 0
     if not steps and not (isinstance(warmup, float) and 0 <= warmup <= 1):
         raise ValueError(
-            f"warmup={warmup!r}: give a part of the training from 0.0 to 1.0, such as 0.05, or a whole number of steps"
+            f"warmup={warmup!r}: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer of steps"
         )
     return warmup
 
 
 def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
-    """Two numbers from 0 that are below 1; ValueError for anything else."""
+    """Check that betas are two numbers from 0 to below 1."""
     good = isinstance(betas, tuple) and len(betas) == 2
     if not good or not all(isinstance(beta, int | float) and 0 <= beta < 1 for beta in betas):
         raise ValueError(f"betas={betas!r}: give two numbers from 0 that are below 1, such as (0.9, 0.98)")
@@ -104,7 +105,7 @@ def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
 
 
 def check_eps(eps: float) -> float:
-    """A number above 0; ValueError for anything else."""
+    """Check that eps is above 0."""
     if not 0 < eps < math.inf:
         raise ValueError(f"eps={eps!r}: give a number above 0, such as 1e-9")
     return eps

@@ -1,4 +1,4 @@
-"""RecipeLR: the learning rate of a `Recipe` as a scheduler of PyTorch."""
+"""RecipeLR: the learning rate of a `Recipe` as a PyTorch scheduler."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from kinformer.train.recipe import Recipe
 
 
 class RecipeLR(LRScheduler):
-    """The learning rate of each step by a recipe; the optimiser's own rate is the highest.
+    """Sets the learning rate of each step by a recipe; the peak is the optimiser's initial rate.
 
         optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3)
         schedule = RecipeLR(optimiser, Recipe(warmup=100, schedule="linear"), steps=1000)
@@ -20,12 +20,12 @@ class RecipeLR(LRScheduler):
             optimiser.zero_grad()
             schedule.step()
 
-    Choose it in a loop of one's own; `fit` has one already, whose rate follows the part of the budget that is spent:
-    `begin(step, spent)`. The rate depends on these two numbers alone, so a training that is resumed has the same rates.
+    Choose it for a custom training loop. `fit` uses it too and calls `begin(step, spent)` with the spent fraction of
+    its budget. The rate depends on these two numbers alone, so a resumed training has the same rates.
 
-    optimiser: whose rates are set; those that it has are the highest ones, whatever the recipe's `lr` is.
+    optimiser: the optimiser; its initial rates are the peak rates, and the recipe's `lr` is ignored.
     recipe: the warm-up and the schedule.
-    steps: the number of steps of the training; None where `begin` says what is spent.
+    steps: number of steps of the training; None if `begin` gives the spent fraction.
     """
 
     def __init__(self, optimiser: Optimizer, recipe: Recipe, steps: int | None = None):
@@ -33,12 +33,12 @@ class RecipeLR(LRScheduler):
         super().__init__(optimiser)
 
     def get_lr(self) -> list[float | Tensor]:
-        """The rate of each group of parameters in the step that comes."""
+        """The rate of each parameter group in the next step."""
         spent = self.spent if self.steps is None else self.last_epoch / self.steps
         return [lr * self.recipe.rate(self.last_epoch, spent) for lr in self.base_lrs]
 
     def begin(self, step: int, spent: float) -> float:
-        """Set the rates of a step, counted from 0, that begins when this part of the budget is spent; the first one."""
+        """Set the rates of a step, counted from 0, at the spent fraction of the budget; return the first rate."""
         self.last_epoch, self.spent = step, spent
         rates = self.get_lr()
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
@@ -46,5 +46,5 @@ class RecipeLR(LRScheduler):
         return float(rates[0])
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it; the recipe is given again."""
+        """The state for a checkpoint, without the recipe."""
         return {name: value for name, value in super().state_dict().items() if name != "recipe"}

@@ -57,5 +57,5 @@ def _again(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inside(read_apart: Callable[..., Any]) -> Callable[..., Any]:
-    """Weights that are spread are gathered once around what is computed again."""
+    """Gather sharded weights once around the recomputation."""
     return lambda read, *inputs: read_apart(_again(read), *inputs)

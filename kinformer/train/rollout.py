@@ -68,7 +68,7 @@ def pieces(held: Rollout, window: int, rows: Sequence[int]) -> Experience:
 
 
 def under_way(held: Rollout, early: State, window: int) -> tuple[Told, State]:
-    """The last `window` steps of the episodes that have not ended, a row each, and the state before these.
+    """The last `window` steps of the running episodes, one row each, and the state before these steps.
 
     early: the state of all rows before the last `window` steps.
     """

@@ -108,7 +108,7 @@ class Run:
         _write_shards(here, tensors)
 
     def metrics(self, metric: Metric, size: int = 0, about: Mapping[str, Any] | None = None) -> Metrics:
-        """The file of lines, of which so many bytes are kept; a new one begins with the metric and `about`."""
+        """Open `metrics.jsonl` and keep its first `size` bytes; a new file starts with the metric and `about`."""
         return Metrics(self.folder, metric, size, about)
 
     def best(self, model: nn.Module, step: int) -> None:

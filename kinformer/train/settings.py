@@ -22,24 +22,24 @@ class Settings:
     seed: of the windows, and of what chance there is in training.
     decay: AdamW's weight decay, of matrices.
     clip: the most that a gradient's norm may be, apart for what a penalty alone trains.
-    accumulate: in how many pieces, one after the other, a batch is read, which takes less memory. The gradient is still
-        the mean over the targets of the whole batch, with three exceptions. Dropout and other chance in a forward draw
-        other random numbers for pieces than for the whole, so losses differ as with another seed. A penalty per token
-        is weighed by targets too, which is not quite its mean where pieces have unequally many tokens for each target.
-        Parts that compare the rows of a batch compare the rows of a piece: the contrastive loss of `etc`, and the
+    accumulate: number of pieces of a batch that are read one after the other, which takes less memory. The gradient is
+        the mean over the targets of the whole batch, with three exceptions. First, dropout and other random choices
+        draw other numbers for pieces, so losses differ as with another seed. Second, a penalty per token is weighted
+        by targets, which is not exactly its mean if pieces have different ratios of tokens to targets. Third, parts
+        that compare the rows of a batch compare only the rows of a piece: the contrastive loss of `etc`, and the
         pseudo-inverse of `nystromformer` with norms="batch". The training warns of the third.
     precision: "bf16" multiplies matrices in bfloat16 (autocast); weights, their gradients and the optimiser stay
         float32, and so do measurements, and what an agent does before it learns from it.
     checkpointing: blocks keep their input alone, and compute the rest again for the backward: less memory, and about a
         third more time. Chen et al., 2016, arXiv:1604.06174.
     compile: let torch.compile make a program of the model first, which takes a minute or more.
-    valid_bytes: how many bytes of valid each measurement reads, from all over it (`Part.spread`), the same ones each
-        time and for every model; 65,536, or all if there are fewer, unless given.
-    measures: how often valid is measured at most. Where valid_bytes is not given, it is measured less often if that
-        takes more than about a tenth of the training's time, and at least once.
+    valid_bytes: number of bytes of valid that each measurement reads, spread over valid (`Part.spread`) and the same
+        for every measurement and model. By default 65,536, or all of a smaller valid.
+    measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
+        one, to keep their time below about a tenth of the training's.
     plan: a whole recipe instead of the member's.
-    schedule, warmup, betas, eps: those of `Recipe`; the member's own unless given. With schedule="noam" and no lr the
-        highest rate is the 2017 Transformer's for the width of the model.
+    schedule, warmup, betas, eps: as in `Recipe`; the member's own unless given. With schedule="noam" and no lr the
+        peak rate is that of the 2017 Transformer for the width of the model.
 
     Errors: ValueError for numbers without a meaning.
     """
@@ -89,13 +89,13 @@ class Settings:
 
     @property
     def sample_bytes(self) -> int:
-        """How many bytes of a split are measured at most."""
+        """The largest number of bytes of a split that a measurement reads."""
         return self.valid_bytes or SAMPLE
 
     def recipe(self, model: Any) -> Recipe:
-        """This plan, the recipe that the model's member brings, or the usual one; with what was given in its place.
+        """The plan, else the member's recipe, else the default recipe, each with the given settings applied.
 
-        Its learning rate is a number, also where it follows from the width of the model.
+        Its learning rate is always a number, even if it follows from the width of the model.
         """
         record = getattr(model, "member", None)
         found = self.plan or getattr(record, "recipe", None) or Recipe()
@@ -107,7 +107,7 @@ class Settings:
 
     @property
     def own(self) -> dict[str, Any]:
-        """What is given in place of the recipe's."""
+        """The settings that override those of the recipe."""
         own = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
         return {name: value for name, value in own.items() if value is not None}
 

@@ -35,14 +35,14 @@ def phase_recipe(lr: float, budget: Budget) -> Recipe:
 def doubled(
     member: Callable[..., Any], keywords: Mapping[str, Any], length: int, own: Mapping[str, Any] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """A member's keywords in the next phase, on rows of such a length.
+    """A member's keywords for the next phase, with rows of the given length.
 
-    `window` is twice as wide, if it has numbers, but at most as wide as `top`, the window of the highest layer, which
-    stays: no window is wider than one above it. A table of learned positions (`length`) holds the rows.
+    `window` doubles, but at most to `top`, the window of the highest layer, which stays constant: so no window is wider
+    than a window above it. The table of learned positions (`length`) grows to hold the rows.
 
-    own: keywords that the phase gives itself; they stand as they are.
+    own: keywords that the phase sets itself; they stay unchanged.
 
-    Errors: ValueError for a `window` of its own that is wider than `top`.
+    Errors: ValueError if the phase sets a `window` wider than `top`.
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 4.2 and appendix B: windows from 32 to 8,192 in the first
     phase, 512 at the bottom in the fifth.
     """
@@ -73,10 +73,10 @@ def carry(old: Model, new: Model, source: str = "the trained model") -> None:
     keeps its own `tops` as they are, and biases and confidences that a trained body may be given (`joins`). The
     optimiser starts anew.
 
-    source: what the trained model is called in an error, such as its folder.
+    source: name of the trained model in errors, such as its folder.
 
-    Errors: ValueError, in one line that names the members or the keywords that differ, where any other weight is
-    missing or of another shape; nothing is changed then.
+    Errors: ValueError, in one line that names the members or the differing keywords, if any other weight is missing or
+    has another shape; the new model then stays unchanged.
     Source: Beltagy et al., 2020, arXiv:2004.05150, section 5; Devlin et al., 2018, arXiv:1810.04805, section 3.2.
     """
     have, want = old.state_dict(), new.state_dict()

@@ -81,7 +81,7 @@ def remembered(model: Model) -> dict[str, Remembered]:
 
 
 def _says_what_it_reads(model: Model) -> bool:
-    """Is every part that carries a state attention under a pattern, so that what it reads is known?"""
+    """True if every part with a state is attention with a pattern, so that the tokens it reads are known."""
     within = {id(part) for layer in model.modules() if isinstance(layer, Attention) for part in layer.modules()}
     for part in model.modules():
         if isinstance(part, Attention):

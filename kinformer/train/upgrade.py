@@ -1,4 +1,4 @@
-"""upgraded: tensors that an earlier version saved, in the form that today's parts have."""
+"""upgraded: converts tensors saved by an earlier version to the current form."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 
 def upgraded(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of `tensors`, by parameter name, in which each part has changed what an earlier version saved of it.
+    """A copy of `tensors`, by parameter name, converted by each part from the form of an earlier version.
 
-    A part that is stored differently now has a method `upgrade(tensors, prefix)`, which changes entries whose names
-    begin with `prefix`. It also gets what an optimiser keeps of each parameter, so it must leave scalars as they are.
+    A part whose stored form has changed defines `upgrade(tensors, prefix)`, which converts entries whose names start
+    with `prefix`. It is also called with the optimiser's state of each parameter, so it must leave scalars unchanged.
     """
     found = dict(tensors)
     for name, part in model.named_modules():
