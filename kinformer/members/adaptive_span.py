@@ -34,9 +34,9 @@ def adaptive_span(
     code all layers share one table of distances. The masking function's x is i - j, or i - j - 1 with `nearest=1`, as
     in the published code; blocks are post-norm and the head has its own matrix, as in that code.
 
-    `spans` may be any masking function instead, by which weights are multiplied up to `longest` and renormalised (Lin
-    et al., 2021, arXiv:2106.04554, section 4.6.2): a formula, such as "1 / (1 + x)", "exp(-x / 16)" or "x < 9", or
-    "Step(4, 16, 64, 256)", a window for each head.
+    `spans` may also be a fixed masking function. It multiplies the weights of keys up to `longest`, which are then
+    renormalised (Lin et al., 2021, arXiv:2106.04554, section 4.6.2). Write a formula, such as "1 / (1 + x)",
+    "exp(-x / 16)" or "x < 9", or "Step(4, 16, 64, 256)" with one window per head.
     """
     width = head_width(d, heads, head_dim)
     table = Relative(width, longest, values=False, reach=(longest, 0 if itself else -1))

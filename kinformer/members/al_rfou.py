@@ -46,7 +46,7 @@ def al_rfou(
     every_position: learn at each position of a row, as everyone does since; False at the last alone, of further
         tokens at the last that has one.
     every_layer: lower layers predict too, until their part of the training is done.
-    lower_schedule: the weight w_l of a lower layer: "step" is 1 until the layer stops, "linear" falls to 0 until then.
+    lower_schedule: the weight w_l of a lower layer: "step" is 1 until the layer stops, "linear" falls to 0 by then.
     shared_head: lower layers predict by the heads of the last; the paper's have heads of their own.
     targets: how many of the next tokens are predicted at each position, by a head each; 2 in the paper.
     further: the weight of each of them but the first.

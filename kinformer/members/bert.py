@@ -28,14 +28,14 @@ def bert(
     """BERT (Devlin et al., 2018, arXiv:1810.04805): every token reads every token, post-norm, learned positions.
 
     Choose it to understand text that is there as a whole. `pattern` is the expression of who reads whom, such as
-    "Band(64)", in every block, or one for each from the bottom. Every token also reads `drawn` tokens that each head of
-    each block draws from all of the row: beside "Band(0)" these are all that it reads. `position` is how it knows
-    order; learned ones have `length` rows. `norm` is "post" as in the paper, or "pre". `kinds` is how many kinds of
-    segments it tells apart, the paper's first and second sentence; with `segments` each head knows instead whether two
-    tokens are of one sentence, line or paragraph of the text (XLNet's, Yang et al., 2019, arXiv:1906.08237). It is
-    trained by hiding tokens alone. `init` is how weights start (`kinformer.initialise`): "truncated_normal" as in the
-    authors' code, N(0, 0.02^2) within two deviations at a width of 768 and in proportion to d^-1/2 at others, biases
-    0; "library" as in the other encoders here.
+    "Band(64)", for every block, or a tuple with one for each block from the bottom. Every token also reads `drawn`
+    random tokens of its row, drawn separately by each head of each block; with "Band(0)" it reads only these and
+    itself. `position` encodes order; learned positions have `length` rows. `norm` is "post" as in the paper, or "pre".
+    `kinds` is the number of segment types, such as the paper's first and second sentence. With `segments` each head
+    knows instead whether two tokens are in the same sentence, line or paragraph (XLNet, Yang et al., 2019,
+    arXiv:1906.08237). It is trained only by predicting hidden tokens. `init` sets the initial weights
+    (`kinformer.initialise`): "truncated_normal" as in the authors' code, N(0, 0.02^2) within two deviations at a width
+    of 768, scaled by d^-1/2 at other widths, biases 0; "library" as in the other encoders here.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout, eps=EPS)
     given: dict[str, Any] = {"kinds": kinds}

@@ -54,10 +54,10 @@ def bigbird(
     window: blocks read on either side of the own one; the paper's three blocks are 1.
     keys: random blocks that a block draws; 0 for none. None of them is read anyway, but with "published" a draw may be
         the last block, which is global, or fall behind the end of a text.
-    draw: "past": a block draws from those before it, and who is drawn reads back, so that the set is the same at every
-        length; early blocks then read more. "published": each block draws from the first 16 blocks, as the authors'
-        code does. "row": each block draws from all of its row, as many as any other. All are made of layer, head and
-        block by arithmetic, so a checkpoint keeps them.
+    draw: "past": a block draws from earlier blocks, and a drawn block reads the drawing block too. So the set is the
+        same at every length, but early blocks read more. "published": each block draws from the first 16 blocks, as in
+        the authors' code. "row": each block draws the same number of blocks from its whole row. All draws follow from
+        layer, head and block by arithmetic, so a loaded checkpoint has the same draws.
     tables: random blocks that were drawn elsewhere, such as a published model's, in place of a draw: the expression of
         a pattern, one for all layers or one each. "Heads(Blocks(((), (2, 5)), 16), Blocks(((), (3, 4)), 16))" gives two
         heads in turn the blocks that blocks 0 and 1 of the text read beside window and global ones.

@@ -33,8 +33,9 @@ def blockbert(
 
     Choose it over `bert` where 1 / `blocks` of the pairs are enough: some heads read their own block, others the next
     ones in turn. Trained by hiding tokens. A step of training (width 256, batch 1, on a CPU) is faster than `bert`'s
-    from about 1,000 tokens on, at 4,096 1.8 times as fast (bench/README.md). With dropout it also keeps less memory: at
-    1,024 tokens 0.74 of `bert`'s with two blocks and 0.53 with three; without dropout as much as `bert`'s.
+    from about 1,000 tokens on, and 1.8 times as fast at 4,096 (bench/README.md). With dropout it also needs less
+    memory: at 1,024 tokens 0.74 of `bert`'s with two blocks and 0.53 with three. Without dropout it needs as much as
+    `bert`.
 
     d: width of a token.
     depth: layers.

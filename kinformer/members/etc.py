@@ -55,9 +55,9 @@ def etc(
     radius: how many long tokens a long token reads on either side.
     tokens: the most global tokens; the last one stands for all parts that come after.
     clip: the furthest distance with a vector of its own.
-    unit: what a part is; the paper's are sentences. Parts are those of the text itself, of hidden tokens too, so that a
-        hidden stop ends one; of a text with gaps that is filled in, of what is read. They are found by bytes, or by
-        what the tokens of a tokenizer, like the paper's word pieces, add to a text.
+    unit: the unit of a part; sentences in the paper. Training finds parts in the original text, so a hidden full stop
+        still ends a sentence. `kinformer fill` finds them in the text with gaps. The search reads bytes, or the text
+        that the tokens of a tokenizer add, such as the paper's word pieces.
     projections: "reader": who reads decides by what matrices keys are made (the paper's separate W for global and long;
         l2l and l2g share, g2g and g2l share, in the authors' code share_kv_projections). "four": keys of their own for
         each of the four pieces, the authors' code with nothing shared. "shared": one for all, their code's default.
@@ -65,9 +65,9 @@ def etc(
     outputs: whether global and long tokens have output matrices of their own, as in the authors' code, or share one.
     hard: pieces in which a token reads its own part alone: the paper's g2l; in the authors' code l2g too; l2l and g2g
         are this package's.
-    g2g, g2l, l2g, l2l: the paper's four binary matrices, who reads whom in each piece, from global to long in g2l, as
-        the expression of a pattern: "Band(3)", "Tokens(1)". Global tokens and long ones count from 0, each their own.
-        All is read unless given, of l2l within `radius`.
+    g2g, g2l, l2g, l2l: the paper's four binary matrices, as expressions of patterns such as "Band(3)" or "Tokens(1)";
+        in g2l global tokens read long ones. Global and long tokens are numbered separately from 0. By default all
+        pairs are read, in l2l within `radius`.
     order: True tells parts before from parts after.
     contrast: the weight of the paper's contrastive loss beside that of hidden tokens, which has the rest: the summary
         of a part that is wholly hidden must be nearest to that of the part read alone. An independent code has 0.2,

@@ -28,10 +28,10 @@ def gpt(
     block, a table for each (Al-Rfou et al., 2018, arXiv:1808.04444). `norm` is "pre" as in GPT-2, or "post" as in the
     first GPT (2018).
 
-    `init` is how weights start (`kinformer.initialise`). "paper" is "scaled_normal" with pre-norm, as in GPT-2: N(0,
-    0.02^2) at a width of 768 and in proportion to d^-1/2 at others, the last map of each of the N = 2 depth branches
+    `init` sets the initial weights (`kinformer.initialise`). "paper" with pre-norm is "scaled_normal", as in GPT-2:
+    N(0, 0.02^2) at a width of 768, scaled by d^-1/2 at other widths, the last map of each of the N = 2 depth branches
     divided by sqrt(N), biases 0. With post-norm it is "normal", without that division, as in the first GPT. "library"
-    is that of the other decoders here.
+    is the start of the other decoders here.
     """
     made = Wiring(d, heads, head_dim, position, length, per_layer=per_layer, norm=norm, dropout=dropout)
 

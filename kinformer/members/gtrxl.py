@@ -34,8 +34,8 @@ def gtrxl(
     paper's ablation: "gru" is GTrXL, "residual" TrXL-I, "post_norm" TrXL. Each layer reads its `segment` and `memory`
     tokens before it, normed together, or with normed="keys" beside queries that are not, as in DI-engine; the norm
     stands on what a sublayer is told, a ReLU on what it says. Gates of "gru" cost as much as the rest of a layer.
-    Embeddings start at 0.02 and are read times sqrt(d): as the paper has no norm at the end, a token's own logit starts
-    at about d^1.5 times their variance.
+    Embeddings start with a standard deviation of 0.02 and are multiplied by sqrt(d). The paper has no norm at the end,
+    so a token's own logit starts at about d^1.5 times the variance of the embeddings.
     """
     wiring = GatedXL(d, depth, heads, segment, memory, gate, b_g, head_dim, hidden, dropout, normed)
     return LM(vocab, d, wiring.stack(), scale=d**0.5, std=0.02, dropout=dropout, lanes=True)

@@ -1,4 +1,4 @@
-"""LazyFormer: attention weights of every other block are used in the next block as they are."""
+"""LazyFormer: every other block reuses the attention weights of the block below."""
 
 from typing import Literal
 
@@ -33,14 +33,15 @@ def lazyformer(
     """LazyFormer (Ying et al., 2021, arXiv:2102.12702): the first of each `every` blocks says who reads whom.
 
     The others of a lazy block own no queries and keys and compare nothing. Choose it over `bert` for fewer parameters
-    and a decoder's smaller cache. `gpt` and `bert` otherwise: pre-norm blocks and learned positions. The paper gives
-    the time that is won to a larger `d`.
+    and a decoder's smaller cache. Otherwise like `gpt` and `bert`: pre-norm blocks and learned positions. The paper
+    spends the saved time on a larger `d`.
 
-    Costs: a block that reuses weights makes no queries and keys, 2 of the 12 d^2 multiplications that a block makes of
-    a token. It reads by the queries and keys of the block beneath in a fused kernel, which takes less time than to keep
-    L^2 weights a head and to multiply values by them. With 12 blocks of width 256, every=2 multiplies 0.92, 0.94 and
-    0.96 of every=1 in rows of 128, 512 and 2,048 tokens, forward and backward alike, and is as much faster
-    (bench/lazy.py). The paper's 1.3 times is over blocks that each make a matrix of weights, as `bert` does not.
+    Costs: a block that reuses weights skips queries and keys, 2 of the 12 d^2 multiplications of a block per token. A
+    fused kernel reads with the queries and keys of the block below, which is faster than storing L^2 weights per head
+    and multiplying values by them. With 12 blocks of width 256, every=2 takes 0.92, 0.94 and 0.96 of the
+    multiplications of every=1 in rows of 128, 512 and 2,048 tokens, forward and backward, and its time falls as much
+    (bench/lazy.py). The paper's factor of 1.3 compares with blocks that each store a matrix of weights; `bert` here
+    stores none.
 
     d: the width of the model.
     depth: blocks; where they are no whole number of lazy blocks, the last of these is shorter.

@@ -38,7 +38,7 @@ def longformer_lm(
         bottom.
     top: the window of the highest layer; those between grow geometrically from `window`. The paper's first phase goes
         from 32 to 8,192, and a window that grows was best (none grows with top=none). Its later phases are
-        `kinformer train ... --then steps=50000`: the rows and `window`, up to this, doubled, half the learning rate.
+        `kinformer train ... --then steps=50000` doubles the rows and `window`, at most to `top`, and halves the rate.
     dilation: the distance between the tokens of a window, one number or one for each layer; 1 is none. The paper's
         twelve layers count gaps of 0, 1, 2, 3 on layers 0-5, 6-7, 8-9, 10-11: 1, 2, 3, 4 here.
     dilated: how many heads of a layer have it; the paper's two.

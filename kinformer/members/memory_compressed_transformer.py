@@ -73,10 +73,10 @@ def memory_compressed_transformer(
 
 
 class _Blocks(Stack):
-    """A stack that loads runs of earlier versions, in which all layers shared the projection of the first one."""
+    """A stack that also loads runs of earlier versions, where all layers shared the projection of the first layer."""
 
     def upgrade(self, tensors: dict[str, Tensor], prefix: str) -> None:
-        """Give each layer a copy of the first layer's projection where the file has no other."""
+        """Copy the first layer's projection to each layer for which the file has none."""
         for n in range(1, len(self.layers)):
             for name in ("weight", "bias"):
                 first, own = (f"{prefix}layers.{m}.layers.0.projection.qkv.{name}" for m in (0, n))

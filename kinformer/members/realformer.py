@@ -47,11 +47,11 @@ def realformer(
     heads: heads of attention.
     head_dim: the width of a head; d / heads unless given.
     form: "encoder" fills in hidden tokens, the paper's BERT; "decoder" writes text, which the paper does not try.
-    scores: "sum" of the scores of all blocks so far, or their "mean", which the authors found helpful from 30 blocks;
-        "weighted": own * the block's own + below * g(those of the block beneath), the general prior from lower modules
-        (Lin et al., 2021, arXiv:2106.04554, section 4.5.2).
-    own, below: these weights.
-    mixed: g, a learned mix of the heads beneath, in each block; without it scores are handed up as they are.
+    scores: "sum" adds the scores of all blocks so far; "mean" averages them, which the authors found helpful from 30
+        blocks on. "weighted" is own * (scores of the block) + below * g(scores of the block below), the general prior
+        from lower modules (Lin et al., 2021, arXiv:2106.04554, section 4.5.2).
+    own, below: the weights of "weighted".
+    mixed: True makes g a learned mix of the heads below, in each block; False makes g the identity.
     length: the longest row it can read.
     kinds: how many kinds of segments an encoder tells apart.
     vocab: tokens there are.

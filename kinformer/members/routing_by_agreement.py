@@ -1,4 +1,4 @@
-"""Routing by agreement: a decoder, or a translator, whose lower layers join their heads as capsules."""
+"""Routing by agreement: a decoder or translator whose lower layers combine heads by capsule routing."""
 
 from typing import Literal
 
@@ -39,11 +39,11 @@ def routing_by_agreement(
     places: tuple[Place, ...] = ("encoder", "cross", "decoder"), pattern: str = "Causal()", length: int = 1024,
     vocab: int = 256, dropout: float = 0.0, smoothing: float = 0.1
 ) -> LM | Seq2Seq:
-    """Heads joined by routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019), as a decoder or translator.
+    """Combines heads by capsule routing (Li et al., 2019, arXiv:1904.03100; Gu and Feng, 2019); decoder or translator.
 
     Choose it over `gpt` where heads say overlapping things: what a head says counts the more, the more heads agree. It
     costs heads x d products a token and iteration and none by length, beside an output matrix as large as any. The
-    papers put it into a translating Transformer; a decoder's blocks are those of `gpt`.
+    papers use it in a translation Transformer; the blocks of the decoder form are those of `gpt`.
 
     d: the width of the model.
     depth: blocks.
@@ -54,14 +54,14 @@ def routing_by_agreement(
     iterations: of routing; 3 in the papers.
     lower: the lowest layers, which route; the others have a matrix. Half of them unless given: the paper finds that
         routing helps low and not high.
-    form: a "decoder" of text, or the papers' "encoder_decoder" for pairs, `transformer` but for what joins heads.
-    places: in which attentions of an encoder_decoder heads are routed: the "encoder"'s, the "decoder"'s among what was
-        written, and "cross", its reading of the source.
+    form: a "decoder" of text, or the papers' "encoder_decoder" for pairs, which is `transformer` with routed heads.
+    places: the attentions of an encoder_decoder with routed heads: "encoder", "decoder" for the decoder's
+        self-attention, and "cross" for its attention to the source.
     pattern: the expression of who reads whom, such as "Causal() & Band(64)", in every block.
     length: the longest row it can read.
     vocab: tokens there are.
     dropout: the share of numbers dropped in training.
-    smoothing: of labels, in an encoder_decoder.
+    smoothing: label smoothing of an encoder_decoder.
     """
     one_of("form", form, Form)
     one_of("routing", routing, Routing)

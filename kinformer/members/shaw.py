@@ -18,11 +18,11 @@ def shaw(
 
     Choose it over `transformer` where a token's neighbours matter and its place does not, and for rows longer than
     those of training: distances beyond `clip` are all alike. Each layer that reads its own sequence has a table of keys
-    and, with `values`, a table of values, which its heads share. A table has 2 clip + 1 vectors, in the decoder, which
-    reads none ahead, clip + 1. The paper finds that without `values` little is lost. With `by_head` each head has
-    tables of its own, as in the paper's base model, whose sizes are the defaults. Nothing is added to what is embedded,
-    and where the source is read no distance counts. For text alone choose `gpt(position="relative")`. The recipe and
-    `init` are those of `transformer`.
+    and, with `values`, a table of values; the heads of a layer share them. A table has 2 clip + 1 vectors. In the
+    decoder, which never reads ahead, it has clip + 1. The paper finds that leaving out `values` costs little. With
+    `by_head` each head has tables of its own, as in the paper's base model, whose sizes are the defaults. No positions
+    are added to embeddings, and cross-attention ignores distances. For text alone choose `gpt(position="relative")`.
+    The recipe and `init` are those of `transformer`.
     """
     made = Wiring(d, heads, head_dim, "relative", clip=clip, values=values, by_head=by_head, norm=norm, dropout=dropout)
     encoder, decoder = encoder_decoder(made, depth, hidden, pattern)

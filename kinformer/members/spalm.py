@@ -52,10 +52,10 @@ def spalm(
     frozen: the folder of the model that made its keys; where the datastore says, unless given.
     k: neighbours of a token; the paper has 4.
     distance: let near neighbours count more; the paper saw no gain.
-    std: the standard deviation of embeddings at the start; beside a datastore 2 / sqrt(d) unless given. A retrieved
-        embedding y adds at most |y|^2 to the logit of its own token, d std^2 at the start: 4. The 0.02 of
-        `transformer_xl` makes that 0.05 for d=128, and training raises it slowly, so the gate finds nothing worth
-        opening for. The paper states none.
+    std: the initial standard deviation of embeddings; with a datastore 2 / sqrt(d) unless given. A retrieved embedding
+        y adds at most |y|^2 to the logit of its token, which starts at d std^2 = 4. With the 0.02 of `transformer_xl`
+        it would be 0.05 for d=128 and rise slowly in training, so the gate would stay closed. The paper does not
+        state a value.
     Others: those of `transformer_xl`.
     """
     others: dict[str, Any] = {"head_dim": head_dim, "same_length": same_length, "clamp": clamp, "dropout": dropout}

@@ -22,17 +22,17 @@ def transformer(
 
     The base model of the paper, for pairs of sequences: sinusoidal positions, one embedding for source, target and
     head, scaled by sqrt(d), label smoothing. For text alone choose `gpt`. `norm` is "post" as in the paper, which wants
-    a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745). `pattern` says who reads whom in the encoder, and in the
-    decoder among what was written, in all blocks or for each from the bottom; every target token reads all of the
-    source. `position` is how each side knows order; learned ones have `length` rows.
+    a warm-up, or "pre" (Xiong et al., 2020, arXiv:2002.04745). `pattern` is the self-attention pattern of encoder and
+    decoder: one for all blocks, or a tuple from the bottom. Every target token reads the whole source. `position`
+    encodes order on each side; learned positions have `length` rows.
 
     Embeddings start small, so that the first loss is near ln(vocab): with the d**-0.5 of the authors' code the tied
-    head repeats what it has read, at more than twice that. `init` is how linear maps start (`kinformer.initialise`):
-    the paper states nothing and its code has "xavier", which learns neither faster nor slower than "library".
+    head repeats what it has read, at more than twice that. `init` sets the initial linear
+    maps (`kinformer.initialise`). The paper states none; its code has "xavier", which learns as fast as "library".
 
-    The learning rate is the paper's, d^-1/2 min(t^-1/2, t 4000^-3/2) in step t of 100,000, stretched or pressed to the
-    length of the training: its peak comes after 4% of it. `--warmup 4000` is the paper's to the step. Adam's betas and
-    eps are the paper's, 0.9, 0.98 and 1e-9; the decay of weights, 0.1, is this library's.
+    The learning rate is the paper's, d^-1/2 min(t^-1/2, t 4000^-3/2) in step t of 100,000, scaled to the length of the
+    training: it peaks after 4% of the training. `--warmup 4000` gives exactly the paper's steps. Adam's betas and eps
+    are the paper's, 0.9, 0.98 and 1e-9; the weight decay of 0.1 is this library's.
     """
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
 

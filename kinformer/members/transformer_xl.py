@@ -42,10 +42,10 @@ def transformer_xl(
     with a longer one, in which distances beyond `clamp` count as that. Both are options of the authors' code, for
     evaluation. It trains on consecutive text, its memory carried from batch to batch.
 
-    `init` is how weights start (`kinformer.initialise`). The paper states nothing; its code has "normal", N(0, 0.02^2)
-    at a width of 410 and in proportion to d^-1/2 at others, biases 0. "library" starts embeddings at the 0.02 of the
-    code and linear maps as PyTorch does. `std` gives embeddings a standard deviation of their own. They are read times
-    sqrt(d): in a post-norm stack a token's own logit starts at about d times that deviation.
+    `init` sets the initial weights (`kinformer.initialise`). The paper states none; its code has "normal", N(0, 0.02^2)
+    at a width of 410, scaled by d^-1/2 at other widths, biases 0. "library" starts embeddings at the 0.02 of the code
+    and linear maps as PyTorch does. `std` sets the standard deviation of embeddings. Embeddings are multiplied by
+    sqrt(d), so in a post-norm stack a token's own logit starts at about d times that deviation.
     """
     biases = TransformerXL.sharing(at_least("depth", depth, 1), heads, head_width(d, heads, head_dim), d, clamp)
     if a_flag("same_length", same_length):

@@ -36,16 +36,15 @@ def universal_transformer(
 
     Choose it for tasks whose tokens need unequal work. With `halting` "act" each token stops once its halting sum
     exceeds 1 - `epsilon`, and pays `ponder` per step; the defaults are the paper's appendix. Its text says that the
-    states of `halted` tokens are "copied". Time then falls with the steps that tokens take (`ACT` says from which size
-    on); with "updated" states it falls only where whole rows have halted. "graves" is Graves's (2016,
-    arXiv:1603.08983): a mean weighted by the probabilities, the last possible step weighing the remainder, halting
-    judged by a step's output, and a stop at 1 - `epsilon` already. `bias` is the halting unit's at first; where tokens
-    have come to stop after one step, as they do in short trainings, nothing teaches them to take more: a lower one
-    begins with more. "fixed" takes all steps and no keyword of halting. `form` "encoder_decoder" is the paper's for
-    pairs of sequences, the decoder alone its language model. `transition` and its `hidden` width are those of the
-    block's second half. Positions and steps count from `first`, 0 in the authors' code. That also `tie`s the head to
-    the embedding, and so starts two to three and a half nats above chance, where the paper's head has a matrix of its
-    own. The block is wide where that of others is repeated.
+    states of `halted` tokens are "copied". Time then falls with the number of steps (`ACT` gives the sizes); with
+    "updated" states it falls only if whole rows have halted. "graves" is the form of Graves (2016, arXiv:1603.08983): a
+    mean weighted by probabilities, the remainder as weight of the last step, halting judged by the output of a step,
+    and a stop at 1 - `epsilon`. `bias` is the initial bias of the halting unit. In short trainings tokens often stop
+    after one step, and then no gradient teaches them to take more; a lower `bias` starts with more steps. "fixed" takes
+    all steps and has no keywords of halting. `form` "encoder_decoder" is the paper's for pairs of sequences, "decoder"
+    its language model. `transition` and `hidden` are type and width of the second half of the block. Positions and
+    steps count from `first`, 0 in the authors' code. Their code also `tie`s the head to the embedding, which starts 2
+    to 3.5 nats above chance; the paper's head has a matrix of its own. The block is wide, because it is repeated.
     """
     one_of("form", form, Form), one_of("halting", halting, Kind), one_of("transition", transition, Transition)
     at_least("depth", depth, 1)

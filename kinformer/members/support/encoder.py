@@ -16,9 +16,10 @@ def encoder(
     made: Wiring, depth: int, pattern: str | Pattern | tuple[str | Pattern, ...], dropout: float, drawn: int = 0,
     bias: Callable[[], Bias] | None = None
 ) -> Stack:
-    """`depth` blocks that read a row under a pattern; a tuple has one for each of them, from the bottom.
+    """Build `depth` encoder blocks with one pattern, or with a tuple of patterns from the bottom.
 
-    Each head of each block reads `drawn` keys more, by chance. `bias` makes what stands beside that of positions.
+    drawn: number of random keys that each head of each block reads in addition.
+    bias: makes a bias of attention scores in addition to that of positions.
     """
     patterns: tuple[str | Pattern, ...] = each("pattern", pattern, depth)
     attentions = [made.attention(one, dropout=dropout, bias=bias and bias()) for one in patterns]

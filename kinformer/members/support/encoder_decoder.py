@@ -26,7 +26,7 @@ def both(
 
     A tuple has a pattern for each of them. Every written token reads all of the source.
 
-    dropout: the share of attention weights that training drops; the 2017 paper drops none.
+    dropout: the share of attention weights that training drops; 0 in the 2017 paper.
     """
     patterns = tuple(map(parse, each("pattern", pattern, depth)))
 

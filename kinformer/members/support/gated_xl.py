@@ -55,8 +55,8 @@ class GatedXL:
     b_g: where the gates' biases start; of "gru", "output", "highway" and "sigtanh" alone.
     hidden: units of a feed-forward, 4 d unless given.
     dropout: of attention, of a feed-forward's units and of each sublayer's output.
-    normed: "both" norms what queries and keys are made of, the paper's; "keys" leaves queries as they are, as in
-        DI-engine's GTrXL. Of "post_norm", which norms what comes of a sublayer, neither.
+    normed: "both" normalises the inputs of queries and keys, as in the paper; "keys" only those of keys, as in
+        DI-engine's GTrXL. No effect with gate="post_norm", which normalises the output of a sublayer.
 
     Errors: ValueError for sizes that do not divide, a gate that is none, and a b_g where no gate has a bias.
     """

@@ -34,7 +34,7 @@ def stack_of(text: str) -> LM:
 
 
 def _built(function: Any, keywords: Mapping[str, Any]) -> Any:
-    """The model of keywords that may be recorded ones, so that a default without effect is not refused."""
+    """Build a model from keywords of a record, without refusing defaults that have no effect."""
     every = {key: parameter.default for key, parameter in signature(function).parameters.items()}
     changed = [key for key, value in keywords.items() if value != every[key]]
     check_used(function.needs, changed, {**every, **keywords})

@@ -129,7 +129,7 @@ class Wiring:
     ) -> Attention:
         """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing.
 
-        `bias` stands beside that of positions, where they have one; `aggregation` joins heads, a matrix unless given.
+        `bias` is added to the bias of positions, if there is one; `aggregation` joins heads, by a matrix by default.
         """
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
