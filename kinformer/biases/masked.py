@@ -125,8 +125,8 @@ def masking(text: str, heads: int, longest: int, *, nearest: Nearest = 0, itself
 
     heads: number of heads of the layer. longest: keys further away are not read. Errors: ValueError for other texts.
     """
-    if found := re.fullmatch(r"Step\((\d+(?:, ?\d+)*)\)", text.strip()):
-        windows = tuple(int(window) for window in found[1].split(","))
+    if match := re.fullmatch(r"Step\((\d+(?:, ?\d+)*)\)", text.strip()):
+        windows = tuple(int(window) for window in match[1].split(","))
         if len(windows) != heads:
             raise ValueError(f"{text} has {len(windows)} windows for {heads} heads; give one for each")
         return Step(tuple(min(window, longest - nearest) for window in windows), nearest=nearest, itself=itself)

@@ -79,7 +79,7 @@ class TransformerXL(Bias):
         dtype = self.position.weight.dtype
         key = ("sinusoids", least, most, self.d, dtype, q.device)
         far = torch.arange(least, most + 1, device=q.device)
-        # the queries may be in a wider precision than the weights, as where attention is told after it was read
+        # the queries may have a wider dtype than the weights, for example when received attention is computed later
         table = self.position(piece.memo.get(lambda: sinusoids(far, self.d, dtype), *key)).to(q.dtype)  # [N H*K]
         of_distances = torch.einsum("bhtk,nhk->bhtn", asks, table.unflatten(-1, (self.heads, -1)))
 

@@ -51,14 +51,14 @@ def _value(node: ast.expr, x: Tensor, text: str) -> Tensor:
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, x, text)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in SIGNS:
-            found: Tensor = SIGNS[type(sign)](_value(left, x, text), _value(right, x, text))
-            return found
+            comparison: Tensor = SIGNS[type(sign)](_value(left, x, text), _value(right, x, text))
+            return comparison
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in SIGNS:
             return SIGNS[type(sign)](_value(left, x, text), _value(right, x, text)).to(x.dtype)
         case ast.Call(func=ast.Name(id=name), args=[first, *others], keywords=[]) if name in FUNCTIONS and len(
             others
         ) == (name in ("min", "max")):
-            return FUNCTIONS[name](*(_value(one, x, text) for one in (first, *others)))
+            return FUNCTIONS[name](*(_value(argument, x, text) for argument in (first, *others)))
     raise ValueError(
-        f"{text!r} has {ast.unparse(node)!r}, which is no function of x; write for example 1 / (1 + x) or exp(-x / 8)"
+        f"cannot read {text!r}: {ast.unparse(node)!r} is not a function of x. Write for example exp(-x / 8)"
     )
