@@ -148,7 +148,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     right = [min(each) for each in zip(*([one.right for one in of] for of in found.values()), strict=True)]
     measures = (
         Measure("right answers, at the price at which they are fewest", right, "least", LEARNT, nothing=0.5),
-        Measure(f"steps more for the harder half, price {PRICES[-1]:g}", [one.harder for one in dear], "least", 0),
+        Measure(f"steps more for the harder half, price {PRICES[-1]:g}", [run.harder for run in dear], "least", 0),
         Measure(f"steps fewer at price {PRICES[-1]:g} than at {PRICES[0]:g}", saved, "least", 0),
         Measure("largest relative error of the gradient", (max(map(gradient_error, seeds)),), "most", GRADIENT),
     )

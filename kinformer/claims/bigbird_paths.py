@@ -56,10 +56,10 @@ def graphs(seed: int) -> dict[str, Pattern]:
         "length": 2,
         "vocab": 2,
     }
-    found = {}
+    graphs_by_name = {}
     for name, keys in (("window", 0), ("window and random blocks", KEYS)):
-        found[name] = local(patterns(bigbird(**tiny, keys=keys))[seed])
-    return found
+        graphs_by_name[name] = local(patterns(bigbird(**tiny, keys=keys))[seed])
+    return graphs_by_name
 
 
 def local(pattern: Pattern) -> Pattern:

@@ -38,7 +38,7 @@ def made(blocks: int, length: int, dropout: float = 0.0) -> MLM:
 
 def kept(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
     """Bytes that a training step saves for the backward pass: each storage once, without weights and inputs."""
-    own = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), tokens)}
+    excluded = {x.untyped_storage().data_ptr() for x in (*model.parameters(), *model.buffers(), tokens)}
     saved: list[Tensor] = []  # alive to the end, so that no address is used twice
 
     def note(x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def kept(model: MLM, tokens: Int[Tensor, "B T"]) -> int:
         loss = model.train()(tokens).total
     storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in saved}
     del loss
-    return sum(size for place, size in storages.items() if place not in own)
+    return sum(size for place, size in storages.items() if place not in excluded)
 
 
 def pairs(model: MLM, length: int) -> float:
@@ -61,30 +61,30 @@ def pairs(model: MLM, length: int) -> float:
 def by_blocks(q: Float[Tensor, "B H T K"], k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"], n: int) -> Tensor:
     """The paper's equation, head by head and block by block: block i of the queries reads block i + s of the keys."""
     shifts = [shift for shift, count in enumerate(HEADS[n]) for _ in range(count)]
-    found = []
+    outputs = []
     for head, shift in enumerate(shifts):
         (qs, ks, vs) = (x[:, head].chunk(n, 1) for x in (q, k, v))
         order = [(i + shift) % n for i in range(n)]
         scores = [qs[i] @ ks[j].mT * q.shape[-1] ** -0.5 for i, j in enumerate(order)]
-        found.append(torch.cat([s.softmax(-1) @ vs[j] for s, j in zip(scores, order, strict=True)], 1))
-    return torch.stack(found, 1)
+        outputs.append(torch.cat([s.softmax(-1) @ vs[j] for s, j in zip(scores, order, strict=True)], 1))
+    return torch.stack(outputs, 1)
 
 
 @torch.no_grad()
 def away(model: MLM, tokens: Int[Tensor, "B T"], blocks: int) -> float:
     """The largest difference between a layer's attention and the paper's equation, in float64."""
-    found: list[float] = []
+    errors: list[float] = []
 
     def compare(_: nn.Module, given: Any, out: Any) -> None:
         queries, keys = given[:2]
-        found.append(float((out.y.y - by_blocks(queries.q, keys.k, keys.v, blocks)).abs().max()))
+        errors.append(float((out.y.y - by_blocks(queries.q, keys.k, keys.v, blocks)).abs().max()))
 
     model.double().eval()
     for part in model.modules():
         if isinstance(part, Attention):
             part.mechanism.register_forward_hook(compare)
     model.logits(tokens)
-    return max(found)
+    return max(errors)
 
 
 def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequence[int] = LENGTHS) -> Claim:
@@ -94,7 +94,7 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
     Without dropout its fused CPU kernel keeps none, so BlockBERT needs as much memory as BERT. The claim reports both.
     """
     shares: dict[int, dict[int, float]] = {n: {} for n in blocks}
-    told: dict[str, str] = {}
+    facts: dict[str, str] = {}
     with torch.random.fork_rng(devices=[]):
         for length in lengths:
             drawn = torch.Generator().manual_seed(0)
@@ -102,7 +102,7 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
             plain, dropping = (kept(made(1, length, dropout), tokens) for dropout in (0.0, DROPOUT))
             for n in blocks:
                 shares[n][length] = kept(made(n, length, DROPOUT), tokens) / dropping
-                told[f"bytes kept over BERT's without dropout, {n} blocks, rows of {length}"] = (
+                facts[f"bytes kept over BERT's without dropout, {n} blocks, rows of {length}"] = (
                     f"{kept(made(n, length), tokens) / plain:.3f}"
                 )
         least = min(lengths) // 6 * 6  # a whole number of blocks
@@ -123,7 +123,7 @@ def claim(seeds: Sequence[int], blocks: Sequence[int] = BLOCKS, lengths: Sequenc
             Measure(f"share of the pairs that are read, {n} blocks", (read[n],), "near", 1 / n, within=1e-6)
         )
         measures.append(Measure(f"furthest from the paper's equation, {n} blocks", off[n], "most", ROUNDING))
-    return Claim(SAYS, SOURCE, tuple(measures), told, {"bytes that a step keeps": partial(_draw, shares)})
+    return Claim(SAYS, SOURCE, tuple(measures), facts, {"bytes that a step keeps": partial(_draw, shares)})
 
 
 def _draw(shares: dict[int, dict[int, float]], axes: Any) -> None:

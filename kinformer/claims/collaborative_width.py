@@ -25,8 +25,8 @@ WIDTH, LENGTH, ROWS, STEPS, RATE, TEXT = 64, 64, 8, 600, 2e-3, "text=stdlib"
 SIZES: dict[str, Any] = {"d": WIDTH, "depth": 2, "heads": 4, "length": LENGTH}
 COLUMNS = (WIDTH // 8, WIDTH // 4, WIDTH // 2, WIDTH)
 EXACT = 1e-4  # of float32
-COST = 0.05  # bits that half of the columns may cost, as a share of those that attention saves
-LEARNED = 0.5  # the error of logits with half of the columns, over that of a layer that has learned nothing
+COST = 0.05  # bits that half of the columns may cost, as a fraction of the bits that attention saves
+LEARNED = 0.5  # error of logits with half of the columns, relative to an untrained layer
 SAYS = "of a trained layer's query and key columns half can be shared away without retraining, and all kept are exact"
 SOURCE = "Cordonnier et al., 2020, arXiv:2006.16362, abstract and section 4: four times fewer trained, half converted"
 
@@ -85,9 +85,9 @@ def lost(model: LM, rows: Int[Tensor, "B T"], columns: Sequence[int]) -> Lost:
     return Lost(errors, bits, before, _bits(other, rows))
 
 
-def cost(one: Lost, n: int) -> float:
+def cost(result: Lost, n: int) -> float:
     """The fraction of the value of attention that a conversion to the n-th number of columns loses."""
-    return (one.bits[n] - one.before) / (one.even - one.before)
+    return (result.bits[n] - result.before) / (result.even - result.before)
 
 
 def _bits(model: LM, rows: Int[Tensor, "B T"]) -> float:

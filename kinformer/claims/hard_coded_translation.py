@@ -54,7 +54,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     found = {form: [bits(form, seed, steps) for seed in seeds] for form in FORMS}
     learned, within, across = found.values()
     more = [far - near for near, far in zip(within, across, strict=True)]
-    share = [(near - own) / (far - own) for own, near, far in zip(learned, within, across, strict=True)]
+    share = [(near - mid) / (far - mid) for mid, near, far in zip(learned, within, across, strict=True)]
     measures = (
         Measure("bits per token that hard-coding the way to the source costs more", more, "least", 0),
         Measure("what hard-coding within costs, over what both cost", share, "most", SMALL, nothing=1.0),

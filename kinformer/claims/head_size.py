@@ -58,9 +58,9 @@ def fitted(weights: Float[Tensor, "T T"], width: int, seed: int, iterations: int
 
     def loss() -> Tensor:
         optimiser.zero_grad()
-        found = -(weights * attended(projection, x).clamp_min(TINY).log()).sum(-1).mean()
-        found.backward()
-        return found
+        loss = -(weights * attended(projection, x).clamp_min(TINY).log()).sum(-1).mean()
+        loss.backward()
+        return loss
 
     optimiser.step(loss)
     return attended(projection, x).detach()

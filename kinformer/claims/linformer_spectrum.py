@@ -59,8 +59,8 @@ def needed(values: Float[Tensor, "N T"], share: float = ENERGY, power: int = 2) 
 
 def taught(model: MLM, steps: int, length: int, seed: int) -> float:
     """Train on text and return the bits per hidden byte on validation data."""
-    found = fit(model, TEXT, steps=steps, batch=BATCH, length=length, lr=RATE, seed=seed)
-    return found.points[-1].valid
+    history = fit(model, TEXT, steps=steps, batch=BATCH, length=length, lr=RATE, seed=seed)
+    return history.points[-1].valid
 
 
 def by_frequency() -> float:
@@ -87,14 +87,14 @@ def right(make: Any, seed: int, data: Tasks, steps: int) -> float:
 @torch.no_grad()
 def products(make: Any, lengths: Sequence[int]) -> list[float]:
     """Additions and multiplications per token at each row length, by a model built for that length."""
-    found = []
+    counts = []
     with torch.random.fork_rng(devices=[]):
         for length in lengths:
             model, tokens = make(**SIZES, length=length).eval(), torch.zeros(1, length, dtype=torch.long)
             with counting() as tally:
                 model.logits(tokens)
-            found.append(tally.flops / length)
-    return found
+            counts.append(tally.flops / length)
+    return counts
 
 
 def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, length: int = LENGTH) -> Claim:

@@ -24,11 +24,11 @@ from kinformer.train.checkpoint import save
 from kinformer.train.evaluate import evaluate
 from kinformer.train.fit import fit
 
-# the start of a `spalm` beside a datastore, for the model without one too, with whose weights the other begins
+# initial std of embeddings as for a `spalm` with a datastore, because the second model starts from these weights
 SIZES: dict[str, Any] = {"d": 48, "depth": 2, "heads": 2, "segment": 32, "memory": 32, "std": START * 48**-0.5}
 PEOPLE, TIMES, ROWS, LENGTH, STEPS, LR = 100, 4, 8, 64, 120, 3e-3
 KS = (4, 64)
-NAMES, SHARE = -0.5, 0.1  # the least gain at names in bits per byte, and the least of what is looked up there
+NAMES, SHARE = -0.5, 0.1  # least gain at names in bits per byte, and least share that is looked up there
 SAYS = "SPALM says the names in its datastore with fewer bits than its own Transformer-XL, and its gate opens for them"
 # On one base the paper has it below kNN-LM too, on WikiText-103, where embeddings are learned for long.
 SOURCE = "Yogatama et al., 2021, arXiv:2102.02557, table 1 and section 5"
@@ -115,11 +115,11 @@ def found(seed: int, people: int, steps: int) -> Found:
             "with kNN-LM": test.choices[valid.best],
             "SPALM": evaluate(beside, text.test, LENGTH).value,
         }
-        inside = names[1:]  # of each byte what is said before it comes
-        own, its = read(further, text.test), read(beside, text.test)
-    at_names = {"Transformer-XL": float(own.bits[inside].mean()), "SPALM": float(its.bits[inside].mean())}
-    assert its.looked_up is not None
-    share, elsewhere = (float(its.looked_up[rows].mean()) for rows in (inside, ~inside))
+        inside = names[1:]  # row t predicts byte t + 1
+        alone, joint = read(further, text.test), read(beside, text.test)
+    at_names = {"Transformer-XL": float(alone.bits[inside].mean()), "SPALM": float(joint.bits[inside].mean())}
+    assert joint.looked_up is not None
+    share, elsewhere = (float(joint.looked_up[rows].mean()) for rows in (inside, ~inside))
     own_logit = beside.head.weight[text.test.unique().long()].square().sum(1).mean()
     return Found(bits, at_names, share, elsewhere, float(own_logit.detach()))
 
