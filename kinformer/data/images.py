@@ -72,8 +72,8 @@ class Images(Data):
             drawn = torch.from_numpy(numpy.random.default_rng((seed, step)).integers(len(pixels), size=batch))
             return pixels[drawn], labels[drawn]
 
-        some = self._sample(limit)
-        lots = (tensor[some].split(MEASURED) for tensor in self.valid)
+        sample = self._sample(limit)
+        lots = (tensor[sample].split(MEASURED) for tensor in self.valid)
         return Batches(at, zip(*lots, strict=True))
 
     def _sample(self, limit: int, split: str = "valid") -> list[int]:
@@ -97,8 +97,8 @@ def read(where: str) -> Images:
     named = dict(zip(("train", "valid", "test"), (*lots, test), strict=True))
     copied = copies({name: map(_bytes, lot[0]) for name, lot in named.items()}).line("images")
     counts = ", ".join(f"{len(lot[0]):,} {name}" for name, lot in named.items())
-    told = f"images={where}: {counts}; valid is the last tenth of train{'; ' * bool(copied)}{copied}"
-    return Images(f"images={where}", *lots, test, split=told)
+    description = f"images={where}: {counts}; valid is the last tenth of train{'; ' * bool(copied)}{copied}"
+    return Images(f"images={where}", *lots, test, split=description)
 
 
 def _bytes(pixels: UInt8[Tensor, "C H W"]) -> bytes:
@@ -108,7 +108,7 @@ def _bytes(pixels: UInt8[Tensor, "C H W"]) -> bytes:
 def _lot(pixels: numpy.ndarray, labels: numpy.ndarray, place: str) -> Lot:
     if labels.dtype.kind not in "iu" and not numpy.array_equal(labels, numpy.round(labels)):
         raise ValueError(
-            f"{place} has labels that are no whole numbers, such as {labels[labels % 1 != 0][0]}; number them"
+            f"{place} has invalid labels: got {labels[labels % 1 != 0][0]}, expected integers. Number the labels"
         )
     if pixels.dtype != numpy.uint8 or pixels.ndim not in (3, 4) or len(pixels) != labels.size or len(pixels) < 2:
         raise ValueError(

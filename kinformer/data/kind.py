@@ -147,8 +147,8 @@ def named(read: Callable[P, D], kind: str = "") -> Callable[P, D]:
         for name, value in rest:
             options |= value if parameters[name].kind is inspect.Parameter.VAR_KEYWORD else {name: value}
         usual = {name: parameter.default for name, parameter in parameters.items()}
-        told = [f"{name}={value}" for name, value in options.items() if usual.get(name) != value]
-        return replace(data, name=",".join([f"{kind}={where[1]}", *told]))
+        words = [f"{name}={value}" for name, value in options.items() if usual.get(name) != value]
+        return replace(data, name=",".join([f"{kind}={where[1]}", *words]))
 
     return reader
 

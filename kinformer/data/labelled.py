@@ -62,14 +62,14 @@ class Labelled(Data):
         )
 
     def measured(self, split: str, length: int, limit: int) -> str:
-        some = watched(getattr(self.within(length), split), limit)
-        guess = f"always {COMMONEST} scores {self._guessing(some):.3f}"
-        return f"{len(some):,} texts of {split}{self._by_task(some)} ({guess})"
+        sample = watched(getattr(self.within(length), split), limit)
+        guess = f"always {COMMONEST} scores {self._guessing(sample):.3f}"
+        return f"{len(sample):,} texts of {split}{self._by_task(sample)} ({guess})"
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """What an answer that is always the same scores."""
-        some = watched(getattr(self.within(length), split), limit)
-        return {f"always {COMMONEST}": self._guessing(some)}
+        sample = watched(getattr(self.within(length), split), limit)
+        return {f"always {COMMONEST}": self._guessing(sample)}
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Stream:
         """Batches of rows of similar length, drawn by seed and step; a sample of at most `limit` bytes of valid."""
@@ -130,13 +130,13 @@ def split(name: str, found: list[Two], others: list[Two] | None, tokenizer: str)
     for row in (*lots["valid"], *lots["test"]):
         if row.texts[0] not in labels:
             raise ValueError(
-                f"{row.place} has a label that nothing to learn from has: {row.texts[0].decode(errors='replace')}"
+                f"{row.place} has a label that train does not have: {row.texts[0].decode(errors='replace')}"
             )
     made = tokenizer_of(tokenizer, (row.texts[1] for row in lots["train"]))
     number = {one: n for n, one in enumerate(labels)}
-    rows = [row for some in lots.values() for row in some]
+    rows = [row for lot in lots.values() for row in lot]
     tokens = iter(encode_rows(made, ((row.place, row.texts[1]) for row in rows), name))
-    kept = {split: tuple((next(tokens), number[row.texts[0]]) for row in some) for split, some in lots.items()}
+    kept = {split: tuple((next(tokens), number[row.texts[0]]) for row in lot) for split, lot in lots.items()}
     said = ", ".join(f"{len(lots[split]):,} texts in {split}" for split in SPLITS if lots[split])
     told = f"{name}: {said}, of {len(labels):,} labels; {how}{' text' if how.endswith('each') else ''}"
     if 0 < (watched := len(lots["valid"])) < FEW:

@@ -161,7 +161,7 @@ class Offline(Data):
         held, learned = getattr(self, split).actions, self.train.actions
         if self.discrete:
             return {"always the commonest": float((held == learned.mode().values).float().mean())}
-        apart = (held - learned.mean(0)) / model.measured.actions.cpu()  # the unit of the error that stands beside it
+        apart = (held - learned.mean(0)) / model.measured.actions.cpu()  # the unit of the model's error
         return {"always the mean": float(apart.square().mean())}
 
     def _most(self, size: int, limit: int) -> int:
@@ -194,7 +194,7 @@ def read(where: str, *, reward: str = "step") -> Offline:
     sizes = ", ".join(f"{end - first:,} {split}" for (first, end), split in zip(pairwise(ends), SPLITS, strict=True))
     whole = [one.returned for one in every]
     told = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
-    steps, flat = max(len(one.rewards) for one in every), int(scales(train.states)[1].sum())
+    steps, flat = max(len(episode.rewards) for episode in every), int(scales(train.states)[1].sum())
     told += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
     return Offline(name, train, valid, test, every[0].states.shape[1], actions, discrete, steps, reward == "end", told)
 

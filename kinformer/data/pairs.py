@@ -93,8 +93,8 @@ class Pairs(Data):
     def watched(self, limit: int, split: str = "valid") -> Iterator[Sequence[Pair]]:
         """Batches of pairs spread over a split: at most `limit` bytes, and at least one pair."""
         pairs = getattr(self, split)
-        some = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)
-        return (some[first : first + MEASURED] for first in range(0, len(some), MEASURED))
+        sample = sampled_rows(pairs, [len(source) + len(target) for source, target in pairs], limit)
+        return (sample[first : first + MEASURED] for first in range(0, len(sample), MEASURED))
 
 
 SPLITS = ("train", "valid", "test")

@@ -28,8 +28,8 @@ def segments(
         return _of_bytes(tokens, unit)
     _refuse_lost(tokenizer, unit)
     spelled, ends = _spelled(tokens, tokenizer)
-    found = _of_bytes(spelled, unit).gather(1, (ends - 1).clamp_min(0))
-    return torch.where(tokens >= 0, found.clamp_min(0), -1)
+    numbers = _of_bytes(spelled, unit).gather(1, (ends - 1).clamp_min(0))
+    return torch.where(tokens >= 0, numbers.clamp_min(0), -1)
 
 
 def _of_bytes(tokens: Int[Tensor, "B T"], unit: Unit) -> Int[Tensor, "B T"]:
@@ -50,9 +50,9 @@ def _among(tokens: Tensor, some: bytes) -> Tensor:
 def _refuse_lost(tokenizer: Tokenizer, unit: Unit) -> None:
     ends = STOPS if unit == "sentence" else bytes([LINE])
     if not any(byte in tokenizer.joined for byte in ends):
-        told = "no stops" if unit == "sentence" else "no line ends"
+        missing = "no stops" if unit == "sentence" else "no line ends"
         raise ValueError(
-            f"unit={unit} cannot be found: tokens of {tokenizer.place} spell {told}; give another unit or tokenizer"
+            f"unit={unit} cannot be found: tokens of {tokenizer.place} have {missing}; give another unit or tokenizer"
         )
 
 

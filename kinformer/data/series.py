@@ -184,7 +184,7 @@ class Series(Data):
             return series.train.windows(torch.from_numpy(some), rows)
 
         watched = series.valid.some(context, rows, self._most(length, limit))
-        return Batches(at, [series.valid.windows(one, rows) for one in watched.split(MEASURED)])
+        return Batches(at, [series.valid.windows(lot, rows) for lot in watched.split(MEASURED)])
 
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """The mean squared errors of plain forecasts of the same windows.
@@ -239,7 +239,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     milliseconds since 1970; rows must come in their order, and gaps are warned of. Columns of other words and row
     numbers are left out, and the line about the split names them. Split by time: the first 60% are
     learned from, the next 20% watched, the last kept for the end. Numbers are taken by their mean and deviation in
-    train, so nothing of what comes later is known; a model keeps these, and its later files are read by them. A column
+    train, so later rows do not leak; a model keeps these for its later files. A column
     that is constant in train, but for rounding, is not divided by its deviation; the line about the split names it.
     `rows` reads the first ones alone: of ETT's hours `rows=14400` are the 12, 4 and 4 months of the literature.
     `columns` keeps some: columns=OT is one column from itself, columns=HUFL+OT two. `target`, likewise, names those
@@ -270,11 +270,11 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     at, body = [number for number, _ in numbered], [row for _, row in numbered]
     # a column of numbers may begin with gaps, which are told of
     first_told = (next((row[n] for row in body if row[n].strip()), "") for n in range(len(names)))
-    kept = [n for n, told in enumerate(first_told) if _number(told) is not None]
+    kept = [n for n, word in enumerate(first_told) if _number(word) is not None]
     asked = {word for given in (columns, target) if given for word in given.split("+")}
     others = [n for n in range(len(names)) if n not in kept or names[n] not in asked]
-    told = dates_of(f"series={where}", [Column(n, names[n], [row[n] for row in body], n in kept) for n in others], at)
-    kept = [n for n in kept if n not in told.others]
+    dated = dates_of(f"series={where}", [Column(n, names[n], [row[n] for row in body], n in kept) for n in others], at)
+    kept = [n for n in kept if n not in dated.others]
     if not kept:
         raise ValueError(f"series={where} has no column of numbers; its first row is {','.join(body[0])[:80]}")
     kept, targets = _asked(names, kept, columns, target)
@@ -284,16 +284,18 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     its_names = tuple(names[n] for n in kept)
     by, constant = column_scales(f"series={where}", its_names, numbers[:first])
     whole = standardized(f"series={where}", its_names, numbers, by)
-    its = told.clock
-    dates = torch.zeros(len(body), 0) if its is None else calendar(its.dates)
+    clock = dated.clock
+    dates = torch.zeros(len(body), 0) if clock is None else calendar(clock.dates)
     train, valid, test = (
         Stretch(whole[:last], dates[:last], begin)
         for begin, last in ((0, first), (first, second), (second, len(whole)))
     )
     counts = f"{len(train.rows):,} train, {len(valid.rows):,} valid, {len(test.rows):,} test"
-    split = f"series={where}: rows of {len(kept)} numbers{'' if its is None else ' and their dates'}, {counts}, by time"
-    split += f"; left out: {', '.join(told.left_out)}" * bool(told.left_out) + constant_columns(constant, its_names)
-    return Series(f"series={where}", train, valid, test, its_names, numbers, by, targets, its, split)
+    split = (
+        f"series={where}: rows of {len(kept)} numbers{'' if clock is None else ' and their dates'}, {counts}, by time"
+    )
+    split += f"; left out: {', '.join(dated.left_out)}" * bool(dated.left_out) + constant_columns(constant, its_names)
+    return Series(f"series={where}", train, valid, test, its_names, numbers, by, targets, clock, split)
 
 
 def rows_of(model: Forecaster) -> int:

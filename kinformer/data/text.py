@@ -106,9 +106,9 @@ class Text(Data):
 
     def measured(self, split: str, length: int, limit: int) -> str:
         part = self.part(split)
-        some = part.spread(limit, length)
-        count, stretches = min(limit, part.bytes), len(some.firsts)
-        if stretches == 1 or some is part:
+        sample = part.spread(limit, length)
+        count, stretches = min(limit, part.bytes), len(sample.firsts)
+        if stretches == 1 or sample is part:
             return f"the first {count:,} bytes of {split}"
         of = " of documents" if self.begins else ""
         return f"{count:,} bytes in {stretches:,} stretches{of} from all over {split}"

@@ -87,7 +87,7 @@ def test_what_is_damaged_is_remade(home: Path, what: str) -> None:
 
 def test_what_cannot_be_made_leaves_nothing_behind(home: Path) -> None:
     (home / "a").write_bytes(b"text " * 99 + b"\xff" + b" text" * 99)
-    with pytest.raises(ValueError, match="is no UTF-8"):
+    with pytest.raises(ValueError, match="is not UTF-8"):
         read(str(home / "a"), tokenizer="bpe:260")
     assert not entries(home)
 

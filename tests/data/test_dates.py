@@ -120,7 +120,7 @@ WRONG: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "a word": (lambda words: [*words[:5], "noon", *words[6:]], "unreadable date: got 'noon' in line 7, expected"),
     "missing": (lambda words: [*words[:5], "", *words[6:]], "unreadable date: got '' in line 7, expected"),
     "no such day": (lambda words: [*words[:5], "2020-02-30", *words[6:]], "got '2020-02-30' in line 7"),
-    "a zone": (lambda words: [f"{words[0]}Z", *words[1:]], "has times with a zone and without"),
+    "a zone": (lambda words: [f"{words[0]}Z", *words[1:]], "mixes times with and without a zone"),
     "in words": (lambda words: [f"{n} January 2020" for n in range(1, 20)], "got '1 January 2020' in line 2"),
     "two digits": (lambda words: [f"1/{n}/20" for n in range(1, 20)], "got '1/1/20' in line 2"),
     "times alone": (lambda words: [f"{n % 24}:00" for n in range(30)], "got '0:00' in line 2"),

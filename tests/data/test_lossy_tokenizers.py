@@ -225,7 +225,7 @@ def test_rows_are_looked_at_as_texts_are(kind: str, tmp_path: Path) -> None:
     )
     where = saved(words(), tmp_path / "tokenizer.json")
     spec = f"{kind}={at if kind == 'multitask' else tmp_path / 'data/b'},tokenizer={where}"
-    with pytest.raises(ValueError, match="line 41 of .* has a text of which the tokenizer makes no token") as caught:
+    with pytest.raises(ValueError, match="line 41 of .* has a text for which the tokenizer returns no token") as caught:
         read_spec(spec)
     assert "\n" not in str(caught.value)
 

@@ -92,7 +92,7 @@ def test_a_text_is_decoded_however_it_is_cut(tmp_path: Path, encoding: str, leng
 def test_what_the_mark_does_not_hold_for_is_one_line(tmp_path: Path) -> None:
     for name, data in (("odd", "abc".encode("utf-16")[:-1]), ("half", codecs.BOM_UTF16_LE + b"\x00\xd8a\x00")):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(ValueError, match=f"{name} is UTF-16 by its byte-order mark, and damaged") as caught:
+        with pytest.raises(ValueError, match=f"{name} is damaged: it has the byte-order mark of UTF-16") as caught:
             read_spec(f"text={tmp_path}/{name}")
         assert "\n" not in str(caught.value)
 

@@ -75,5 +75,5 @@ def test_word_pieces_end_sentences_and_lose_lines() -> None:
     assert segments(tokens, tokenizer).tolist() == [[0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2]]
     hidden = tokens.masked_fill(tokens == 5, len(words))
     assert segments(hidden, tokenizer).tolist() == [[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1]]
-    with pytest.raises(ValueError, match="^unit=line cannot be found: tokens of tokenizer.json spell no line ends"):
+    with pytest.raises(ValueError, match="^unit=line cannot be found: tokens of tokenizer.json have no line ends"):
         segments(tokens, tokenizer, unit="line")

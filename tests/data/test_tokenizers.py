@@ -149,7 +149,7 @@ def test_bytes_that_are_no_text_are_refused_where_a_tokenizer_reads_them(tmp_pat
     (tmp_path / "a").write_bytes(b"caf\xe9 " * 200)
     assert len(read(str(tmp_path / "a")).train)
     (tmp_path / "rows").write_bytes(b"".join(b"one\tcaf\xe9 %d\ntwo\tcaf\xe9 %d\n" % (n, n) for n in range(40)))
-    said = "has the byte 0xe9, which is no UTF-8, and a tokenizer reads UTF-8 alone"
+    said = "is not UTF-8: got the byte 0xe9, but a tokenizer reads only UTF-8"
     for spec in (f"text={tmp_path}/a", f"pairs={tmp_path}/rows", f"labelled={tmp_path}/rows"):
         with pytest.raises(ValueError, match=said) as caught:
             read_spec(f"{spec},tokenizer=bpe:300")

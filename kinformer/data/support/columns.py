@@ -76,7 +76,7 @@ def three_lots(
     the first two cases a key may be in several lots; a warning gives the number of such rows.
     """
     lots, how = _three_lots(rows, key, others)
-    copies({split: (row.texts[key] for row in some) for split, some in lots.items()}).warn(name, what)
+    copies({split: (row.texts[key] for row in lot) for split, lot in lots.items()}).warn(name, what)
     return lots, how
 
 

@@ -102,7 +102,7 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Tol
     Errors: ValueError, in one line that names the column and the line, for unreadable or ambiguous dates, and if no
     column of dates increases from row to row. Warns of gaps.
     """
-    found: list[tuple[Column, list[datetime]]] = []
+    dated_columns: list[tuple[Column, list[datetime]]] = []
     unread: list[str] = []
     for column in columns:
         try:
@@ -111,20 +111,20 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Tol
             unread.append(str(error))
             continue
         if read is not None:
-            found.append((column, read))
-    rising = [one for one in found if _falls(one[1]) is None]
+            dated_columns.append((column, read))
+    rising = [pair for pair in dated_columns if _falls(pair[1]) is None]
     if unread and not rising:
         raise ValueError(f"{where}: {unread[0]}")
-    if found and not rising:
-        _refuse_order(where, *found[0], lines)
+    if dated_columns and not rising:
+        _refuse_order(where, *dated_columns[0], lines)
     clock = None if not rising else _clock(where, *rising[0], lines)
-    its = None if clock is None else rising[0][0].place
-    numbered = [one for one in columns if one.number and _counts_rows(one)]
-    dated = [column.place for column, _ in found]
-    left = [f"{one.name} (row numbers)" for one in numbered]
-    left += [f"{one.name} (dates)" for one, _ in found if one.place != its]
-    left += [one.name for one in columns if not one.number and one.place not in dated]
-    return Told(clock, {*dated, *(one.place for one in numbered)}, tuple(left))
+    place = None if clock is None else rising[0][0].place
+    numbered = [column for column in columns if column.number and _counts_rows(column)]
+    dated = [column.place for column, _ in dated_columns]
+    left = [f"{column.name} (row numbers)" for column in numbered]
+    left += [f"{column.name} (dates)" for column, _ in dated_columns if column.place != place]
+    left += [column.name for column in columns if not column.number and column.place not in dated]
+    return Told(clock, {*dated, *(column.place for column in numbered)}, tuple(left))
 
 
 def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
@@ -166,7 +166,7 @@ def _words(column: Column, lines: Sequence[int]) -> list[datetime] | None:
 
 def _zoned(column: Column, dates: list[datetime]) -> list[datetime]:
     if len({date.tzinfo is None for date in dates}) > 1:
-        raise ValueError(f"the column {column.name} has times with a zone and without; write all of them alike")
+        raise ValueError(f"the column {column.name} mixes times with and without a zone; write all of them alike")
     return dates
 
 

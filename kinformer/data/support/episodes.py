@@ -114,9 +114,9 @@ def _refuse_changed(place: str, states: ndarray, actions: ndarray, rewards: ndar
             f"{place} has actions {actions.dtype}[{len(actions):,}] that are all whole numbers; store kinds of actions "
             "as int64, and actions of one number as [N, 1]"
         )
-    for what, one in (("observations", states), ("actions", actions), ("rewards", rewards)):
-        if one.ndim and len(one):
-            refuse_flattened(place, what, one)
+    for what, values in (("observations", states), ("actions", actions), ("rewards", rewards)):
+        if values.ndim and len(values):
+            refuse_flattened(place, what, values)
 
 
 def _plain(group: Any) -> dict[str, ndarray]:

@@ -9,7 +9,7 @@ from torch import Tensor
 from kinformer.data.support.sample import spread_order
 
 STRETCH = (
-    4096  # bytes of a lane; what stands before its begin is worth less than a thousandth of it to a model that reads on
+    4096  # bytes of a lane; the missing context before it costs a model less than a thousandth of its score
 )
 SAMPLED, WINDOWS = 1024, 4  # bytes, and windows, of a stretch of a sample, at least
 FEWEST, SHORTEST = 8, 512  # stretches that even a small sample has, unless they have fewer bytes than these

@@ -37,11 +37,11 @@ def refuse_flattened(place: str, what: str, values: ndarray) -> None:
     deviation, constant = (part.numpy() for part in scales(torch.from_numpy(wide)))
     flat = numpy.flatnonzero((rounded > LOST * deviation) & ~constant & numpy.isfinite(rounded))
     if len(flat):
-        one = wide[:, flat[0]]
+        flat_column = wide[:, flat[0]]
         column = f"column {flat[0]} of {what}" if columns.shape[1] > 1 else what
         raise ValueError(
-            f"{place}: {column} lies between {one.min():.12g} and {one.max():.12g}, which float32 does not tell apart; "
-            f"subtract {one.mean():.6g}"
+            f"{place}: float32 cannot tell apart the values of {column}: got {flat_column.min():.12g} to "
+            f"{flat_column.max():.12g}. Subtract {flat_column.mean():.6g}"
         )
 
 

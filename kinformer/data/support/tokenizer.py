@@ -81,9 +81,9 @@ class Tokenizer:
     @cached_property
     def switched_off(self) -> tuple[str, ...]:
         """The settings of the JSON that this class ignores: truncation, padding and dropout."""
-        found = {name: self._settings.get(name) for name in ("truncation", "padding")}
-        found["dropout"] = self._settings["model"].get("dropout")
-        return tuple(name for name, value in found.items() if value)
+        values = {name: self._settings.get(name) for name in ("truncation", "padding")}
+        values["dropout"] = self._settings["model"].get("dropout")
+        return tuple(name for name, value in values.items() if value)
 
     @cached_property
     def size(self) -> int:
@@ -100,12 +100,12 @@ class Tokenizer:
         """The bytes of each token, by id, of a byte-level tokenizer; None for other tokenizers."""
         if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
             return None
-        found = [b""] * self.size
+        pieces = [b""] * self.size
         for token, number in self.made.get_vocab(with_added_tokens=False).items():
-            found[number] = bytes(_BYTE[letter] for letter in token) if _BYTE.keys() >= set(token) else b""
+            pieces[number] = bytes(_BYTE[letter] for letter in token) if _BYTE.keys() >= set(token) else b""
         for number, token in self.made.get_added_tokens_decoder().items():
-            found[number] = token.content.encode()
-        return tuple(found)
+            pieces[number] = token.content.encode()
+        return tuple(pieces)
 
     @cached_property
     def widest(self) -> int | None:
@@ -148,7 +148,7 @@ class Tokenizer:
         pairs = [text.encode() for text in self.made.decode_batch([[before, token] for token in known])]
         first = alone[before]
         behind = [pair[len(first) :] if pair.startswith(first) else None for pair in pairs]
-        return tuple(one if pair is None else pair for one, pair in zip(alone, behind, strict=True))
+        return tuple(text if pair is None else pair for text, pair in zip(alone, behind, strict=True))
 
     @cached_property
     def joined(self) -> bytes:
@@ -167,11 +167,11 @@ class Tokenizer:
     def encoded(self, texts: Sequence[str]) -> list[Encoded]:
         """Tokenize texts and count the bytes that each token restores."""
         if self.token_bytes is None:
-            found = self.made.encode_batch(texts, add_special_tokens=False)
-            return [self._aligned(*one) for one in zip(texts, found, strict=True)]
+            encodings = self.made.encode_batch(texts, add_special_tokens=False)
+            return [self._aligned(*pair) for pair in zip(texts, encodings, strict=True)]
         encode = getattr(self.made, "encode_batch_fast", self.made.encode_batch)
-        found = encode(texts, add_special_tokens=False)
-        return [self._by_bytes(text, one.ids) for text, one in zip(texts, found, strict=True)]
+        encodings = encode(texts, add_special_tokens=False)
+        return [self._by_bytes(text, encoding.ids) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _by_bytes(self, text: str, ids: Sequence[int]) -> Encoded:
         """Tokens whose widths are their lengths in bytes; `_aligned` if their bytes are not the text's."""
@@ -208,11 +208,11 @@ class Tokenizer:
         cuts = whole[numpy.searchsorted(whole, numpy.arange(GROUP, len(ids) + GROUP, GROUP)).clip(max=len(whole) - 1)]
         for first, last in pairwise(numpy.unique([0, *cuts]).tolist()):
             begin = max(first - BEFORE, 0)
-            left, own = (int(starts[begin]), int(ends[first - 1])) if first else (0, 0)
+            left, end = (int(starts[begin]), int(ends[first - 1])) if first else (0, 0)
             before, said = (self._spelt([n for n in ids[begin:at] if n != self._unknown]) for at in (first, last))
             letters = text[left : ends[last - 1]]
             for block in SequenceMatcher(None, letters, said, autojunk=False).get_matching_blocks():
-                passed = max(own - left - block.a, len(before) - block.b, 0)  # what the group before has counted
+                passed = max(end - left - block.a, len(before) - block.b, 0)  # what the group before has counted
                 kept[left + block.a + passed : left + block.a + block.size] = True
         return kept
 
@@ -343,7 +343,7 @@ def letters(data: bytes, place: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{place} has the byte 0x{data[error.start]:02x}, which is no UTF-8, and a tokenizer reads UTF-8 alone; "
+            f"{place} is not UTF-8: got the byte 0x{data[error.start]:02x}, but a tokenizer reads only UTF-8; "
             "convert the text, or use tokenizer=bytes"
         ) from error
 
@@ -358,11 +358,11 @@ def encode_rows(
     places, texts = zip(*rows, strict=True)
     if tokenizer is None:
         return list(texts)
-    found = tokenizer.encoded([letters(text, place) for place, text in zip(places, texts, strict=True)])
+    encodings = tokenizer.encoded([letters(text, place) for place, text in zip(places, texts, strict=True)])
     whole = LostBytes()
-    for place, one in zip(places, found, strict=True):
-        if not len(one.tokens):
-            raise ValueError(f"{place} has a text of which the tokenizer makes no token; give another tokenizer")
-        whole = whole.plus(one.loss._replace(place=place))
+    for place, encoding in zip(places, encodings, strict=True):
+        if not len(encoding.tokens):
+            raise ValueError(f"{place} has a text for which the tokenizer returns no token; give another tokenizer")
+        whole = whole.plus(encoding.loss._replace(place=place))
     tokenizer.report(whole, name)
-    return [one.tokens.tolist() for one in found]
+    return [encoding.tokens.tolist() for encoding in encodings]

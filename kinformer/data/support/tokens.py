@@ -94,10 +94,10 @@ def _make(splits: Sequence[Split], tokenizer: Tokenizer | None, to: To) -> None:
     for name in NAMES:
         writer.put(name, numpy.empty(0, numpy.int64))
     hashes = DocumentHashes()
-    for one in splits:
-        for piece in one.pieces():
+    for split in splits:
+        for piece in split.pieces():
             writer.add(piece)
-            if one.by != CUT:  # copies are cut at the same places, so that none of their splits share a text
+            if split.by != CUT:  # copies are cut at the same places, so that none of their splits share a text
                 hashes.add(piece.split, piece.first, piece.chunk)
     hashes.close()
     writer.close()

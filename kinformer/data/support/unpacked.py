@@ -16,7 +16,7 @@ import zstandard
 
 CHUNK = 1 << 20
 GZ, XZ, ZST = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
-MARKS = {  # in the order in which they are tried: the mark of UTF-32 begins with that of UTF-16
+MARKS = {  # UTF-32 comes first, because its mark begins with the mark of UTF-16
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -75,7 +75,9 @@ def decoded(chunks: Iterable[bytes], place: str) -> Iterator[bytes]:
         decoder.decode(b"", final=True)
     except UnicodeError as error:
         name = MARKS[mark].upper()
-        raise ValueError(f"{place} is {name} by its byte-order mark, and damaged; write it as UTF-8") from error
+        raise ValueError(
+            f"{place} is damaged: it has the byte-order mark of {name} but other bytes; write it as UTF-8"
+        ) from error
 
 
 def _mark(first: bytes) -> bytes | None:
