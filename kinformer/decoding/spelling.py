@@ -60,7 +60,7 @@ def pieces(model: Any, blocks: Iterable[bytes], name: str = "the text") -> Itera
         if not rest or (block is not None and len(rest) < LEAST):
             continue
         end = len(rest) if block is None else last_break(rest)
-        (found,) = spelled.encoded([rest[:end].decode(errors="replace")])
-        loss, rest = loss.plus(found.loss), rest[end:]
-        yield found.tokens.tolist()
+        (encoded,) = spelled.encoded([rest[:end].decode(errors="replace")])
+        loss, rest = loss.plus(encoded.loss), rest[end:]
+        yield encoded.tokens.tolist()
     spelled.report(loss, name)

@@ -216,7 +216,7 @@ class ACT(Layer):
         return worth_gathering(block, ctx.pos, 0) and unwatched(block)
 
     def _read_tokens(
-        self, first: int, s: Tensor, y: Tensor, halt: Halt, found: Collected, ctx: Context
+        self, first: int, s: Tensor, y: Tensor, halt: Halt, collected: Collected, ctx: Context
     ) -> tuple[Float[Tensor, "B T D"], Halt]:
         """Run the steps from `first` on with only the active tokens; return outputs and halting of all tokens."""
         batch, length = ctx.pos.shape
@@ -227,23 +227,23 @@ class ACT(Layer):
         for n in range(first, self.universal.steps):
             alive, row = going.halt.alive, going.at // length
             read = alive.new_zeros(batch).index_fill(0, row[alive], True)[row]  # rows in which a token goes on
-            if found.old is not None:
-                read = torch.ones_like(read)  # a state wants the keys of all rows
+            if collected.old is not None:
+                read = torch.ones_like(read)  # a state needs the keys of all rows
             keys.change(going.at[read], going.s[read])
             stays = alive if self.halted == "copied" else read
             if not bool(stays.all()):
                 left.append(select(going, (~stays).nonzero()[:, 0]))
                 going = select(going, stays.nonzero()[:, 0])
             # in training all processes take as many steps: weights that are spread are gathered in each
-            if not (len(going.at) or self.training or found.old is not None):
+            if not (len(going.at) or self.training or collected.old is not None):
                 break
-            going, tokens = self._step(n, going, tokens, keys, found, ctx)
+            going, tokens = self._step(n, going, tokens, keys, collected, ctx)
         whole = concatenate([*left, going])
         whole = select(whole, whole.at.argsort())
         return whole.y.view_as(y), Halt(*(leaf.view(batch, length) for leaf in whole.halt))
 
     def _step(
-        self, n: int, going: Going, before: Tokens | None, keys: StepKeys, found: Collected, ctx: Context
+        self, n: int, going: Going, before: Tokens | None, keys: StepKeys, collected: Collected, ctx: Context
     ) -> tuple[Going, Tokens]:
         """Run step n and return the active tokens; with "updated", all tokens of active rows."""
         block, final = self.universal.block, n == self.universal.steps - 1
@@ -252,7 +252,7 @@ class ACT(Layer):
         weight, halt = self.halting(z, going.halt, final) if self.judged == "input" else (None, None)
         asks = self._asking(going.halt, halt, final, ctx.pos.shape[1])
         which = asks.nonzero()[: 0 if ctx.remember and final else None, 0]
-        tokens = tokens_at(going.at[which], ctx.pos, found.old is not None, before)
+        tokens = tokens_at(going.at[which], ctx.pos, collected.old is not None, before)
         make = keys.at_step(n, tokens, z)
         counts = torch.zeros_like(ctx.pos, dtype=torch.bool).flatten().index_fill(0, going.at[going.halt.alive], True)
 
@@ -260,7 +260,7 @@ class ACT(Layer):
             out = block.read_apart(lambda x: read_tokens(block, x, tokens, make, state, ctx), z[None, which])
             return out._replace(aux={name: put_back(value, tokens, ctx) for name, value in out.aux.items()})
 
-        out = found.call(n, read, z[None], counts=counts.view_as(ctx.pos))
+        out = collected.call(n, read, z[None], counts=counts.view_as(ctx.pos))
         s = going.s.index_copy(0, which, out.y[0].to(going.s.dtype))
         if weight is None or halt is None:
             weight, halt = self.halting(s, going.halt, final)

@@ -34,7 +34,9 @@ class GlobalTokens(GlobalNodes):
         super().__init__(layer, n)
         self.hard, self.only = pieces_of("hard", hard), if_given("only", only, Pieces, f"Pieces({n}, g2l=Band(3))")
         if only is not None and only.n != n:
-            raise ValueError(f"only={only} is of {only.n} global tokens, and there are {n}; give a Pieces of that many")
+            raise ValueError(
+                f"only={only} does not fit: got {only.n} global tokens, expected {n}. Pass Pieces({n}, ...)"
+            )
         self.node = nn.Parameter(torch.randn(layer.d))
 
     def seen(self, ctx: Context) -> Context:

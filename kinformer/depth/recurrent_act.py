@@ -107,7 +107,7 @@ class RecurrentACT(Layer):
         z = torch.cat([x, x.new_full((len(x), 1), float(n == 0))], 1)
         now = Carried(*self.cell(z, (now.s, now.c))) if self.cells else Carried(self.cell(z, now.s), now.c)
         weight, halt = self.halting(now.s, halt, n == self.steps - 1)
-        mixed = Carried(*(self.mix(old, one, weight) for old, one in zip(mixed, now, strict=True)))
+        mixed = Carried(*(self.mix(old, new, weight) for old, new in zip(mixed, now, strict=True)))
         return Pondering(row, x, now, mixed, halt)
 
     def _empty(self, batch: int, like: Tensor) -> Carried:

@@ -156,8 +156,8 @@ class Probe(Confidence):
 
     def penalties(self) -> dict[str, Penalty]:
         """The loss of the probe trains only the probe: states are detached, and no other loss reads it."""
-        own = tuple(p for p in self.unit.parameters() if p.requires_grad)
-        return {LEAVING: Penalty(own, alone=True, by="alpha")} if own else {}
+        parameters = tuple(p for p in self.unit.parameters() if p.requires_grad)
+        return {LEAVING: Penalty(parameters, alone=True, by="alpha")} if parameters else {}
 
     def forward(self, states: Sequence[Float[Tensor, "*shape D"]], head: Head | None = None) -> Float[Tensor, "*shape"]:
         return linear(self.unit, states[-1])[..., 0].sigmoid()
@@ -200,7 +200,7 @@ class Probe(Confidence):
 def _agrees(logits: Logits) -> Bool[Tensor, "N B T"]:
     """True where a layer but the last predicts the same token as the last layer."""
     last = logits[-1].argmax(-1)
-    return torch.stack([one.argmax(-1) == last for one in logits[:-1]])
+    return torch.stack([scores.argmax(-1) == last for scores in logits[:-1]])
 
 
 def _probabilities(

@@ -23,7 +23,7 @@ from kinformer.scores.product import Product
 
 GATHERING = 1e8  # multiplications that take as long as to gather tokens once, read them and put them back
 FEW = 16  # queries that take less time than to copy the keys of their row: rows with fewer are read together
-# the keys and values of `Tokens.rows`, of the own sequence or of a source; None: those of a source that a state keeps
+# makes keys and values of `Tokens.rows` from the sequence or a source; None means those of a source in the state
 MakeKeys = Callable[[Attention], Keys | None]
 
 
@@ -71,23 +71,23 @@ def tokens_at(at: Int[Tensor, " n"], pos: Int[Tensor, "B T"], every_row: bool, b
     if before is not None and len(before.at) == len(at):
         return before
     batch, length = pos.shape
-    row, own = at // length, pos.flatten()[at]
+    row, positions = at // length, pos.flatten()[at]
     counts = row.bincount(minlength=batch)
     rows = torch.arange(batch, device=at.device) if every_row else counts.nonzero()[:, 0]
     # by powers of two, so that one row with many tokens adds no padding to the others
     sizes = [(max(count, FEW) - 1).bit_length() if count else -1 for count in counts.tolist()]
     groups, order, taken = [], torch.empty_like(at), 0
     for size in sorted({*sizes} - {-1}):
-        inside = torch.tensor([r for r, one in enumerate(sizes) if one == size], device=at.device)
+        inside = torch.tensor([r for r, bits in enumerate(sizes) if bits == size], device=at.device)
         slot = torch.arange(int(counts[inside].amax()), device=at.device)
         real = slot < counts[inside, None]  # [R M]
         slots = torch.where(real, (counts.cumsum(0) - counts)[inside, None] + slot, 0)
         groups.append(
-            Group(inside, torch.searchsorted(rows, inside), slots, torch.where(real, own[slots], -1)[:, None])
+            Group(inside, torch.searchsorted(rows, inside), slots, torch.where(real, positions[slots], -1)[:, None])
         )
         order[slots[real]] = taken + real.flatten().nonzero()[:, 0]
         taken += real.numel()
-    return Tokens(at, own[None], rows, tuple(groups), order, fresh())
+    return Tokens(at, positions[None], rows, tuple(groups), order, fresh())
 
 
 def serves_tokens(layer: Layer) -> bool:
@@ -99,7 +99,9 @@ def serves_tokens(layer: Layer) -> bool:
         isinstance(first, Attention)
         and not first.cross
         and _reads_each_query(first)
-        and all(_reads_each_query(one) and one.cross if isinstance(one, Attention) else _alone(one) for one in others)
+        and all(
+            _reads_each_query(part) and part.cross if isinstance(part, Attention) else _alone(part) for part in others
+        )
         and all(isinstance(join, NormFirst | NormLast) for join in layer.joins)
         and all(isinstance(norm, nn.LayerNorm | nn.RMSNorm | nn.Identity) for norm in layer.norms)
     )
@@ -160,18 +162,18 @@ def read_tokens(
     flat = ctx.but(
         pos=tokens.pos, run=False, only=None, also=None, source=None, source_pos=None, labels={}, below={}, memo=fresh()
     )
-    found = Collected(flat, state)
+    collected = Collected(flat, state)
     for n, (layer, join, norm) in enumerate(zip(block.layers, block.joins, block.norms, strict=True)):
 
         def sublayer(z: Tensor, n: int = n, layer: Layer = layer) -> Out:
             if not isinstance(layer, Attention):
-                return found.call(n, layer, z)
+                return collected.call(n, layer, z)
             out = _attention(layer, z, tokens, keys(layer), None if state is None else state[n], ctx)
-            found.skip(out.state)
+            collected.skip(out.state)
             return out
 
         x = join(x, sublayer, norm).y
-    return found.out(x)
+    return collected.out(x)
 
 
 def put_back(value: Tensor, tokens: Tokens, ctx: Context) -> Tensor:
@@ -200,13 +202,13 @@ def _attention(
     mechanism, sizes = layer.mechanism, layer.sizes
     assert isinstance(mechanism, Softmax)
     q, read = layer.projection.queries(z, tokens.pos).q[0], []  # [H n K]
-    # a request of all keys, asked by nobody: it narrows the pattern and writes the cache
+    # a request without real queries, which narrows the pattern and writes the cache
     nobody = Queries(q.new_zeros(()).expand(*ctx.pos.shape, sizes.heads, sizes.k_dim).transpose(1, 2), ctx.by_head)
     request, kept = mechanism.asked(nobody, keys, state, ctx)
     for group in tokens.groups:
         queries = Queries(q[:, group.slots].transpose(0, 1), group.pos)
-        told = _of_rows(request.keys, group.rows if layer.cross else group.keys, tokens.memo)
-        part = request.apart(queries=queries, keys=told, rows=group.rows, memo=tokens.memo)
+        group_keys = _of_rows(request.keys, group.rows if layer.cross else group.keys, tokens.memo)
+        part = request.apart(queries=queries, keys=group_keys, rows=group.rows, memo=tokens.memo)
         read.append(mechanism.answered(part).y.y.transpose(1, 2).flatten(0, 1))  # [R*M H V]
     y = torch.cat(read)[tokens.order] if read else q.new_zeros(0, sizes.heads, sizes.v_dim)
     return Out(layer.aggregation(y.transpose(0, 1)[None], tokens.pos), kept)

@@ -39,13 +39,13 @@ class StepKeys:
         assert isinstance(universal.block, ResidualBlock) and isinstance(universal.block.layers[0], Attention)
         self.universal, self.ctx, self.block, self.first = universal, ctx, universal.block, universal.block.layers[0]
         self.waves = _waves(universal, ctx)
-        # who computes a block as one, to spread its weights or to keep little of it, has put its own call in there
+        # a wrapper that shards or recomputes the block replaces this method on the instance
         self.apart = "read_apart" not in vars(self.block)
         linear = states is not None and self.apart and self._is_linear()
-        # of keys and of values, whose gradients are then never put together in one matrix
+        # one matrix for keys and one for values, so that their gradients are never joined in one matrix
         self.matrices = [self.first.projection.matrix(name) for name in ("k", "v")] if linear else []
         self.later = [F.linear(self.waves.steps, matrix) for matrix, _ in self.matrices] if self.waves else []
-        self.products: list[Tensor] = []  # [B*T N] of each matrix; 0 in rows that nobody reads any more
+        self.products: list[Tensor] = []  # [B*T N] for each matrix; 0 in rows that no token reads any more
         self.states = None if states is None or linear else states.flatten(0, 1)  # [B*T D]
         self.source: dict[Attention, Keys | None] = {}
 
@@ -56,8 +56,8 @@ class StepKeys:
         if self.matrices:
             timed = states if self.waves is None else states + self.waves.places[at]
             made = [F.linear(timed, *matrix) for matrix in self.matrices]
-            old = self.products or [one.new_zeros(self.ctx.pos.numel(), one.shape[1]) for one in made]
-            self.products = [before.index_copy(0, at, one) for before, one in zip(old, made, strict=True)]
+            old = self.products or [new.new_zeros(self.ctx.pos.numel(), new.shape[1]) for new in made]
+            self.products = [before.index_copy(0, at, new) for before, new in zip(old, made, strict=True)]
 
     def timed(self, n: int, at: Int[Tensor, " n"], states: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """The input of step n, with its timing, for tokens at indices of the flattened batch."""
@@ -83,8 +83,8 @@ class StepKeys:
 
     def _of_rows(self, x: Float[Tensor, "BT N"], tokens: Tokens) -> Float[Tensor, "R T N"]:
         """Select the rows whose keys are computed."""
-        found = x.unflatten(0, self.ctx.pos.shape)
-        return found if len(tokens.rows) == len(found) else found.index_select(0, tokens.rows)
+        by_row = x.unflatten(0, self.ctx.pos.shape)
+        return by_row if len(tokens.rows) == len(by_row) else by_row.index_select(0, tokens.rows)
 
     def _keys(self, timed: Float[Tensor, "R T D"], tokens: Tokens) -> Keys:
         pos = self._pos(tokens)
@@ -93,17 +93,17 @@ class StepKeys:
 
     def _of_products(self, n: int, products: Sequence[Tensor], tokens: Tokens) -> Keys:
         projection = self.first.projection
-        found = [self._of_rows(one, tokens) for one in products]
+        values = [self._of_rows(product, tokens) for product in products]
         if self.later:
-            found = [one + later[n] for one, later in zip(found, self.later, strict=True)]
-        k, v = map(by_head, found, (projection.key_heads, projection.value_heads))
+            values = [value + later[n] for value, later in zip(values, self.later, strict=True)]
+        k, v = map(by_head, values, (projection.key_heads, projection.value_heads))
         return Keys(k, v, self._pos(tokens))
 
     def _pos(self, tokens: Tokens) -> Int[Tensor, "R 1 T"]:
         return tokens.memo.get(lambda: self.ctx.by_head[tokens.rows], "keys")
 
     def _of_source(self, attention: Attention) -> Keys | None:
-        """The keys of the source, cached if all steps share them; with a state each step has its own."""
+        """The keys of the source, computed once unless a wrapper recomputes the block; None if a state holds them."""
         if not self.apart or attention not in self.source:
             self.source[attention] = source_keys(attention, self.ctx)
         return self.source[attention]

@@ -340,8 +340,8 @@ class Maker(NamedTuple):
 def _tile_sizes(where: Pattern) -> list[int]:
     """The possible numbers of queries in a tile. Tiles of the size of a pattern's blocks need no mask."""
     expression = where.expression
-    own = {expression.size} if isinstance(expression, Blocks) and expression.size >= min(BLOCKS) else set()
-    return sorted({*BLOCKS, *own})
+    sizes = {expression.size} if isinstance(expression, Blocks) and expression.size >= min(BLOCKS) else set()
+    return sorted({*BLOCKS, *sizes})
 
 
 class _Blocks:
