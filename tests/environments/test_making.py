@@ -16,7 +16,7 @@ WRONG = {
     "CartPol-v1": "the nearest is 'CartPole-v1'",
     "CartPole-v9": "there is no environment 'CartPole-v9'",
     "CartPole-v1,foo=2": "cannot be made: .*unexpected keyword argument 'foo'",
-    "CartPole-v1,foo": "'foo' is no keyword of CartPole-v1",
+    "CartPole-v1,foo": "cannot read 'foo' for CartPole-v1",
     "qqq": "ours are key_to_door, masked_cartpole, repeat_previous, t_maze",
     "a b": "there is no environment 'a b'",
     "none.py:Maze": "there is no file or folder none.py",
@@ -70,7 +70,7 @@ def test_an_environment_need_not_say_what_its_keywords_take(tmp_path: Path) -> N
             "GridWorld,sise=3",
             "the environment GridWorld cannot be made: it has no keyword 'sise'; the nearest is 'size'",
         ),
-        ("GridWorld,size=3,size=4", "'size=4' is no keyword of GridWorld, or given twice"),
+        ("GridWorld,size=3,size=4", "cannot read 'size=4' for GridWorld: expected name=value, and each name once"),
         ("GridWorld,size=0", "corridor=0: give a whole number of at least 1"),
         ("Asking", "the environment Asking cannot be made: .*missing 1 required positional argument: 'size'"),
     ):

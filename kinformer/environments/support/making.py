@@ -66,13 +66,13 @@ def _made(kind: type, words: Sequence[str]) -> "gymnasium.Env":
 
 def _annotated(kind: type) -> bool:
     """True if all keywords of a class have annotations."""
-    return all(one.annotation is not one.empty for one in inspect.signature(kind).parameters.values())
+    return all(parameter.annotation is not parameter.empty for parameter in inspect.signature(kind).parameters.values())
 
 
 def _by_value(kind: type, words: Sequence[str]) -> dict[str, Any]:
     """Parse the keywords of a class without annotations, each by its form."""
     parameters = inspect.signature(kind).parameters
-    takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     keywords = _named(kind.__name__, words)
     for name in keywords:
         if name not in parameters and not takes_any:
@@ -86,7 +86,7 @@ def _named(name: str, words: Iterable[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key or key in keywords:
-            raise ValueError(f"{word!r} is no keyword of {name}, or given twice; write name=value")
+            raise ValueError(f"cannot read {word!r} for {name}: expected name=value, and each name once")
         keywords[key] = _value(value)
     return keywords
 

@@ -12,7 +12,7 @@ from kinformer.data.support.scales import refuse_flattened
 from kinformer.environments.support.making import make, refuse_without_gymnasium
 
 SeedOf = Callable[[int, int], int]  # of a row and the number of its episode
-LOOKED = 100  # steps after which it is told what of an observation float32 does not tell apart
+LOOKED = 100  # steps after which it warns of numbers that float32 cannot tell apart
 ADVICE = "mend the environment, or take another; the same command with --resume goes on"
 
 
