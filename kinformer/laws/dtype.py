@@ -26,7 +26,7 @@ SAYS = "bfloat16 and float16 stay finite and close"
 OVER = ("layer", "model")
 LENGTH, FAR = 13, 1000
 LONG, CHUNK = 1024 if EFFORT > 1 else 512, 8
-KEEPS_NO_SUMS = Pattern, Memory  # what they read or keep is as it was, so a long row is for the long run
+KEEPS_NO_SUMS = Pattern, Memory  # they sum no numbers, so only the long run tests a long row
 WAYS = ("one call", "far apart", "two chunks", "two chunks, a state in float32")
 MOST = {torch.bfloat16: 2e-2, torch.float16: 5e-3}
 
@@ -75,13 +75,13 @@ def _both(call: Any, low: Any, exact: Any, batch: Any, dtype: torch.dtype) -> tu
             return got, call(exact, rounded.to(torch.float64))
 
 
-def _close(low: Tensor, exact: Tensor, dtype: torch.dtype, most: float, way: str) -> None:
+def _close(low: Tensor, exact: Tensor, dtype: torch.dtype, most: float, case: str) -> None:
     mine, name = low.double(), str(dtype).removeprefix("torch.")
     if not mine.isfinite().all():
-        raise Broken(f"{int((~mine.isfinite()).sum())} of {mine.numel()} results are not finite in {name} ({way})")
+        raise Broken(f"{int((~mine.isfinite()).sum())} of {mine.numel()} results are not finite in {name} ({case})")
     error = float((mine - exact).norm() / exact.norm())
     if not error <= most:
-        raise Broken(f"the relative error in {name} is {error:.2g}, above {most:g} ({way})")
+        raise Broken(f"the relative error in {name} is {error:.2g}, above {most:g} ({case})")
 
 
 def _carried(subject: Subject, start: Callable[[Any], State | None], module: Any, batch: Batch) -> Tensor:
@@ -109,9 +109,9 @@ def _long(subject: Subject, low: Any, exact: Any) -> None:
                 ours, theirs = _both(call, low, exact, batch, torch.bfloat16)
             except (IndexError, ValueError):
                 return  # it knows no rows so long
-            way = "a long row" if start is starts[0] else f"a long row in chunks of {CHUNK}"
+            case = "a long row" if start is starts[0] else f"a long row in chunks of {CHUNK}"
             for part in (slice(None), slice(-LONG // 8, None)):
-                _close(ours[:, part], theirs[:, part], torch.bfloat16, MOST[torch.bfloat16], way)
+                _close(ours[:, part], theirs[:, part], torch.bfloat16, MOST[torch.bfloat16], case)
 
 
 def _read(subject: Any, module: Any, batch: Any, way: str) -> Out:

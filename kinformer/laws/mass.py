@@ -70,7 +70,7 @@ def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: Read, mass
     own = (torch.eye(KEYS, dtype=keys.v.dtype)[:, at].expand_as(keys.v) for at in torch.arange(KEYS).split(WIDTH))
     weights = torch.cat([_read(mechanism, queries, keys._replace(v=v)).y - nothing for v in own], -1)  # [B H T S]
     if weights.shape[1] != keys.v.shape[1] or not torch.allclose(weights @ keys.v + nothing, read.y, atol=1e-9):
-        raise Unjudged("values are not read by weights of their own head, so no sum of weights tells what a key got")
+        raise Unjudged("values are not read by weights of their own head, so weights cannot be summed by key")
     real = (queries.pos >= 0)[..., None]
     want = weights.where(real, 0.0).sum(2).mean(1)
     unread = (want <= ROUNDING) & (mass > 1000 * ROUNDING)
@@ -83,13 +83,13 @@ def _summed(mechanism: Mechanism, queries: Queries, keys: Keys, read: Read, mass
 @torch.no_grad()
 def _rounded(mechanism: Mechanism, queries: Queries, keys: Keys, pos: Tensor, dtype: torch.dtype) -> None:
     """Compare a lower precision with float64 on the same rounded numbers."""
-    (low, exact), choices, found = twin(mechanism, dtype), Choices(), []
-    for one, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
+    (low, exact), choices, received = twin(mechanism, dtype), Choices(), []
+    for mechanism_copy, wide, choosing in ((low, dtype, choices.writing), (exact, torch.float64, choices.reading)):
         q, k = _rounded_to(dtype, wide, queries), _rounded_to(dtype, wide, keys)
         with choosing():
-            found.append(one.mass(q, k, _read(one, q, k), _context(q)))
-    _plausible(found[0], pos)
-    agree(found[0], found[1], f"in {dtype} a key got other attention than in float64", bound=NEAR[dtype])
+            received.append(mechanism_copy.mass(q, k, _read(mechanism_copy, q, k), _context(q)))
+    _plausible(received[0], pos)
+    agree(received[0], received[1], f"in {dtype} a key got other attention than in float64", bound=NEAR[dtype])
 
 
 def _rounded_to(dtype: torch.dtype, wide: torch.dtype, part: Part) -> Part:

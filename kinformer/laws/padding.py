@@ -33,7 +33,7 @@ def judge(subject: Subject | Trained) -> Iterator[str]:
         elif _marks(subject.ragged(2).x) is not None:
             yield from smallest(_marked, LENGTH, subject, module)
         else:
-            raise Unjudged("its batches have neither tokens nor marks, so nobody knows what padding is to it")
+            raise Unjudged("its batches have neither tokens nor marks, so the law cannot mark padding")
         return
     for _ in subject.modes(module):
         for seed in range(EFFORT):
@@ -106,8 +106,8 @@ def _marks(x: Any) -> Tensor | None:
     """The marks [B T] of a batch of sets, steps or experience: integers, -1 at padding."""
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         named = dict(zip(x._fields, x, strict=True))
-        found = next((named[name] for name in ("marks", "times") if name in named), None)
-        return found if found is not None else next((m for part in x if (m := _marks(part)) is not None), None)
+        marks = next((named[name] for name in ("marks", "times") if name in named), None)
+        return marks if marks is not None else next((m for part in x if (m := _marks(part)) is not None), None)
     whole = (t for t in x if isinstance(t, Tensor) and t.dim() == 2 and t.dtype == torch.long)
     return next(whole, None) if isinstance(x, tuple) else None
 
@@ -119,7 +119,7 @@ def _marked(length: int, subject: Trained, model: Any) -> None:
     rows, columns = marks.shape
     ends = columns - columns // 3 * torch.arange(rows)[:, None]
     padding = torch.arange(columns) >= ends
-    found = []
+    values = []
     for wild in (False, True):
 
         def spoil(t: Tensor, wild: bool = wild) -> Tensor:
@@ -130,8 +130,8 @@ def _marked(length: int, subject: Trained, model: Any) -> None:
 
         loss = model(drawn.over(spoil).x)
         by_name = gradients(loss.total, model)
-        found.append({"loss": loss.total, **{f"the gradient of {name}": g for name, g in by_name.items()}})
-    _compare("NaN or infinite numbers at padding matter", *found)
+        values.append({"loss": loss.total, **{f"the gradient of {name}": g for name, g in by_name.items()}})
+    _compare("NaN or infinite numbers at padding matter", *values)
 
 
 def _says(model: Any, x: Any) -> dict[str, Tensor]:

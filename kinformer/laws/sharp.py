@@ -32,7 +32,7 @@ def judge(pattern: Pattern) -> Iterator[str]:
         raise Unjudged("a pattern composed of others knows bounds")
     said = [law for name, law in LAWS.items() if getattr(type(spelled), name) is not getattr(Pattern, name)]
     if not said:
-        raise Unjudged("it says nothing of itself beyond its predicate")
+        raise Unjudged("it declares nothing beyond its predicate")
     for law in said:
         yield from found(law, pattern)
 

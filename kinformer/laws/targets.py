@@ -79,8 +79,8 @@ def _exact(module: Any, name: str, value: Tensor, given: list[tuple[nn.Module, P
 
 def _slopes(value: Tensor, by: dict[str, Tensor]) -> dict[str, float]:
     """The largest absolute gradient of a penalty for each tensor; 0 without dependence."""
-    found = torch.autograd.grad(value, list(by.values()), allow_unused=True, retain_graph=True)
+    gradients = torch.autograd.grad(value, list(by.values()), allow_unused=True, retain_graph=True)
     return {
-        name: 0.0 if one is None or not one.numel() else float(one.abs().max())
-        for name, one in zip(by, found, strict=True)
+        name: 0.0 if gradient is None or not gradient.numel() else float(gradient.abs().max())
+        for name, gradient in zip(by, gradients, strict=True)
     }

@@ -251,7 +251,7 @@ def test_attention_that_no_weights_of_a_head_tell_is_not_said_to_be_summed() -> 
 
 
 def test_a_pattern_that_says_nothing_of_itself_is_not_said_to_be_sharp() -> None:
-    with pytest.raises(Unjudged, match="it says nothing of itself beyond its predicate"):
+    with pytest.raises(Unjudged, match="it declares nothing beyond its predicate"):
         list(sharp.judge(spoiled.Silent(2)))
 
 

@@ -121,7 +121,9 @@ def _check_breaks(path: Path, label: str, example: Example) -> None:
     found = example.breaks
     for field, like in (("breaks", '{"chunk": "it sorts the whole row"}'), ("shares", '{"*.bias.u": "one for all"}')):
         declared = getattr(example, field)
-        if not isinstance(declared, dict) or not all(isinstance(one, str) for pair in declared.items() for one in pair):
+        if not isinstance(declared, dict) or not all(
+            isinstance(word, str) for pair in declared.items() for word in pair
+        ):
             what = "law" if field == "breaks" else "name"
             raise Unreadable(f"{field} of {label} of {path} must be a dict of {what} and reason, like {like}")
     for law in found:
