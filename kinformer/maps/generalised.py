@@ -21,7 +21,7 @@ FUNCTIONS: dict[Function, Callable[[Tensor], Tensor]] = {
     "softplus": F.softplus,
     "exp": torch.exp,
 }
-LEAST = 2.0**40  # times the smallest normal number: sums of this size are still told from none
+LEAST = 2.0**40  # times the smallest normal number: sums of this size still differ from 0
 
 
 class GeneralisedKernel(Directions):
@@ -67,7 +67,7 @@ class GeneralisedKernel(Directions):
         if self.f != "exp":
             return FUNCTIONS[self.f](u) + self.eps, u.new_zeros(u.shape[:-1])
         left = u.amax(-1, keepdim=True).clamp_min(math.log(self.eps))  # neither exp(u) nor eps overflows over exp(left)
-        # beside features beyond exp(50) single precision has no such eps; without any, a query might fit no key
+        # float32 cannot add eps to features beyond exp(50); without eps a query might match no key
         eps = (math.log(self.eps) - left).exp().clamp_min(LEAST * torch.finfo(u.dtype).tiny)
         return (u - left).exp() + eps, left[..., 0]
 

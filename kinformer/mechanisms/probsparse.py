@@ -111,8 +111,7 @@ class ProbSparse(Keyed):
             raise ValueError("ProbSparse keeps no source; give Context(source=..., source_pos=...) in every call")
         if ctx.only is not None or ctx.also is not None:  # of a source too: queries are chosen among all of the row
             raise ValueError(
-                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row; "
-                "drop them"
+                "ctx.only and ctx.also limit single pairs, but ProbSparse chooses among all queries of a row; drop them"
             )
         if max(queries.pos.shape[1], keys.pos.shape[1]) > 1:
             raise ValueError("ProbSparse got positions by head; give it tokens whose positions heads share")
@@ -138,14 +137,16 @@ class ProbSparse(Keyed):
     def chosen(self, request: Request) -> Int[Tensor, "B H R"]:
         """The columns of the queries with the largest M, the first among equals; -1 if a row has fewer."""
         pos = request.queries.pos
-        found, share = self.measured(request).masked_fill(pos < 0, -torch.inf), self._share(pos)[..., None]  # [B 1 1]
+        scores, share = self.measured(request).masked_fill(pos < 0, -torch.inf), self._share(pos)[..., None]  # [B 1 1]
         if not pos.shape[2]:
-            return found.long()
-        last = found.sort(dim=-1, descending=True).values.gather(
-            2, (share - 1).clamp_min(0).expand(*found.shape[:2], 1)
+            return scores.long()
+        last = scores.sort(dim=-1, descending=True).values.gather(
+            2, (share - 1).clamp_min(0).expand(*scores.shape[:2], 1)
         )
         near = noise(request)[..., 0].masked_fill(pos < 0, 0.0).amax(-1, keepdim=True)
-        order = places(found, last, near).argsort(dim=-1, descending=True, stable=True)[..., : self._most(pos.shape[2])]
+        order = places(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
+            ..., : self._most(pos.shape[2])
+        ]
         mine = torch.arange(order.shape[-1], device=pos.device) < share
         return order.masked_fill(~mine, -1)
 

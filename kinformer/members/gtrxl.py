@@ -32,8 +32,8 @@ def gtrxl(
     hands on what it reads, the nearer the larger `b_g` (0 for gates half open). With 2, the paper's, a "gru" keeps 0.88
     of the stream and four layers a third of it, in nearly its direction; with 5 they keep 0.94. `gate` is the
     paper's ablation: "gru" is GTrXL, "residual" TrXL-I, "post_norm" TrXL. Each layer reads its `segment` and `memory`
-    tokens before it, normed together, or with normed="keys" beside queries that are not, as in DI-engine; the norm
-    stands on what a sublayer is told, a ReLU on what it says. Gates of "gru" cost as much as the rest of a layer.
+    tokens before it, normed together; with normed="keys" queries are not normed, as in DI-engine. The norm
+    is applied to the input of a sublayer, a ReLU to its output. Gates of "gru" cost as much as the rest of a layer.
     Embeddings start with a standard deviation of 0.02 and are multiplied by sqrt(d). The paper has no norm at the end,
     so a token's own logit starts at about d^1.5 times the variance of the embeddings.
     """

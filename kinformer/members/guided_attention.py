@@ -70,7 +70,7 @@ def guided_attention(
     heads_of = {guides[n % len(guides)] for n in range(depth * some)} if guides else set()
     for name, values in {"delimiter": (delimiter, 10), "period": (period, 46)}.items():
         if name not in heads_of:
-            unread(f"{depth * some} guided heads, none of which has this guide", **{name: values})
+            unread(f"{depth * some} guided heads, all with other guides", **{name: values})
 
     def labels(tokens: Tensor, _: object) -> Tensor:
         return (tokens == delimiter).long() + 2 * (tokens == period)

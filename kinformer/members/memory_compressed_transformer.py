@@ -24,9 +24,18 @@ from kinformer.shorteners.convolved import Convolved
 
 @member
 def memory_compressed_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, layers: str = "LM", block: int = 256,
-    compress: int = 3, tied: bool = False, null: bool = False, length: int = 1024, vocab: int = 256,
-    dropout: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    layers: str = "LM",
+    block: int = 256,
+    compress: int = 3,
+    tied: bool = False,
+    null: bool = False,
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
 ) -> LM:
     """T-DMCA (Liu et al., 2018, arXiv:1801.10198): layers L read their block, layers M the whole past compressed.
 
@@ -79,9 +88,9 @@ class _Blocks(Stack):
         """Copy the first layer's projection to each layer for which the file has none."""
         for n in range(1, len(self.layers)):
             for name in ("weight", "bias"):
-                first, own = (f"{prefix}layers.{m}.layers.0.projection.qkv.{name}" for m in (0, n))
+                first, copy = (f"{prefix}layers.{m}.layers.0.projection.qkv.{name}" for m in (0, n))
                 if first in tensors:
-                    tensors.setdefault(own, tensors[first].clone())
+                    tensors.setdefault(copy, tensors[first].clone())
 
 
 EXAMPLES = (

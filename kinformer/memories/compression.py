@@ -115,10 +115,10 @@ class MostUsed(Compression):
         room = (_by_block(pos, self.rate) >= 0).any(2).sum(1, keepdim=True)
 
         def rank() -> Int[Tensor, "B S"]:
-            some = used.masked_fill(pos < 0, -torch.inf)
-            last = some.sort(dim=1, descending=True).values.gather(1, (room - 1).clamp_min(0))
-            near = noise_of(some.amax(1, keepdim=True).clamp_min(0))
-            return places(some, last, near).sort(dim=1, descending=True, stable=True).indices
+            masked = used.masked_fill(pos < 0, -torch.inf)
+            last = masked.sort(dim=1, descending=True).values.gather(1, (room - 1).clamp_min(0))
+            near = noise_of(masked.amax(1, keepdim=True).clamp_min(0))
+            return places(masked, last, near).sort(dim=1, descending=True, stable=True).indices
 
         ranked = choice(rank)
         # past the last of the blocks that hold something an empty state is chosen, one column behind all others

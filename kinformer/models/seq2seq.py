@@ -188,8 +188,8 @@ class Seq2Seq(Writer):
             if ctx is None:
                 assert state is not None
                 ctx = Context(number(tokens, state.now, memo), run=True, memo=memo, is_clean=True)
-        its = Context(source_pos, run=True, full=real, memo=memo, is_clean=True)
-        encoded = self.encoder(self._embedded(source, source_pos), None, its)
+        context = Context(source_pos, run=True, full=real, memo=memo, is_clean=True)
+        encoded = self.encoder(self._embedded(source, source_pos), None, context)
         return encoded, ctx.but(source=encoded.y, source_pos=source_pos, full=ctx.full and real)
 
     def _decoded(self, tokens: Int[Tensor, "B T"], state: Numbered | None, ctx: Context, last: bool = False) -> Out:

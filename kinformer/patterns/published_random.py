@@ -84,8 +84,8 @@ def beside(keys: int, seed: int, h: Index, row: Tensor, first: int, among: Index
     """The blocks that query blocks draw from first .. among - 1, except `window` blocks on either side; -1 for none."""
     lo, gap = window_of(row, first, among, window)
     ranks = draws(keys, seed, h, row, among - first - gap)
-    found = [torch.where(rank < 0, -1, rank + first) for rank in ranks]
-    return [torch.where(column >= lo, column + gap, column) for column in found]
+    blocks = [torch.where(rank < 0, -1, rank + first) for rank in ranks]
+    return [torch.where(column >= lo, column + gap, column) for column in blocks]
 
 
 def window_of(row: Tensor, first: int, among: Index, window: int) -> tuple[Tensor, Tensor]:

@@ -66,8 +66,8 @@ class RowRandom(Pattern):
     def cover(self, q_lo: Index, q_hi: Index, k_lo: Index, k_hi: Index) -> tuple[Tensor, Tensor]:
         top, bottom, left, right = (torch.as_tensor(end) // self.block for end in (q_lo, q_hi, k_lo, k_hi))
         first, last = left.clamp_min(self.first), torch.minimum(right, self.blocks.amax() - 1)
-        some = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
-        return some, some & False
+        is_near = (first <= last) & (torch.maximum(bottom - first, last - top) > self.window)
+        return is_near, is_near & False
 
 
 _BLOCKS = torch.tensor([[6], [21], [64], [1]] * 2)

@@ -130,7 +130,7 @@ def test_the_shares_of_a_balanced_probe_are_a_running_mean_over_whole_batches(fl
 
 
 def test_the_loss_of_a_rule_is_weighed_by_alpha_alone() -> None:
-    with pytest.raises(ValueError, match=r"'leaving' is not weighed by penalties=; give alpha=2.0"):
+    with pytest.raises(ValueError, match=r"'leaving' has another keyword for its weight; give alpha=2.0"):
         build(Confident(Probe(D), 0.5), penalties={"leaving": 2.0})
 
 

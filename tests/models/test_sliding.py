@@ -153,5 +153,5 @@ def test_what_has_no_table_slides_nowhere() -> None:
     model = gpt(**SIZES, position="rotary")
     model.trained_length = 4
     assert model.window is None
-    with pytest.warns(UserWarning, match="more than the 4 of a row in training"):
+    with pytest.warns(UserWarning, match="was trained on rows of 4"):
         generate(model, torch.tensor([[3, 1]]), 5, temperature=0)

@@ -13,8 +13,12 @@ from kinformer.members.support.wiring import Wiring
 
 
 def encoder(
-    made: Wiring, depth: int, pattern: str | Pattern | tuple[str | Pattern, ...], dropout: float, drawn: int = 0,
-    bias: Callable[[], Bias] | None = None
+    made: Wiring,
+    depth: int,
+    pattern: str | Pattern | tuple[str | Pattern, ...],
+    dropout: float,
+    drawn: int = 0,
+    bias: Callable[[], Bias] | None = None,
 ) -> Stack:
     """Build `depth` encoder blocks with one pattern, or with a tuple of patterns from the bottom.
 
@@ -22,6 +26,6 @@ def encoder(
     bias: makes a bias of attention scores in addition to that of positions.
     """
     patterns: tuple[str | Pattern, ...] = each("pattern", pattern, depth)
-    attentions = [made.attention(one, dropout=dropout, bias=bias and bias()) for one in patterns]
+    attentions = [made.attention(pattern, dropout=dropout, bias=bias and bias()) for pattern in patterns]
     blocks: list[Layer] = [made.block(attention, MLP(made.d)) for attention in attentions]
     return made.stack([RandomKeys(block, drawn, seed=n) for n, block in enumerate(blocks)] if drawn else blocks)

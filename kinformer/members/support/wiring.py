@@ -124,8 +124,13 @@ class Wiring:
         return tied_start(self.d, 0.75 if self.norm == "pre" and self.position not in SINUSOIDS else 0.5)
 
     def attention(
-        self, pattern: Pattern | str, *, cross: bool = False, dropout: float = 0.0, bias: Bias | None = None,
-        aggregation: Aggregation | None = None
+        self,
+        pattern: Pattern | str,
+        *,
+        cross: bool = False,
+        dropout: float = 0.0,
+        bias: Bias | None = None,
+        aggregation: Aggregation | None = None,
     ) -> Attention:
         """Softmax attention under a pattern; across sequences it knows no positions, whose distance says nothing.
 
@@ -133,7 +138,7 @@ class Wiring:
         """
         pattern = parse(pattern) if isinstance(pattern, str) else pattern
         rotation = Rotary(self.width) if self.position == "rotary" and not cross else None
-        biases = [one for one in (None if cross else self._bias(pattern), bias) if one is not None]
+        biases = [part for part in (None if cross else self._bias(pattern), bias) if part is not None]
         both = Plus(*biases) if len(biases) > 1 else biases[0] if biases else None
         mechanism = Softmax(pattern, both, dropout=dropout, lse=False)
         projection = QKV(

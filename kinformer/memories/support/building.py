@@ -28,7 +28,7 @@ Dtype = Literal["float16", "float32"]
 SHARD = 1 << 26  # bytes of keys: what a kill may lose, and what is held in memory
 LEAST = 1  # keys of a shard
 LOST = 0.01  # of the deviation of keys, that rounding may change
-TINY = 1e-12  # of squares that are subtracted: what is left of equal ones
+TINY = 1e-12  # rounding error that remains when equal squares are subtracted
 
 
 @dataclass(frozen=True)
