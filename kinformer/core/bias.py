@@ -41,9 +41,9 @@ class Bias(nn.Module, ABC):
     (a predicted centre) writes `prepare`; one with a penalty writes `aux` and `penalties`. One that asks for nothing
     but distances is read faster where it writes `by_distance`. One whose heads learn a number that says what they look
     at writes `head_values`, which `kinformer evaluate` shows. `joins` says that it begins with changing next to
-    nothing, so that layers that were trained without it may be given one. `magnifies` says that it multiplies scores:
-    these are then made in float32, since what bfloat16 rounds off would be multiplied too. `endless` says that it knows
-    order alone, and as well beyond the longest row of a training.
+    nothing, so that layers trained without it can get one. `magnifies` says that it multiplies scores: these are then
+    computed in float32, because rounding errors of bfloat16 would be multiplied too. `endless` says that it
+    uses order alone and works as well beyond the longest row of a training.
     """
 
     wants: tuple[Want, ...] = ()

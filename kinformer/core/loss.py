@@ -116,7 +116,9 @@ def known(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) ->
             names = ", ".join(sorted(name for name in there if not any(one.by for one in there[name]))) or "none"
             raise ValueError(f"penalties={dict(weights)}: no part of this model reports {name!r}; it reports {names}")
         if by := next((penalty.by for penalty in there[name] if penalty.by), None):
-            raise ValueError(f"penalties={dict(weights)}: {name!r} is not weighed by penalties=; give {by}={weight}")
+            raise ValueError(
+                f"penalties={dict(weights)}: {name!r} has another keyword for its weight; give {by}={weight}"
+            )
         start, hold = weight if isinstance(weight, Fading) else (weight, 0.0)
         within(f"penalties[{name!r}]", start, 0, math.inf)
         within(f"penalties[{name!r}].hold", hold, 0, 1)

@@ -18,12 +18,12 @@ def scores(request: Request) -> Float[Tensor, "B H T S"]:
     """The score of every pair, changed by the bias. Nothing is masked: outside the pattern they mean nothing."""
     if request.bias is None:
         return request.score(request)
-    found = _precisely(request) if request.bias.magnifies else request.score(request)
+    values = _precisely(request) if request.bias.magnifies else request.score(request)
     change = request.bias.bind(request)
-    b, h, i, j = (torch.arange(n, device=found.device) for n in found.shape)
-    changed = change(found, b[:, None, None, None], h[:, None, None], i[:, None], j)
+    b, h, i, j = (torch.arange(n, device=values.device) for n in values.shape)
+    changed = change(values, b[:, None, None, None], h[:, None, None], i[:, None], j)
     # what a score shut out stays out; the plain product shuts out nothing
-    return changed if type(request.score) is Product else changed.masked_fill(found == -torch.inf, -torch.inf)
+    return changed if type(request.score) is Product else changed.masked_fill(values == -torch.inf, -torch.inf)
 
 
 def _precisely(request: Request) -> Float[Tensor, "B H T S"]:

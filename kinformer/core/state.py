@@ -66,8 +66,8 @@ def select(state: State, rows: Int[Tensor, " R"]) -> State:
 
 def concatenate(states: Sequence[State]) -> State:
     """Concatenate the states of several sets of rows along the batch."""
-    found = iter([torch.cat([leaf for _, leaf in same]) for same in zip(*map(leaves, states), strict=True)])
-    return map_state(lambda _, __: next(found), states[0])
+    merged = iter([torch.cat([leaf for _, leaf in same]) for same in zip(*map(leaves, states), strict=True)])
+    return map_state(lambda _, __: next(merged), states[0])
 
 
 def fork(state: State) -> State:

@@ -12,7 +12,7 @@ from torch import Tensor
 from kinformer.core.autocast import precise
 from kinformer.core.request import Request
 
-ULPS = 64  # units of rounding: a few for a product, the rest for what its vectors were computed from
+ULPS = 64  # units of rounding: a few for the product, the rest for the inputs of its vectors
 
 
 @torch.no_grad()
