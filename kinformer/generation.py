@@ -74,8 +74,8 @@ def generate(
     al., 2020, arXiv:1904.09751; length penalty: Wu et al., 2016, arXiv:1609.08144, section 7.
     """
     penalty = LENGTH_PENALTY if length_penalty is None else length_penalty
-    way = _Way(*default_draw(temperature, top_k, top_p), beam, penalty)
-    _check(steps, way, state, recompute)
+    method = _Way(*default_draw(temperature, top_k, top_p), beam, penalty)
+    _check(steps, method, state, recompute)
     _refuse_unused(temperature, top_k, top_p, beam, length_penalty)
     _refuse_seeds(seed)
     if stop is not None and not callable(stop):
@@ -90,7 +90,7 @@ def generate(
         )
     with evaluating(model):
         reader, text = _begun(model, prompt, padded, steps, state, source, recompute)
-        rows = way.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, hear)
+        rows = method.go_on(reader, text, steps, _ends(stop, getattr(model, "end", None)), seed, hear)
     return rows if tokens is not None else rows[:, 1:]
 
 
@@ -181,8 +181,8 @@ def _refuse_seeds(seed: Seed) -> None:
         seeds = seed
     else:
         raise ValueError(f"seed={seed!r}: give a whole number, or one for each row")
-    for one in seeds:
-        from_to("seed", one, *SEEDS)
+    for item in seeds:
+        from_to("seed", item, *SEEDS)
 
 
 def _refuse_unused(
@@ -235,7 +235,7 @@ def _prompt(
 
 
 def _known(model: Any) -> int | None:
-    """How many tokens a model knows, where it says so."""
+    """The size of a model's vocabulary; None if unknown."""
     embedding = getattr(model, "embedding", None)
     return embedding.num_embeddings if isinstance(embedding, nn.Embedding) else None
 
@@ -267,7 +267,7 @@ def _read_at_once(model: Any, length: int) -> int | None:
 
 
 def _endless(model: nn.Module) -> bool:
-    """Does it know order by biases alone that serve any length as well?"""
+    """True if the model encodes order only by biases that work as well at any length."""
     biases = [part for part in model.modules() if isinstance(part, Bias)]
     placed = any(isinstance(part, Position | Rotation) for part in model.modules())
     return bool(biases) and not placed and all(bias.endless for bias in biases)

@@ -467,7 +467,7 @@ def test_beyond_the_length_of_training_it_says_so() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         generate(model, prompt, 5)
-    with pytest.warns(UserWarning, match="9 tokens are more than the 8 of a row in training"):
+    with pytest.warns(UserWarning, match="got 9 tokens, but the model was trained on rows of 8"):
         generate(model, prompt, 6)
 
 
@@ -482,7 +482,7 @@ def test_beyond_the_length_of_training_alibi_says_nothing() -> None:
     for position in ("none", "relative", "sinusoidal"):
         model = gpt(**size, position=position)
         model.trained_length = 8
-        with pytest.warns(UserWarning, match="12 tokens are more than the 8"):
+        with pytest.warns(UserWarning, match="got 12 tokens, but the model was trained on rows of 8"):
             generate(model, torch.tensor([[1, 2, 3]]), 9)
 
 

@@ -110,8 +110,8 @@ class Rollouts(Carried):
 
     def _remembered(self, before: Rollout) -> State:
         """The state after the last `window` steps of the previous rollout, recomputed with the current weights."""
-        told, state = under_way(before, self.early, self.window)
-        return self.model.says(told, fork(state)).state if told.marks.shape[1] else fork(state)
+        transitions, state = under_way(before, self.early, self.window)
+        return self.model.says(transitions, fork(state)).state if transitions.marks.shape[1] else fork(state)
 
     def _step(self, now: Now) -> tuple["Step", Now]:
         said = _said(self.model, now.told, now.state, self.worlds)

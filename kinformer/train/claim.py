@@ -59,7 +59,7 @@ def _held(folder: Path, within: bool) -> Iterator[None]:
                         f"{folder} is on a file system without locks: run one training there at a time", stacklevel=2
                     )
                     break
-            # after its own lock, so that of two processes that begin together at least one sees the other
+            # after locking, so that of two processes that start together at least one sees the other
             for around in folder.absolute().parents:
                 _check(around, LOCK_WITHIN)
             for depth in range(1, DEPTH + 1) if within else ():

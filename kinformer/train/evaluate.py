@@ -26,8 +26,8 @@ from kinformer.train.settings import Settings
 BATCH = 16
 LANE = STRETCH  # bytes of a lane
 SHARE = 0.1  # of the training's time that measuring may take
-TRIED = 4096  # bytes by which it is told how fast a model is measured
-BYTES = "bytes of what was scored"  # among sums by name
+TRIED = 4096  # bytes that measure the speed of an evaluation
+BYTES = "scored bytes"  # among sums by name
 
 
 @dataclass(frozen=True)
@@ -177,8 +177,8 @@ def _speed(model: Model, text: Text, length: int) -> float:
     began = 0.0
     for _ in range(2):
         began = monotonic()
-        found = evaluate(model, text.part("valid"), length, TRIED, probe=False)
-    return found.count * found.bytes_per_token / max(monotonic() - began, 1e-9)
+        trial = evaluate(model, text.part("valid"), length, TRIED, probe=False)
+    return trial.count * trial.bytes_per_token / max(monotonic() - began, 1e-9)
 
 
 def evaluate_batches(model: Model, batches: Iterable[Any], group: Alone = ALONE) -> Measured:
@@ -196,14 +196,17 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def _scored(
-    model: Model, found: Iterable[ScoredRows], hear: Callable[[int], None] = lambda count: None, group: Alone = ALONE
+    model: Model,
+    judgements: Iterable[ScoredRows],
+    hear: Callable[[int], None] = lambda count: None,
+    group: Alone = ALONE,
 ) -> Measured:
     """Sum the judged rows; they are computed lazily, in eval mode."""
     training, sums = model.training, dict[str, tuple[float, int]]()
     model.eval()
     try:
         with torch.inference_mode():
-            for judged, size in found:
+            for judged, size in judgements:
                 for name, (part, some) in judged.totals.items():
                     value, count = sums.get(name, (0.0, 0))
                     sums[name] = value + float(part), count + int(some)

@@ -93,7 +93,9 @@ def fit(
     if resume and out is None:
         raise ValueError("resume=True goes on with a run in a folder; give out=")
     if resume and overwrite:
-        raise ValueError("resume=True goes on with the run in out, and overwrite=True begins anew; give one of the two")
+        raise ValueError(
+            "resume=True continues the run in out, but overwrite=True starts it again; give one of the two"
+        )
     budget = _budget(minutes, steps)
     settings = _settings({"batch": batch, "length": length}, lr=lr, seed=seed, **others)
     folder = None if out is None else Path(out)

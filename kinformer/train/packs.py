@@ -53,8 +53,8 @@ def _sizes(length: int) -> list[list[int]]:
 def _settle(probe: Documents, tokens: Tensor) -> None:
     """Put the probe into train mode if that is deterministic and differs from eval mode, else into eval mode."""
     y = _outputs(probe.eval(), tokens)
-    one, other = (_outputs(probe.train(), tokens, seed=seed) for seed in (0, 1))
-    if change(y, one) <= EXACT or change(one, other) > 0:
+    first, other = (_outputs(probe.train(), tokens, seed=seed) for seed in (0, 1))
+    if change(y, first) <= EXACT or change(first, other) > 0:
         probe.eval()
 
 

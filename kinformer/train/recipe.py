@@ -76,7 +76,7 @@ class Recipe:
             return 1.0
         if self.schedule in ("inverse_sqrt", "noam"):
             return math.sqrt(end / now)
-        begun = spent * end / now if now else 0.0  # the part that the warm-up took
+        begun = spent * end / now if now else 0.0  # spent fraction at the end of the warm-up
         along = min((spent - begun) / ((1 - begun) or 1), 1.0)
         return 1 - along if self.schedule == "linear" else FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * along)) / 2
 

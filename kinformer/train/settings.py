@@ -108,8 +108,8 @@ class Settings:
     @property
     def own(self) -> dict[str, Any]:
         """The settings that override those of the recipe."""
-        own = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
-        return {name: value for name, value in own.items() if value is not None}
+        given = {"schedule": self.schedule, "warmup": self.warmup, "betas": self.betas, "eps": self.eps}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def _width(model: Any) -> int:

@@ -11,9 +11,9 @@ def upgraded(model: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tenso
     A part whose stored form has changed defines `upgrade(tensors, prefix)`, which converts entries whose names start
     with `prefix`. It is also called with the optimiser's state of each parameter, so it must leave scalars unchanged.
     """
-    found = dict(tensors)
+    converted = dict(tensors)
     for name, part in model.named_modules():
         upgrade = getattr(part, "upgrade", None)
         if callable(upgrade):
-            upgrade(found, f"{name}." if name else "")
-    return found
+            upgrade(converted, f"{name}." if name else "")
+    return converted

@@ -141,7 +141,7 @@ def test_what_cannot_go_on_is_refused() -> None:
         def start(self, *shape, **where):  # type: ignore[no-untyped-def]
             raise NoState("it keeps none")
 
-    with pytest.raises(ValueError, match="this Stuck learns what comes next and cannot go on .*: it keeps none"):
+    with pytest.raises(ValueError, match="this Stuck predicts the next token but cannot decode .*: it keeps none"):
         fit(Stuck(4), tiny.text(), **QUICK)
 
 

@@ -168,7 +168,7 @@ def test_the_model_and_the_random_numbers_stay_as_they_are() -> None:
 def test_a_model_that_cannot_be_copied_is_refused_in_a_line() -> None:
     model = tiny.bigram()
     model.file = open(__file__)  # noqa: SIM115
-    with model.file, pytest.raises(ValueError, match="cannot be copied to try it out: .*; give it __deepcopy__"):
+    with model.file, pytest.raises(ValueError, match="cannot copy this .* to test it: .*. Define __deepcopy__"):
         fit(model, tiny.text(), length=16, **QUICK)
 
 

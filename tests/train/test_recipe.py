@@ -139,7 +139,7 @@ def test_a_loop_of_ones_own_goes_on_with_its_schedule() -> None:
     [
         ({"lr": 0.0}, "lr must be above 0"),
         ({"lr": float("nan")}, "lr must be above 0"),
-        ({"warmup": 1.5}, "warmup=1.5: give a part of the training from 0.0 to 1.0, such as 0.05, or a whole number"),
+        ({"warmup": 1.5}, "warmup=1.5: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer"),
         ({"warmup": -3}, "warmup=-3: give"),
         ({"warmup": 0.0, "schedule": "inverse_sqrt"}, "give warmup above 0"),
         ({"warmup": 0, "schedule": "noam"}, "give warmup above 0"),
