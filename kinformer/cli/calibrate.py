@@ -165,9 +165,13 @@ def _read_by(ctx: typer.Context, search: "By | None", within: float | None, over
     """How near a search has to come; UserError for options that are not read, and for a number without a meaning."""
     if search is None:
         if within is not None:
-            raise UserError("--within is of --search, which did not come; --delta is the loss that is tested")
+            raise UserError(
+                "--within has no effect without --search; leave it out, or set the tested loss with --delta"
+            )
         if overwrite:
-            raise UserError("--overwrite is of --search, which did not come; a test takes the place of another")
+            raise UserError(
+                "--overwrite has no effect without --search; leave it out: a test always replaces an earlier test"
+            )
         return WITHIN
     tolerance = "set the tolerance with --within"
     refuse_useless(ctx, "with --search, which proves nothing", "delta", instead=tolerance)

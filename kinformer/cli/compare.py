@@ -33,7 +33,9 @@ def compare(
         Literal["parameters"] | None, typer.Option(help="Bring all to the first one's size, by d or depth.")
     ] = None,
     seed: options.Seed = options.SEED,
-    seeds: Annotated[int, typer.Option(help="Train each from so many seeds, and say intervals.", min=1, max=SEEDS)] = 1,
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds to train each member with; reports intervals.", min=1, max=SEEDS)
+    ] = 1,
     device: options.Device = None,
     overwrite: options.Overwrite = False,
     resume: options.Resume = False,

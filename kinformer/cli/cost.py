@@ -55,7 +55,7 @@ def cost(
         try:
             model = one.build(0)
             if decides_length(model):
-                refuse_useless(ctx, f"on {one.text}, which says itself how long rows are", "length")
+                refuse_useless(ctx, f"on {one.text}, which fixes the length of rows itself", "length")
             found = cost_of(model, batch, length, hear)
         except (MemoryError, RuntimeError) as error:
             raise UserError(f"{one.text}: two rows of {length:,} tokens cannot be run here: {error}") from error

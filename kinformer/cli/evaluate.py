@@ -233,17 +233,17 @@ def scored(model: Any, data: Any, split: str, limit: int | None, reading: dict[s
     lot, most = getattr(data, split), limit or sys.maxsize
     if not len(lot):
         raise ValueError(f"the {split} split of {data.name} is empty; give another --split, or more data")
-    there = replace(data, valid=lot)
+    split_data = replace(data, valid=lot)
     if isinstance(data, Text):
-        stream(model, there, 1, 1, 0, most)  # refuses a text that the model does not read
+        stream(model, split_data, 1, 1, 0, most)  # refuses a text that the model does not read
         part = data.part(split)
-        found = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)
-        with progress("measuring", len(found.tokens) - 1, "tokens") as hear:
-            return evaluate(model, found, hear=hear, probe=False, **reading)
+        sample = part.spread(limit, reading["length"]) if reading["lanes"] is None else part.first(limit)
+        with progress("measuring", len(sample.tokens) - 1, "tokens") as hear:
+            return evaluate(model, sample, hear=hear, probe=False, **reading)
     if reading["stride"] is not None or reading["lanes"] is not None or reading.get("full"):
         wrong = "leave out --stride, --full and --lanes"
         raise ValueError(f"windows and lanes are of texts, and {data.name} is none; {wrong}")
-    batches = cast(Batches, stream(model, there, 1, reading["length"], 0, most)).measured
+    batches = cast(Batches, stream(model, split_data, 1, reading["length"], 0, most)).measured
     with progress("measuring", len(batches), "batches (--bytes N measures fewer)") as hear:
         return evaluate_batches(model, _told(batches, hear))
 

@@ -55,18 +55,18 @@ def forecast(
         raise UserError(f"this model reads {model.reads} and forecasts nothing; use one of a member like informer")
     with from_user(ValueError, OSError, ImportError), noted():
         try:
-            found = read_spec(data)
+            series = read_spec(data)
         except ValueError as wrong:
             dates = " and their dates" if model.calendar else ""
             raise ValueError(
                 f"{wrong}; this {called(model)} learned from {model.channels} numbers a row{dates}"
             ) from wrong
-        stream(model, found, 1, 1, 0, 1)  # refuses what the model does not read
-        assert isinstance(found, Series)
-        found = found.for_model(model)
+        stream(model, series, 1, 1, 0, 1)  # refuses what the model does not read
+        assert isinstance(series, Series)
+        series = series.for_model(model)
         if out.suffix == ".csv":
-            forecasts.write(model, found, out)
-            print(f"{model.horizon} rows that come after {found.name}, in {out}")
+            forecasts.write(model, series, out)
+            print(f"{model.horizon} rows that come after {series.name}, in {out}")
         else:
-            error = forecasts.draw(model, found, split, windows, out)
-            print(f"mean squared error {error:.4f} in {windows} windows of {split} of {found.name}, in {out}")
+            error = forecasts.draw(model, series, split, windows, out)
+            print(f"mean squared error {error:.4f} in {windows} windows of {split} of {series.name}, in {out}")

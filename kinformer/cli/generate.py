@@ -82,7 +82,7 @@ def generate(
     _refuse_both(prompt=(prompt, prompts), source=(source, sources))
     _refuse_choices(temperature, top_k, top_p, beam, length_penalty)
     if beam > 1 or temperature == 0:
-        refuse_useless(ctx, "where nothing is drawn, with --beam or --temperature 0", "seed")
+        refuse_useless(ctx, "when no token is random, with --beam or --temperature 0", "seed")
     started, read = _lines(prompt, prompts, "prompt"), _lines(source, sources, "source")
 
     from kinformer.cli.support.leaving import layers_can_be_left, leave

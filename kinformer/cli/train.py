@@ -57,7 +57,7 @@ def train(
     seed: Seed = SEED,
     clip: Annotated[float, typer.Option(help="The most that a gradient's norm may be.")] = 1.0,
     accumulate: Annotated[
-        int, typer.Option(help="Read a batch in so many pieces: less memory, other dropout.", min=1)
+        int, typer.Option(help="Number of pieces in which a batch is read: less memory, other dropout.", min=1)
     ] = 1,
     precision: Annotated[Literal["float32", "bf16"], typer.Option(help="bf16: matrices in bfloat16.")] = "float32",
     checkpointing: Annotated[bool, typer.Option("--checkpointing", help="Less memory, a third more time.")] = False,
@@ -88,8 +88,8 @@ def train(
     --out keeps the run: the last weights, the best by the metric on valid in DIR/best, metrics.jsonl with a line for
     each step, and in trainer/ what it takes to go on. `generate` and `load` read DIR or DIR/best. A member that fills
     in hidden bytes, like bert, is judged by its bits per masked byte; one that reads pairs by the bits per token of a
-    target. Each measurement reads 65,536 bytes spread over valid, or all of a smaller valid, and takes a tenth of the
-    time in total.
+    target. A measurement reads 65,536 bytes spread over valid, or all of a smaller valid. All measurements
+    together take about a tenth of the time.
 
     A task, as task=recall,pairs=16, is for every member and judged by the share of answers that are right; its sizes
     say how long rows are, and --length says nothing. `kinformer list tasks` has them all, `kinformer show recall` one.

@@ -207,8 +207,8 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
         (["--epsilon", "nan"], "epsilon=nan"),
         (["--consistency", "exact"], "--consistency"),
         (["--thresholds", "1"], "--thresholds"),
-        (["--within", "0.1"], "--within is of --search"),
-        (["--overwrite"], "--overwrite is of --search"),
+        (["--within", "0.1"], "--within has no effect without --search"),
+        (["--overwrite"], "--overwrite has no effect without --search"),
     ):
         fails(capsys, [*ask, *words], said)
     (tmp_path / "empty").write_bytes(b"")

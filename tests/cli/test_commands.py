@@ -52,7 +52,7 @@ def fails(capsys: pytest.CaptureFixture[str], words: list[str], said: str, code:
 
 LISTS = [["--help"], ["train", "--help"], ["compare", "--help"], ["list", "--help"], ["list"], ["claim"]]
 EARLY = {
-    "--resume goes on with what is in --out, and --overw": "train gpt --data text=stdlib --resume --overwrite --out o",
+    "--resume continues the run in --out, but --overw": "train gpt --data text=stdlib --resume --overwrite --out o",
     "there is no member 'gtp'; the nearest is 'gpt'": "train gtp --data text=stdlib --out o --steps 1",
     "has no keyword 'dept'": "train gpt dept=3 --data text=stdlib --out o --steps 1",
     "'dscount', nor has 'agent', which learns over its layers; the nearest is 'discount'": (
@@ -76,7 +76,7 @@ EARLY = {
     "is no checkpoint: it has no config.json": "fill {model}/.. --text a_b",
     "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",
     "`kinformer read` writes one": "generate {model} --state none",
-    "warmup=1.5: give a part of the training from 0.0": "train gpt --data text=stdlib --out x --steps 1 --warmup 1.5",
+    "warmup=1.5: give a fraction of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup 1.5",
     "--warmup long: give a part of the training": "train gpt --data text=stdlib --out x --steps 1 --warmup long",
     "give warmup above 0": "train gpt --warmup 0 --data text=stdlib --out x --steps 1 --schedule noam",
     "betas=(0.9, 1.0): give two numbers": "train gpt --data text=stdlib --out x --steps 1 --betas 0.9,1",
@@ -259,7 +259,7 @@ def test_beyond_the_length_of_training_a_line_says_so(
     assert "warning" not in capsys.readouterr().err
     assert run([*words, "5"]) == 0
     err = capsys.readouterr().err.splitlines()
-    assert len(err) == 2 and err[0].startswith("warning: 9 tokens are more than the 8 of a row in training")
+    assert len(err) == 2 and err[0].startswith("warning: got 9 tokens, but the model was trained on rows of 8")
 
 
 def test_another_model_is_never_overwritten(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ WRONG = {
     "cut off": ("text={}/cut.xz", "cut.xz is compressed and cut off or damaged"),
     "a glob": ("text={}/*.rst", "no file matches"),
     "a field": ("text={}/rows.jsonl", "line 1 of {}/rows.jsonl has no field 'text'; there are body"),
-    "bytes": ("text={}/latin,tokenizer=bpe:300", "latin has the byte 0xe9, which is no UTF-8"),
+    "bytes": ("text={}/latin,tokenizer=bpe:300", "latin is not UTF-8: got the byte 0xe9"),
     "a tokenizer": ("text={}/a.txt,tokenizer={}/tokenizer.json", "tokenizer.json is no tokenizer.json"),
     "parquet": ("text=hf:{}/bad.parquet", "datasets cannot read hf:"),
     "ragged": ("labelled={}/ragged.tsv", "this gpt reads a text, and labelled text came; give text="),

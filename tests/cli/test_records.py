@@ -137,7 +137,7 @@ def test_a_refusal_of_resume_names_what_differs_and_leaves_the_folder_as_it_was(
         "got length=16, expected length=8": trained(files, *valid(files), member="gpt d=16 length=16"),
         "got d=32, expected d=16": trained(files, *valid(files), member="gpt d=32 length=8"),
         "got member=llama, expected member=gpt": trained(files, *valid(files), member="llama d=16"),
-        "--resume goes on with what is in --out, and --overwrite begins anew": trained(files, "--overwrite"),
+        "--resume continues the run in --out, but --overwrite starts it again": trained(files, "--overwrite"),
         "got lr=0.5, expected lr=0.002": trained(files, *valid(files), "--lr", "0.5"),
     }
     for said, words in cases.items():
@@ -189,7 +189,7 @@ def test_going_on_and_beginning_anew_contradict_each_other(
         "--resume",
         "--overwrite",
     ]
-    fails(capsys, words, "--resume goes on with what is in --out, and --overwrite begins anew; give one of the two")
+    fails(capsys, words, "--resume continues the run in --out, but --overwrite starts it again; give one of the two")
     assert not (files / "o").exists()
     with pytest.raises(ValueError, match="give one of the two"):
         fit(tiny.bigram(), tiny.text(), steps=1, out=files / "o", resume=True, overwrite=True)

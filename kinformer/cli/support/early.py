@@ -148,12 +148,12 @@ def warmup(ctx: typer.Context, text: str | None) -> float | int | None:
     if text is None:
         return None
     try:
-        found = int(text) if text.strip().isdecimal() else float(text)
+        length = int(text) if text.strip().isdecimal() else float(text)
     except ValueError:
         raise UserError(f"--warmup {text}: give a part of the training, such as 0.05, or a number of steps") from None
     with from_user(ValueError):
-        Recipe(warmup=found, schedule=ctx.params.get("schedule") or "cosine")
-    return found
+        Recipe(warmup=length, schedule=ctx.params.get("schedule") or "cosine")
+    return length
 
 
 def betas(text: str | None) -> tuple[float, ...] | None:
@@ -161,11 +161,11 @@ def betas(text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None
     try:
-        found: Any = tuple(map(float, text.split(",")))
+        rates: Any = tuple(map(float, text.split(",")))
     except ValueError:
         raise UserError(f"--betas {text}: give two numbers with a comma between, such as 0.9,0.98") from None
     with from_user(ValueError):
-        return check_betas(found)
+        return check_betas(rates)
 
 
 def eps(value: float | None) -> float | None:
@@ -216,7 +216,7 @@ def no_comparison(ctx: typer.Context, out: Path) -> Path:
 def _refuse_both_ways(ctx: typer.Context) -> None:
     """Refuse a command with both --resume and --overwrite."""
     if ctx.params.get("overwrite") and ctx.params.get("resume"):
-        raise UserError("--resume goes on with what is in --out, and --overwrite begins anew; give one of the two")
+        raise UserError("--resume continues the run in --out, but --overwrite starts it again; give one of the two")
 
 
 def _model(out: Path) -> str:

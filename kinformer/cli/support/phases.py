@@ -48,7 +48,7 @@ class Phase:
     @property
     def plan(self) -> dict[str, Any]:
         """All that it depends on."""
-        told = {
+        plan = {
             "member": self.one.name,
             "data": self.job.data.name,
             "bytes": fingerprint(self.job.data),
@@ -56,7 +56,7 @@ class Phase:
             "budget": str(self.job.budget),
             "settings": asdict(self.job.settings),
         }
-        return json.loads(json.dumps(told))
+        return json.loads(json.dumps(plan))
 
 
 def in_phases(
@@ -119,7 +119,9 @@ def _tell(title: str, history: History, job: Job, folder: Path) -> None:
 
 def _planned(first: Wanted, job: Job, then: Sequence[str], out: Path) -> list[Phase]:
     if job.settings.schedule == "noam":
-        raise UserError("--schedule noam has one rate for a whole training, and each phase its own; leave out --then")
+        raise UserError(
+            "--schedule noam does not fit --then, because each phase has its own learning rate; leave out --then"
+        )
     recipe = job.settings.recipe(first.build(job.settings.seed))
     phases = [Phase(first, _at(job, recipe, recipe.peak, job.budget), out / "phase-1")]
     for n, text in enumerate(then, 2):

@@ -126,7 +126,7 @@ def refuse_kind(one: Wanted, data: str, context: Any = None) -> None:
 def refuse_length(context: Any, kind: type[Data] | Data | None) -> None:
     """Refuse a --length that has no effect because the data or the model decides the length of rows."""
     if kind is not None and not kind.sized:
-        refuse_useless(context, f"on {kind.what}: the data or the member says how long rows are", "length")
+        refuse_useless(context, f"on {kind.what}, because the data or the member fixes the length of rows", "length")
 
 
 def _unfitted(one: Wanted, kind: type[Data]) -> Any | None:
@@ -242,7 +242,7 @@ def refuse_frozen(name: str, model: Any, advice: str) -> None:
         record = getattr(model, "member", None)
         word = f"frozen={as_word(record.keywords['frozen'])}" if record and "frozen" in record.keywords else name
         raise UserError(
-            f"{word} trains {len(weights) - still} of {len(weights)} weights, and the others would stay random;{advice}"
+            f"{word} trains {len(weights) - still} of {len(weights)} weights, but the others would stay random;{advice}"
         )
 
 

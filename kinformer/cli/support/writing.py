@@ -26,7 +26,7 @@ INSTEAD = {  # what a model is for that neither writes nor fills in
     "trajectories": "let it act by `kinformer play DIR --env ID`",
     "environments": "let it act by `kinformer play DIR --env ID`",
 }
-BEFORE = 4  # tokens: a letter of UTF-8 has at most so many bytes
+BEFORE = 4  # tokens: a UTF-8 letter has at most 4 bytes
 FILL = 'fill them in by `kinformer fill DIR --text "the wh_le"`'
 
 
