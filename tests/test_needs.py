@@ -10,7 +10,7 @@ from kinformer.discover import member
 from kinformer.keywords import parse_keywords
 from kinformer.members.agent import agent
 from kinformer.members.gpt import gpt
-from kinformer.needs import by_keyword, has_effect
+from kinformer.needs import by_keyword, check_used, has_effect
 from kinformer.train.checkpoint import load, save
 
 VALUES: dict[str, Any] = {
@@ -76,6 +76,21 @@ def test_a_call_refuses_what_has_no_effect_and_a_record_does_not() -> None:
         assert build.rebuild(**keywords).member.keywords["size"] == keywords["size"]
     with pytest.raises(TypeError, match="has no keyword 'sise'; the nearest is 'size'"):
         build.rebuild(sise=3)
+
+
+@pytest.mark.parametrize(
+    ("condition", "printed"),
+    [
+        ("a>1 and b=x|y", "a>1 and (b=x or b=y)"),
+        ("a=1 and b=x or c", "(a=1 and b=x) or a non-empty c"),
+        ("b!=x|y and a>1", "(b!=x and b!=y) and a>1"),
+        ("a=1 or b=y", "a=1 or b=y"),
+    ],
+)
+def test_a_printed_condition_has_parentheses_where_and_meets_or(condition: str, printed: str) -> None:
+    with pytest.raises(ValueError, match="^size=3 has no effect with") as error:
+        check_used({"size": condition}, ["size"], {"size": 3, "a": 0, "b": "z", "c": ()})
+    assert str(error.value).endswith(f"; leave it out, or give {printed}")
 
 
 def test_a_run_that_recorded_a_keyword_without_effect_loads(tmp_path: Path) -> None:
