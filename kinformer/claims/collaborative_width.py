@@ -110,17 +110,17 @@ def claim(seeds: Sequence[int], steps: int = STEPS, columns: Sequence[int] = COL
         Measure("relative error of logits with all columns", [one.logits[-1] for one in found], "most", EXACT),
         Measure(
             "share of what attention is worth that is lost with half of the columns",
-            [cost(one, -2) for one in found], "most", COST, nothing=1.0,
+            [cost(run, -2) for run in found], "most", COST, nothing=1.0,
         ),
         Measure(
             "relative error of logits with half of the columns, over that of an untrained layer",
-            [one.logits[-2] / other.logits[0] for one, other in zip(found, fresh, strict=True)],
+            [run.logits[-2] / other.logits[0] for run, other in zip(found, fresh, strict=True)],
             "most", LEARNED, nothing=1.0,
         ),
     )  # fmt: skip
     told = {
         f"{shared} of {columns[-1]} columns": f"logits off by {mean(one.logits[n] for one in found):.3f}, "
-        f"{mean(one.bits[n] for one in found):.3f} bits per byte, {mean(cost(one, n) for one in found):.1%} lost"
+        f"{mean(run.bits[n] for run in found):.3f} bits per byte, {mean(cost(run, n) for run in found):.1%} lost"
         for n, shared in enumerate(columns)
     }
     told["before"] = f"{mean(one.before for one in found):.3f} bits per byte, after {steps} steps"

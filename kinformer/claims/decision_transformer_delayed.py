@@ -43,7 +43,7 @@ def claim(seeds: Sequence[int], steps: int = STEPS) -> Claim:
     """CartPole, episodes of controllers that lean by more or less; each learner is asked for the best it knows."""
     found = [measured(seed, steps) for seed in seeds]
     lost = [1 - one[NAMES[0]][1] / one[NAMES[0]][0] for one in found]
-    dense = [one[NAMES[0]][0] for one in found]
+    dense = [run[NAMES[0]][0] for run in found]
     measures = (
         Measure("share of its return that it loses", lost, "most", DROP),
         Measure("its return where it is rewarded at each step, of 200", dense, "least", LEVEL, nothing=0.0),

@@ -162,7 +162,7 @@ def _measures(name: str, found: list[Taken]) -> list[Measure]:
     measures = [
         Measure(f"{name}: share of the layers", share, "most", 0.5),
         Measure(f"{name}: right answers lost to the full model", lost, "most", 0.01),
-        Measure(f"{name}: right answers of the full model", [one.full for one in found], "least", LEARNT, 1 / KINDS),
+        Measure(f"{name}: right answers of the full model", [run.full for run in found], "least", LEARNT, 1 / KINDS),
     ]
     if name == "sequence":  # of one row all leave alike
         return measures

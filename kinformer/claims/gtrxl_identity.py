@@ -74,7 +74,7 @@ def claim(seeds: Sequence[int], depth: int = DEPTH, deepest: int = DEEPEST, d: i
         Measure(f"change by {depth} blocks, {gate}", [one[2 * depth - 1].size for one in found[gate]], "most", WITHIN)
         for gate in BIASED
     ]
-    ratio = [one[2 * depth - 1].size / formula(2 * depth) for one in found["gru"]]
+    ratio = [run[2 * depth - 1].size / formula(2 * depth) for run in found["gru"]]
     measures.append(
         Measure(f"change by {depth} blocks, gru, over the formula's", ratio, "near", 1.0, within=BY_FORMULA)
     )

@@ -84,10 +84,10 @@ def claim(seeds: Sequence[int], length: int = LENGTH, iterations: int = ITERATIO
     """Weights drawn by seeds, fitted by every width."""
     found = [off(seed, length, iterations) for seed in seeds]
     measures = (
-        Measure(f"the least that width {length - 2} is off", (min(one.weights[-3] for one in found),), "least", LEFT),
+        Measure(f"the least that width {length - 2} is off", (min(run.weights[-3] for run in found),), "least", LEFT),
         Measure(
             f"the most that width {length - 1} is off",
-            (max(one.weights[-2] for one in found),), "most", NONE, nothing=LEFT,
+            (max(run.weights[-2] for run in found),), "most", NONE, nothing=LEFT,
         ),
     )  # fmt: skip
     told = {

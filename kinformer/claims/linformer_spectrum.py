@@ -125,12 +125,12 @@ def claim(seeds: Sequence[int], steps: int = STEPS, learned: int = LEARNED, leng
     frequencies = by_frequency()
     measures = (
         Measure(
-            "bits per hidden byte over those of the frequencies of bytes", [one / frequencies for one in bits], "most",
+            "bits per hidden byte over those of the frequencies of bytes", [x / frequencies for x in bits], "most",
             LEARNT, nothing=1.0,
         ),
         Measure(
             f"singular values that hold {ENERGY:.0%} of the energy of attention over {length} tokens, per token",
-            [float(needed(one).mean()) / length for one in of], "most", SHARE,
+            [float(needed(run).mean()) / length for run in of], "most", SHARE,
         ),
         Measure(
             "right answers of a Linformer, over BERT's", [a / b for a, b in zip(mixed, full, strict=True)], "least",

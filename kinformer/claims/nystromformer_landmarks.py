@@ -142,7 +142,7 @@ def claim(
             "error of six iterations over that of the inverse itself", [one.stopped for one in found], "most", 1.05
         ),
         Measure(
-            "|A Z A - A| / |A| after six iterations", [one.left[SIX] for one in found], "most", INVERTED, nothing=1.0
+            "|A Z A - A| / |A| after six iterations", [run.left[SIX] for run in found], "most", INVERTED, nothing=1.0
         ),
         Measure("exponent of multiplications in the row", [exponents["nystromformer"]], "most", 1.1),
     )

@@ -149,7 +149,7 @@ def read(model: LM, tokens: Shaped[Tensor, " E"]) -> Reading:
 def claim(seeds: Sequence[int], people: int = PEOPLE, steps: int = STEPS) -> Claim:
     """Bits per byte at names that the datastore holds, and the gate at names and elsewhere."""
     every = [found(seed, people, steps) for seed in seeds]
-    less = [one.names["SPALM"] - one.names["Transformer-XL"] for one in every]
+    less = [run.names["SPALM"] - run.names["Transformer-XL"] for run in every]
     more = [one.at_names - one.elsewhere for one in every]
     measures = (
         Measure("bits per byte of names, SPALM less its Transformer-XL", less, "most", NAMES, nothing=0),
@@ -175,7 +175,7 @@ def _draw(every: list[Found], axes: Any) -> None:
 
 
 def _draw_names(every: list[Found], axes: Any) -> None:
-    _bars([one.names for one in every], axes)
+    _bars([run.names for run in every], axes)
     axes.set(ylabel="bits per byte of names")
 
 

@@ -113,7 +113,7 @@ def known(weights: Mapping[str, Weight], modules: Iterable[nn.Module | None]) ->
     there = penalties_of(*modules)
     for name, weight in weights.items():
         if name not in there:
-            names = ", ".join(sorted(name for name in there if not any(one.by for one in there[name]))) or "none"
+            names = ", ".join(sorted(name for name in there if not any(part.by for part in there[name]))) or "none"
             raise ValueError(f"penalties={dict(weights)}: no part of this model reports {name!r}; it reports {names}")
         if by := next((penalty.by for penalty in there[name] if penalty.by), None):
             raise ValueError(

@@ -193,10 +193,10 @@ def read(where: str, *, reward: str = "step") -> Offline:
     name = f"offline={where}{'' if reward == 'step' else f',reward={reward}'}"
     sizes = ", ".join(f"{end - first:,} {split}" for (first, end), split in zip(pairwise(ends), SPLITS, strict=True))
     whole = [one.returned for one in every]
-    told = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
+    text = f"{name}: episodes that returned {min(whole):.6g} to {max(whole):.6g}, {sizes}, by the SHA-256 of each"
     steps, flat = max(len(episode.rewards) for episode in every), int(scales(train.states)[1].sum())
-    told += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
-    return Offline(name, train, valid, test, every[0].states.shape[1], actions, discrete, steps, reward == "end", told)
+    text += f"; {flat:,} of {train.states.shape[1]:,} numbers of an observation are constant in train" * bool(flat)
+    return Offline(name, train, valid, test, every[0].states.shape[1], actions, discrete, steps, reward == "end", text)
 
 
 def to_go(rewards: numpy.ndarray) -> numpy.ndarray:

@@ -83,7 +83,7 @@ def test_what_cannot_be_played_is_said_in_one_line(tmp_path: Path, capsys: pytes
     fails(capsys, ["play", made, "--env", "CartPole-v1"], "shows 4 numbers, and this behaviour_cloning reads 3")
     fails(capsys, ["play", made, "--env", "CartPol-v1"], "the nearest is 'CartPole-v1'")
     fails(capsys, ["play", made, "--env", COUNTING, "--return", "3"], "knows no returns and does what was done")
-    fails(capsys, ["play", "--env", COUNTING, "--return", "3"], "chance knows no returns")
+    fails(capsys, ["play", "--env", COUNTING, "--return", "3"], "--return has no effect when all actions")
     fails(capsys, ["play", made, "--env", COUNTING, "--save", str(tmp_path / "a.txt")], "give FILE.npz")
     fails(capsys, ["play", made, "--env", COUNTING, "--out", made], "is there already")
     fails(capsys, ["play", made, "--env", COUNTING, "--out", f"{made}/config.json/o"], "Not a directory", 1)

@@ -158,9 +158,9 @@ def _following(phase: Phase, text: str, folder: Path) -> Phase:
         settings = replace(settings, length=length, batch=int(told.get("batch", settings.batch)))
         own = parse_keywords(phase.one.function, [word for word in words if word.partition("=")[0].strip() not in told])
         keywords = doubled(phase.one.function, phase.one.keywords, length, own)
-    one = replace(phase.one, text=with_keywords(phase.one.name, as_texts(keywords)), keywords=keywords)
+    wanted = replace(phase.one, text=with_keywords(phase.one.name, as_texts(keywords)), keywords=keywords)
     lr = told.get("lr", recipe.peak / 2)
-    return Phase(one, _at(replace(phase.job, settings=settings), recipe, lr, budget), folder)
+    return Phase(wanted, _at(replace(phase.job, settings=settings), recipe, lr, budget), folder)
 
 
 def _number(name: str, text: str) -> float:

@@ -28,7 +28,7 @@ Measure = Callable[[Any], Measured]
 def sweep_cache(model: LM, size: int, measure: Measure) -> Swept:
     """Every theta and share of a cache of this size."""
     sweeps = [swept(measure(CacheSweep(model, size=size, theta=theta))) for theta in THETAS]
-    return Swept(sweeps[0].own, {name: bits for one in sweeps for name, bits in one.choices.items()})
+    return Swept(sweeps[0].own, {name: bits for sweep in sweeps for name, bits in sweep.choices.items()})
 
 
 def sweep_nearest(model: LM | Wrapped, store: Store, tap: str, k: int, tokens: torch.Tensor, measure: Measure) -> Swept:

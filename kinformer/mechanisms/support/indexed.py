@@ -133,18 +133,18 @@ def _of_block(
     q = row.q[:, at].flatten(0, 1)
     longest = row.k.norm(dim=-1).amax() if len(row.k) else 0.0
     doubt = noise_of(q.norm(dim=-1, keepdim=True) * longest)
-    found = inside.find(q, most)
+    keys = inside.find(q, most)
     if len(near):
         near = near.flip(0)  # of equal ones the latest come first
         score = (q @ row.k[near].T).masked_fill(~_may(request, row, at, near), -torch.inf)
         nearest = first(score, min(most, len(near)), doubt)
-        found = torch.cat([found, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
-    if not found.shape[1]:
-        return found
-    found = found.sort(1, descending=True).values
-    size = max(1, CANDIDATES // found.shape[1])
+        keys = torch.cat([keys, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
+    if not keys.shape[1]:
+        return keys
+    keys = keys.sort(1, descending=True).values
+    size = max(1, CANDIDATES // keys.shape[1])
     pieces = []
-    for q_, candidates, doubt_ in zip(q.split(size), found.split(size), doubt.split(size), strict=True):
+    for q_, candidates, doubt_ in zip(q.split(size), keys.split(size), doubt.split(size), strict=True):
         score = (row.k[candidates.clamp_min(0)] @ q_[..., None]).squeeze(-1).masked_fill(candidates < 0, -torch.inf)
         taken = candidates.gather(1, first(score, min(most, score.shape[1]), doubt_))
         pieces.append(torch.where(taken < 0, -1, row.columns[taken.clamp_min(0)]))
