@@ -104,7 +104,7 @@ def test_a_performers_window_is_read_exactly() -> None:
         assert str(near.pattern) == "(Causal() & Band(left=3, right=None))" and far.by == 4
         assert far.linear.map.hyperbolic is (kernel == "hyperbolic")
     for wrong in ({"kernel": "relu"}, {"form": "encoder"}):
-        with pytest.raises(ValueError, match="^window=4 has no effect with .* kernel=softmax"):
+        with pytest.raises(ValueError, match="^window=4 has no effect with .*kernel=softmax"):
             performer(**sizes, **wrong)
     with pytest.raises(ValueError, match="^window=0"):
         performer(**{**sizes, "window": 0})
