@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
 from kinformer.core.cache import widened
-from kinformer.core.checks import a_number, from_to, refuse_unused, whole
+from kinformer.core.checks import a_number, from_to, unread, whole
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
 from kinformer.core.state import leaves
@@ -188,13 +188,13 @@ def _refuse_unused(
     temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
 ) -> None:
     """ValueError for an argument without effect. temperature=0 may stand beside a beam: neither draws."""
-    cuts = {"top_k": top_k, "top_p": top_p}
+    cuts = {"top_k": (top_k, None), "top_p": (top_p, None)}
     if beam > 1:
-        refuse_unused(f"beam={beam}, which draws nothing", temperature=temperature or None, **cuts)
+        unread(f"beam={beam}, which draws nothing", temperature=(temperature or None, None), **cuts)
     else:
-        refuse_unused("beam=1", length_penalty=length_penalty)
+        unread("beam=1", length_penalty=(length_penalty, None))
     if temperature == 0:
-        refuse_unused("temperature=0, which takes the likeliest token", **cuts)
+        unread("temperature=0, which takes the likeliest token", **cuts)
 
 
 def _check(steps: int, way: _Way, state: State | None, recompute: bool) -> None:
