@@ -216,6 +216,10 @@ def _prompt(
         return torch.full((len(source), 1), begin), False
     if tokens.dtype == torch.bool or tokens.is_floating_point():
         raise ValueError(f"a prompt holds token ids, whole numbers, and {tokens.dtype} came; give tokens.long()")
+    if tokens.dim() != 2 or not len(tokens):
+        raise ValueError(
+            f"the prompt is no batch of rows: got shape {list(tokens.shape)}, expected [B, T]. Give at least one row."
+        )
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
     if (known := _known(model)) is not None and (most := int(tokens.max())) >= known:
