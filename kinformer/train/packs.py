@@ -20,7 +20,8 @@ def packs(model: Model, length: int) -> bool:
     """Does it read rows of `length` tokens that hold several documents as it reads each of them alone?
 
     False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
-    memory names positions of the row (its first tokens, its blocks). Two rows are tried: in the first a document begins
+    memory names positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied, or
+    if memory is too small to try it. Two rows are tried: in the first a document begins
     one token late, so that every pair of positions is moved; the second has four documents of different sizes.
 
     The model is a copy in float64 with noise on every weight (`train/probe.py`), so that nothing is hidden by a start
@@ -31,9 +32,9 @@ def packs(model: Model, length: int) -> bool:
     if not isinstance(model, Documents) or length < 2:
         return False
     with seeded(model), torch.no_grad():
-        probe = probe_of(model)
-        tokens = probe.sample(1, length, 0).to(next(probe.parameters()).device)
         try:
+            probe = probe_of(model)
+            tokens = probe.sample(1, length, 0).to(next(probe.parameters()).device)
             _settle(probe, tokens)
             return all(_same(probe, tokens, sizes) for sizes in _sizes(length))
         except (ValueError, NotImplementedError):

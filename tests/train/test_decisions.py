@@ -1,5 +1,6 @@
 """What a training decides of its model is decided once, at its own sizes, and read from its folder when it goes on."""
 
+import copy
 import hashlib
 import inspect
 import json
@@ -19,6 +20,7 @@ from kinformer.core.numbering import numbered
 from kinformer.data.kind import Data
 from kinformer.data.text import Text
 from kinformer.discover import members, modules
+from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer import longformer
 from kinformer.members.reformer import reformer
@@ -254,3 +256,19 @@ def test_decisions_of_another_version_are_one_line() -> None:
     with pytest.raises(CheckpointError, match="decisions of another version of kinformer") as error:
         saved({"decisions": {"reads_ahead": None, "moods": 3}})
     assert "\n" not in str(error.value) and saved({}) is None
+
+
+def no_memory(model: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+def no_copy(model: Any) -> Any:
+    raise TypeError("cannot pickle a file")
+
+
+@pytest.mark.parametrize("failing", [no_memory, no_copy])
+def test_a_model_that_cannot_be_copied_reads_rows_of_one_document_each(
+    failing: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy, "deepcopy", failing)
+    assert decide(bert(**SIZE), notes(), settings(60), ALONE) == Decisions()
