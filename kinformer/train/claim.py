@@ -10,6 +10,7 @@ from kinformer.train.parallel import ALONE, Alone
 
 LOCK, LOCK_WITHIN = ".kinformer.lock", ".kinformer.within.lock"
 TRIES = 5  # to lock a folder that another process removes
+LOCKS = (LOCK, LOCK_WITHIN)
 DEPTH = 2  # a comparison trains in MEMBER/SEED, phases in phase-N
 
 
@@ -54,7 +55,7 @@ def _held(folder: Path, within: bool) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with ExitStack() as stack:
-            for name in (LOCK, LOCK_WITHIN) if within else (LOCK,):
+            for name in LOCKS if within else (LOCK,):
                 if not _enter(stack, folder, name):
                     warnings.warn(
                         f"{folder} is on a file system without locks: train there once at a time", stacklevel=2

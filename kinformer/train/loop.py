@@ -21,7 +21,7 @@ from kinformer.data.text import Text
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget
 from kinformer.train.checkpoint import CheckpointError, recorded
-from kinformer.train.claim import LOCK, claim
+from kinformer.train.claim import LOCKS, claim
 from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.files import crc32
@@ -331,7 +331,7 @@ def _trained(
     if run is not None:
         recorded(model)
     if resume and not going_on:
-        begun = folder is not None and any(path.name != LOCK for path in Path(folder).glob("*"))
+        begun = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
         held = "holds no whole checkpoint to go on from" if begun else "holds nothing yet"
         warnings.warn(f"{folder} {held}: the training begins anew", stacklevel=3)
     again = checkpointed(model) if settings.checkpointing else nullcontext()
