@@ -20,7 +20,7 @@ from kinformer.data.lanes import Lanes
 from kinformer.data.text import Text
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget
-from kinformer.train.checkpoint import CheckpointError, recorded
+from kinformer.train.checkpoint import CheckpointError, columns_of, recorded
 from kinformer.train.claim import LOCKS, claim
 from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches, measuring
@@ -342,10 +342,11 @@ def _trained(
 
 
 def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> tuple[Settings, Decisions | None]:
-    """Put the weights of a run into the model; the settings with what it fixed when it was begun, and its decisions."""
+    """Put the weights and columns of a run into the model; the settings that it fixed, and its decisions."""
     state = run.state()
     refuse_others(run.folder, state["begun"], model, data, settings)
     run.restore(model)
+    model.columns = columns_of(run.folder)  # the weights learned by these scales, whatever the model had before
     return replace(settings, **state["measuring"]), saved(state)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.training import (
+    FIRST,
     Job,
     claimed,
     learn,
@@ -92,7 +93,7 @@ def _train(
     for n, phase in enumerate(phases):
         if not finished(phase.folder, phase.job.budget):
             title = f"{phase.one.text} (phase {n + 1} of {len(phases)})"
-            model = phase.one.build(job.settings.seed) if n else begun
+            model = phase.job.build(phase.one) if n else begun
             whole = going_on and Run(phase.folder).step is not None
             if n and not whole:
                 starting(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
@@ -106,7 +107,7 @@ def _train(
 
 def _begun(phase: Phase, start: Path | None, going_on: bool) -> Model:
     """The model of the first phase, with the weights in `start`, if it begins with them; read before any is cleared."""
-    model = phase.one.build(phase.job.settings.seed)
+    model = phase.job.build(phase.one)
     if not (going_on and Run(phase.folder).step is not None):
         starting(start, phase.one.function, model, phase.job.data)
     return model
@@ -121,7 +122,7 @@ def _planned(first: Wanted, job: Job, then: Sequence[str], out: Path) -> list[Ph
     if job.settings.schedule == "noam":
         raise UserError("--schedule noam has one rate for a whole training, and each phase its own; leave out --then")
     recipe = job.settings.recipe(first.build(job.settings.seed))
-    phases = [Phase(first, _at(job, recipe, recipe.peak, job.budget), out / "phase-1")]
+    phases = [Phase(first, _at(job, recipe, recipe.peak, job.budget), out / FIRST)]
     for n, text in enumerate(then, 2):
         phases.append(_following(phases[-1], text, out if n > len(then) else out / f"phase-{n}"))
     return phases
@@ -174,7 +175,7 @@ def _refuse(phases: Sequence[Phase], may: bool, going_on: bool) -> None:
     for n, phase in enumerate(phases):
         settings = phase.job.settings
         refuse_too_large(phase.one, -(-settings.batch // settings.accumulate), settings.length)
-        model = phase.one.build(settings.seed)
+        model = phase.job.build(phase.one)
         name = f"phase {n + 1}, {phase.one.text}"
         (readable if going_on else trainable)(name, model, phase.job)
         try:
