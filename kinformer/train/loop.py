@@ -55,7 +55,7 @@ class TrainingStopped(RuntimeError):
 class Training:
     """A training under way: the model, its optimiser, the states that it carries, and what it did so far.
 
-    decisions: those of the run that it goes on with; None for a training that begins, which makes them.
+    decisions: those of the run that it goes on with, or that were made before it begins; None makes them.
 
     ValueError where the data is not what the model reads, and where the model reads ahead or cannot go on.
     """
@@ -280,6 +280,7 @@ def train(
     until: float = 1.0,
     group: Alone = ALONE,
     claimed: bool = False,
+    decisions: Decisions | None = None,
 ) -> History:
     """Train a model on data; a folder, where one is given, keeps the run (`train/run.py` says how).
 
@@ -291,6 +292,7 @@ def train(
     With `resume` a training goes on from the last save in the folder, on a CPU to the same weights as if it had never
     stopped; where there is none it begins anew, and a warning says so. A larger budget goes on with what has ended: the
     schedule is then that of the new length. It pauses once the part `until` of the budget is spent, and is saved.
+    `decisions` are those that the caller has made of the model for a training that begins; it makes them unless given.
 
     Ctrl-C and SIGTERM save what there is and raise Stopped, a KeyboardInterrupt; a loss or gradient that is not finite
     raises TrainingStopped before it touches a weight, and a full disk raises OSError: what was saved before is kept.
@@ -299,7 +301,9 @@ def train(
     another process trains into (FolderInUse), unless the caller has `claimed` it.
     """
     with nullcontext() if folder is None or claimed else claim(folder, group):
-        return _trained(model, data, budget, settings or Settings(), folder, show, hear, resume, until, group)
+        return _trained(
+            model, data, budget, settings or Settings(), folder, show, hear, resume, until, group, decisions
+        )
 
 
 def _trained(
@@ -313,13 +317,13 @@ def _trained(
     resume: bool,
     until: float,
     group: Alone,
+    decisions: Decisions | None,
 ) -> History:
     """Train a model whose folder, if one is given, is claimed."""
     run = None if folder is None else group.run(folder)
     if run is None and resume:
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
     going_on = not group.most(not (resume and run is not None and run.step is not None))
-    decisions = None
     if run is not None and going_on:
         settings, decisions = _restored(run, model, data, settings)  # before it is spread over processes
     training = Training(model, data, budget, settings, run, show or Show(), hear or _nobody, group, decisions)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.cli.__main__ import run
 from kinformer.core.example import Example
 from kinformer.core.numbering import numbered
 from kinformer.data.kind import Data
@@ -29,13 +30,14 @@ from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.patterns.document import Document
-from kinformer.train import loop
+from kinformer.train import decisions, loop
 from kinformer.train.budget import Steps
 from kinformer.train.checkpoint import CheckpointError
 from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.loop import train
 from kinformer.train.packs import packs
 from kinformer.train.parallel import ALONE
+from kinformer.train.peek import reads_ahead
 from kinformer.train.probe import probe_of
 from kinformer.train.run import Run
 from kinformer.train.settings import Settings
@@ -272,3 +274,35 @@ def test_a_model_that_cannot_be_copied_reads_rows_of_one_document_each(
 ) -> None:
     monkeypatch.setattr(copy, "deepcopy", failing)
     assert decide(bert(**SIZE), notes(), settings(60), ALONE) == Decisions()
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The models of which it was decided whether they read ahead, and whether they pack."""
+    models = list[Any]()
+    for name, function in (("reads_ahead", reads_ahead), ("packs", packs)):
+        monkeypatch.setattr(
+            decisions, name, lambda model, length, call=function: models.append(model) or call(model, length)
+        )
+    return models
+
+
+@pytest.mark.parametrize(
+    ("words", "models"),
+    [
+        (["train", "gpt", "d=16", "depth=1", "heads=2"], 1),
+        (["train", "gpt", "d=16", "depth=1", "heads=2", "--then", "steps=1", "--then", "steps=1"], 3),
+        (["compare", "gpt(d=16,depth=1,heads=2)", "gpt(d=8,depth=1,heads=2)", "--seeds", "2"], 2),
+    ],
+)
+def test_a_command_decides_once_of_each_model(
+    words: list[str], models: int, decided: list[Any], tmp_path: Path
+) -> None:
+    """The trainings of a member read the decisions that its refusal before the first step was made of."""
+    (tmp_path / "text").write_bytes(b"".join(b"the cat sat on mat %d\n" % n for n in range(200)))
+    spec = f"text={tmp_path}/text,documents=lines"
+    given = ["--data", spec, "--steps", "1", "--batch", "2", "--length", "16", "--out", f"{tmp_path}/run"]
+    assert run([*words, *given]) == 0
+    assert len(decided) == 2 * models and len({id(model) for model in decided}) == models
+    runs = [Run(path.parent).state() for path in (tmp_path / "run").rglob("metrics.jsonl")]
+    assert {json.dumps(state["decisions"]) for state in runs} == {'{"reads_ahead": "", "packs_documents": true}'}

@@ -205,14 +205,15 @@ def readable(name: str, model: Any, job: Job) -> None:
         raise UserError(f"{name}: {error}") from error
 
 
-def trainable(name: str, model: Any, job: Job) -> None:
-    """UserError, with the name, for whatever a training that begins would refuse of the model and its data."""
+def trainable(name: str, model: Any, job: Job) -> Decisions:
+    """The decisions of a training that begins; UserError, with the name, for all that it would refuse."""
     readable(name, model, job)
     try:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
         stream(model, job.data, job.settings, decisions)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
+    return decisions
 
 
 @contextmanager
@@ -279,14 +280,19 @@ def refuse_frozen(name: str, model: Any, advice: str) -> None:
         )
 
 
-def learn(name: str, model: Any, job: Job, folder: Path, *, resume: bool = False) -> History:
-    """Train a model with its progress on stderr, and keep the run in a folder; a refusal leaves none behind."""
+def learn(
+    name: str, model: Any, job: Job, folder: Path, *, resume: bool = False, decisions: Decisions | None = None
+) -> History:
+    """Train a model with its progress on stderr, and keep the run in a folder; a refusal leaves none behind.
+
+    decisions: those that `trainable` has made of the model.
+    """
     if resume and Run(folder).step is not None:
         with from_user(ValueError, LookupError):
             done = History.read(folder, Run(folder).state()["metrics"])
         print(f"{name}: {_from_here(done, job.budget)}", file=sys.stderr)
     with noted(), telling_what_is_past(folder):
-        return taught(name, model, job, folder, resume=resume)
+        return taught(name, model, job, folder, resume=resume, decisions=decisions)
 
 
 def _from_here(done: History, budget: Budget) -> str:
@@ -299,7 +305,16 @@ def _from_here(done: History, budget: Budget) -> str:
     return f"goes on from step {done.step:,}{whole}"
 
 
-def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until: float = 1.0) -> History:
+def taught(
+    name: str,
+    model: Any,
+    job: Job,
+    folder: Path,
+    *,
+    resume: bool,
+    until: float = 1.0,
+    decisions: Decisions | None = None,
+) -> History:
     """The same up to a part of the budget; the caller has claimed the folder, and handles the library's warnings."""
     first, new = not job.group.rank, not folder.exists()
     if first:
@@ -311,7 +326,7 @@ def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until
                 return train(
                     model, job.data, job.budget, job.settings,
                     folder=folder, show=shown, hear=hear, resume=resume, until=until, group=job.group,
-                    claimed=True,
+                    claimed=True, decisions=decisions,
                 )  # fmt: skip
     except KeyboardInterrupt as stop:
         raise UserError(str(stop) or "stopped", ended_by(stop)) from stop
