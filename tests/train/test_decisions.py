@@ -292,7 +292,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     [
         (["train", "gpt", "d=16", "depth=1", "heads=2"], 1),
         (["train", "gpt", "d=16", "depth=1", "heads=2", "--then", "steps=1", "--then", "steps=1"], 3),
-        (["compare", "gpt(d=16,depth=1,heads=2)", "gpt(d=8,depth=1,heads=2)", "--seeds", "2"], 2),
+        (["compare", "gpt(d=16,depth=1,heads=2)", "--seeds", "2"], 1),
     ],
 )
 def test_a_command_decides_once_of_each_model(
