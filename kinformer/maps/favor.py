@@ -71,7 +71,8 @@ class FAVOR(Directions):
             # a number through which nothing learns; what would be learned through it is learned through the features
             constant = (largest - half).detach()
             floor = self.eps * size * (largest - half - constant).exp()
-            return raised(u, math.log(size) - half - constant, floor), constant
+            # -half - constant is -largest: terms of |x|^2, whose rounding exp would raise, stay out of the value
+            return raised(u, math.log(size) - largest.detach() - (half - half.detach()), floor), constant
         constant = largest if is_query or not u.shape[2] else largest.amax(-1, keepdim=True).expand_as(largest)
         return raised(u, math.log(size) - half - constant, constant.new_full((), self.eps * size)), constant
 

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.autocast import precise
 from kinformer.core.cache import KV
@@ -170,7 +171,8 @@ class Sinkhorn(Keyed):
 
         def over(x: Tensor) -> Tensor:
             whole = x.sum(3)
-            return whole if not self.causal else whole.cumsum(2) - whole + x[:, :, :, 0]
+            # not a difference of sums: rounding would let a large later token of the block change the result
+            return F.pad(whole, (0, 0, 1, 0))[:, :, :-1].cumsum(2) + x[:, :, :, 0] if self.causal else whole
 
         total = over(each)
         return total if self.pool == "sum" else total / over(real).clamp_min(1)
