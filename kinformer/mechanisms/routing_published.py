@@ -19,6 +19,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.ties import tolerance_of
+from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed
 from kinformer.mechanisms.support.centroids import Update
@@ -55,6 +56,10 @@ class PublishedRouting(Routed):
     """
 
     mass = Mechanism.mass  # a mean of reads has no one attention matrix
+    unrepeatable = Unrepeatable(
+        "PublishedRouting chooses the tokens of its clusters anew in each call",
+        "leave out chunk= of reformer, window= of routing_transformer",
+    )
 
     def __init__(
         self, heads: int, k_dim: int, clusters: int, window: int, *, v_dim: int | None = None, null: bool = False,

@@ -20,7 +20,7 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.execute import read
-from kinformer.mechanisms.support.chance import Chance, sign_bits
+from kinformer.mechanisms.support.chance import Chance
 from kinformer.mechanisms.support.sorting import BlockNet, PairNet, SortNet, balanced, causally_balanced
 from kinformer.mechanisms.support.token_blocks import TokenBlocks
 from kinformer.patterns.block import Block
@@ -51,7 +51,8 @@ class Sinkhorn(Keyed):
     causal: whether nothing later may be read.
     iterations: of balancing; the paper's best are 5 to 10.
     temperature: of the logits; the paper's 0.75.
-    noise: Gumbel noise in training, which makes permutations harder; drawn anew in every step and for every row.
+    noise: Gumbel noise in training, which makes permutations harder; drawn anew in every step and for every row. In an
+        `Agent` all rows share it.
     pool: how tokens of a block become one: "sum", the paper's, or "mean". Causal, all from the row's begin count.
     cut: SortCut: every query reads the first `cut` blocks of the sorted row and nothing else. Encoders only.
     near: with a cut, its own block too, as in the sinkhorn-transformer package.
@@ -159,7 +160,7 @@ class Sinkhorn(Keyed):
         logits = self.net(pooled, blocks.number)
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
-            row = sign_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
+            row = self.chance.row_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
             noise = self.chance.gumbel(head[:, None, None], number[..., :, None], number[..., None, :], row)
             logits = logits + noise.to(logits.dtype)
         balance = causally_balanced if self.causal else balanced

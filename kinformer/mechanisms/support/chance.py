@@ -14,10 +14,12 @@ class Chance(nn.Module):
 
     So they are the same wherever a row is cut, beside which rows it stands, and where a layer is computed again, and
     every step has others. Rows of one batch share them unless one of the whole numbers tells rows apart, as
-    `sign_bits` of their content does.
+    `row_bits` of their content does. Content depends on weights, so an `Agent` sets `by_content` to False: the weights
+    that it learns between two readings of a rollout then change no draw.
     """
 
     steps: Int[Tensor, ""]
+    by_content = True
 
     def __init__(self, seed: int = 0):
         super().__init__()
@@ -34,6 +36,10 @@ class Chance(nn.Module):
     def gumbel(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Gumbel noise: the largest of logits with it is a sample of their softmax."""
         return -(-self(*numbers).log()).log()
+
+    def row_bits(self, x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
+        """A whole number for each vector by which rows of other content draw apart; 0 unless `by_content`."""
+        return sign_bits(x) if self.by_content else torch.zeros_like(x[..., 0], dtype=torch.long)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training."""

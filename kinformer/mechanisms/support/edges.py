@@ -14,6 +14,7 @@ from kinformer.core.heads import Side, Sizes
 from kinformer.core.loss import CHOICES, Penalty
 from kinformer.core.request import Request
 from kinformer.core.ties import equals, tolerance_of
+from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.mechanisms.support.chance import Chance, content
 
 By = Literal["layer", "head"]
@@ -95,6 +96,8 @@ class EdgePredictor(nn.Module):
 
 class Choosing(nn.Module):
     """What both forms of SAC share: the network that chooses, what it sees of tokens, its chance and what trains it."""
+
+    unrepeatable = Unrepeatable("SAC draws the keys it reads by what it has learned", "give a stack without SAC")
 
     def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:
         """How many are chosen for a token, by which network, and for whom."""
