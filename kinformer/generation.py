@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kinformer.core.bias import Bias
 from kinformer.core.cache import widened
-from kinformer.core.checks import a_number, from_to, refuse_unused, whole
+from kinformer.core.checks import a_number, from_to, unread, whole
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
 from kinformer.core.state import leaves
@@ -189,13 +189,13 @@ def _refuse_unused(
     temperature: float | None, top_k: int | None, top_p: float | None, beam: int, length_penalty: float | None
 ) -> None:
     """Refuse arguments without effect. temperature=0 is allowed with a beam, because a beam draws nothing either."""
-    cuts = {"top_k": top_k, "top_p": top_p}
+    cuts = {"top_k": (top_k, None), "top_p": (top_p, None)}
     if beam > 1:
-        refuse_unused(f"beam={beam}, which draws nothing", temperature=temperature or None, **cuts)
+        unread(f"beam={beam}, which draws nothing", temperature=(temperature or None, None), **cuts)
     else:
-        refuse_unused("beam=1", length_penalty=length_penalty)
+        unread("beam=1", length_penalty=(length_penalty, None))
     if temperature == 0:
-        refuse_unused("temperature=0, which takes the likeliest token", **cuts)
+        unread("temperature=0, which takes the likeliest token", **cuts)
 
 
 def _check(steps: int, way: _Way, state: State | None, recompute: bool) -> None:
@@ -217,6 +217,10 @@ def _prompt(
         return torch.full((len(source), 1), begin), False
     if tokens.dtype == torch.bool or tokens.is_floating_point():
         raise ValueError(f"the prompt has no token ids: got {tokens.dtype}, expected integers. Pass tokens.long()")
+    if tokens.dim() != 2 or not len(tokens):
+        raise ValueError(
+            f"the prompt is no batch of rows: got shape {list(tokens.shape)}, expected [B, T]. Give at least one row."
+        )
     if not tokens.shape[1]:
         raise ValueError("the prompt is empty (T = 0); give at least one token for each row")
     if (known := _known(model)) is not None and (most := int(tokens.max())) >= known:

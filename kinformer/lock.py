@@ -4,11 +4,14 @@ import errno
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}  # a file system without locks
+
+LOOK = 0.05  # seconds after which a lock is tried once more
 
 
 class Locked(Exception):
@@ -23,8 +26,8 @@ class Locked(Exception):
 def locked(path: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a file against other processes and threads; creates the file and removes it afterwards.
 
-    Yields False if the file system has no locks. Raises Locked if the file is locked and `wait` is false, and OSError
-    if the file cannot be made.
+    A file that another user made is locked too, though it cannot be written. Yields False if the file system has no
+    locks. Raises Locked if the file is locked and `wait` is false, and OSError if the file cannot be made.
     """
     file = None
     while file is None:
@@ -33,18 +36,20 @@ def locked(path: Path, *, wait: bool) -> Iterator[bool]:
         yield False
         return
     try:
-        with suppress(OSError):  # a full disk
+        with suppress(OSError):  # a full disk, or the file of another user
+            os.ftruncate(file, 0)
             os.pwrite(file, f"{os.getpid()} {socket.gethostname()}".encode(), 0)
         yield True
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()
         os.close(file)
 
 
 def check_unlocked(path: Path) -> None:
     """Raise Locked if a process holds the lock of a file."""
     try:
-        file = os.open(path, os.O_RDWR)
+        file = os.open(path, os.O_RDONLY)
     except OSError:
         return
     try:
@@ -55,11 +60,15 @@ def check_unlocked(path: Path) -> None:
 
 def _lock(path: Path, wait: bool) -> int | None:
     """Open and lock a file; -1 if the file system has no locks, None if the last holder has removed the file."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except PermissionError:
+        if not path.exists():
+            raise
+        file = os.open(path, os.O_RDONLY)  # the file of another user, which can be locked where it can be read
     try:
         has_locks = _flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         if has_locks and _is_at(file, path):
-            os.ftruncate(file, 0)
             held, file = file, -1
             return held
         if not has_locks:
@@ -72,14 +81,19 @@ def _lock(path: Path, wait: bool) -> int | None:
 
 def _flock(file: int, form: int) -> bool:
     """Lock an open file; return False if the file system has no locks, raise Locked if another process holds it."""
-    try:
-        fcntl.flock(file, form)
-    except BlockingIOError:
-        raise Locked(_holder(file)) from None
-    except OSError as error:
-        if error.errno in NO_LOCKS:
-            return False
-        raise
+    for last in (False, True):
+        try:
+            fcntl.flock(file, form)
+        except BlockingIOError:
+            if last:
+                raise Locked(_holder(file)) from None
+            time.sleep(LOOK)  # it may be `check_unlocked` of another process, which holds the lock for a moment
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                return False
+            raise
+        else:
+            break
     return True
 
 

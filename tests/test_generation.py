@@ -504,6 +504,8 @@ WRONG = {
     "top_p=0.5 has no effect with temperature=0, which takes the likeliest": dict(temperature=0, top_p=0.5),
     "stop=99 has no effect: got token id 99, expected 0 to 6": dict(stop=99),
     "length_penalty=0.5 has no effect with beam=1": dict(length_penalty=0.5),
+    r"no batch of rows: got shape \[0, 3\], expected \[B, T\]": dict(tokens=torch.zeros(0, 3, dtype=torch.long)),
+    r"no batch of rows: got shape \[0, 0\], expected \[B, T\]": dict(tokens=torch.zeros(0, 0, dtype=torch.long)),
     "T = 0": dict(tokens=torch.zeros(1, 0, dtype=torch.long)),
     "row 1 of the prompt ends with padding": dict(tokens=torch.tensor([[1, 2], [3, -1]])),
     "the prompt has no token ids: got torch.float32, expected integers": dict(tokens=torch.tensor([[1.0, 2.0]])),

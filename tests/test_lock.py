@@ -1,6 +1,8 @@
 """Locks: one holder at a time, released however a process ends, and none needed where there are no locks."""
 
 import errno
+import fcntl
+import os
 import signal
 import subprocess
 import sys
@@ -85,3 +87,39 @@ def test_a_file_system_without_locks_holds_nothing(
     with locked(tmp_path / "lock", wait=wait) as first, locked(tmp_path / "lock", wait=wait) as second:
         check_unlocked(tmp_path / "lock")
     assert not first and not second and not list(tmp_path.iterdir())
+
+
+def test_the_file_of_another_user_is_locked_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read and not written; a holder of it must still be seen, and kept out."""
+    path, opened = tmp_path / "lock", os.open
+    path.write_text("7 elsewhere")
+
+    def unwritable(place: Path, flags: int, *more: int) -> int:
+        if flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, "not yours", str(place))
+        return opened(place, flags, *more)
+
+    monkeypatch.setattr("kinformer.lock.os.open", unwritable)
+    with locked(path, wait=False) as has_locks:
+        assert has_locks
+        with pytest.raises(Locked, match="process 7 on elsewhere"):
+            check_unlocked(path)
+        with pytest.raises(Locked), locked(path, wait=False):
+            pass
+    with pytest.raises(PermissionError), locked(tmp_path / "none", wait=False):
+        pass
+
+
+def test_a_look_at_a_lock_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds the lock for a moment, while another process tries to take it."""
+    flock, tried = fcntl.flock, list[int]()
+
+    def busy_at_first(file: int, form: int) -> None:
+        tried.append(form)
+        if len(tried) == 1:
+            raise BlockingIOError
+        flock(file, form)
+
+    monkeypatch.setattr("kinformer.lock.fcntl.flock", busy_at_first)
+    with locked(tmp_path / "lock", wait=False) as has_locks:
+        assert has_locks and len(tried) == 2

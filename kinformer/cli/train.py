@@ -106,7 +106,8 @@ def train(
     It saves every ten seconds, at the end, at Ctrl-C and at SIGTERM. The same command with --resume goes on from
     there, on a CPU to the same weights as if it had never stopped; where nothing was saved it begins anew. More --steps
     or --minutes go on with what has ended, at the rates of a schedule of the new length. --from DIR starts a new run
-    from the weights of another, whose windows and learned positions may be of other lengths.
+    from the weights of another, whose windows and learned positions may be of other lengths. It reads a series by the
+    names and scales of the columns that those weights learned from.
 
     With --then it trains in phases. Each phase starts from the best weights of the phase before, with twice the
     `window` (at most `top`), twice the --length and half the learning rate. The words of a phase can change that:
@@ -124,7 +125,7 @@ def train(
     one = lent(member, keywords or (), data)
 
     from kinformer.cli.support.together import together
-    from kinformer.cli.support.training import fitting, prepare, refuse_kind
+    from kinformer.cli.support.training import FIRST, begins_from, fitting_weights, prepare, refuse_kind
 
     with together(parallel) as group:
         refuse_kind(one, data, ctx)
@@ -133,7 +134,9 @@ def train(
             length=length, lr=lr, schedule=schedule, warmup=warmup, betas=betas, eps=eps, seed=seed, clip=clip,
             accumulate=accumulate, precision=precision, checkpointing=checkpointing, compile=compile,
         )  # fmt: skip
-        _run(fitting(one, job.data), job, out, then or (), start=start, overwrite=overwrite, resume=resume)
+        first = out / FIRST if then else out
+        one, job = fitting_weights(one, job, begins_from(start, first, resume))
+        _run(one, job, out, then or (), start=start, overwrite=overwrite, resume=resume)
 
 
 def _run(one: Wanted, job: "Job", out: Path, then: Sequence[str], **how: Any) -> None:
@@ -155,7 +158,7 @@ def _in_one(one: Wanted, job: "Job", out: Path, *, start: Path | None, overwrite
 
     settings = job.settings
     refuse_too_large(one, -(-settings.batch // settings.accumulate), settings.length)
-    model = one.build(settings.seed)
+    model = job.build(one)
     readable(one.text, model, job)
     with claimed(out, job.group):
         whole = resume and Run(out).step is not None

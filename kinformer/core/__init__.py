@@ -17,5 +17,5 @@ The rest is read when it is met. Contracts of further parts: `position`, `featur
 `shorten`. Of what a model is asked, told or judged by: `acting`, `experience`, `task`, `neighbours`, `search`.
 Coordinates of tokens: `raster`, `tree`. What constructors, laws, trainings and members ask: `checks`, `alone`,
 `dropping`, `jitter`, `example`, `vocabulary`, `absent`, `watched`. Of tensors and gradients: `autocast`, `vectors`,
-`choice`, `ties`, `transforms`.
+`choice`, `ties`, `transforms`, and of parts whose output may change between two calls: `unrepeatable`.
 """

@@ -108,16 +108,9 @@ def a_pattern(name: str, value: Any) -> Any:
 
 
 def unread(why: str, **given: tuple[Any, Any]) -> None:
-    """Nothing but defaults in what nobody reads: by name the value that came, and its default."""
+    """Refuse arguments that have no effect: by name the value that was given, and the default."""
     for name, (value, default) in given.items():
         if value != default and not RECORDED.get():
-            raise ValueError(f"{name}={value!r} is not read with {why}; leave it out")
-
-
-def refuse_unused(why: str, **options: Any) -> None:
-    """Refuse options that are given (not None) although they have no effect."""
-    for name, value in options.items():
-        if value is not None:
             raise ValueError(f"{name}={value!r} has no effect with {why}; leave it out")
 
 

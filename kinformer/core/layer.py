@@ -32,28 +32,30 @@ class PerToken(NamedTuple):
 
 
 class PerPair(NamedTuple):
-    """Scores of pairs that go up the depth, and the positions that they are of."""
+    """Scores or weights of pairs that go up the depth, and their positions; weights name the pattern they sum over."""
 
     scores: Float[Tensor, "B N T S"]
     q_pos: Int[Tensor, "B #H T"]
     k_pos: Int[Tensor, "B #H S"]
+    pattern: Union["Pattern", None] = None
 
     def piece(self, rows: Where, columns: Where) -> "PerPair":
         q_pos, k_pos = cut(self.q_pos, rows, 2), cut(self.k_pos, columns, 2)
-        return PerPair(cut(cut(self.scores, rows, 2), columns, 3), q_pos, k_pos)
+        return PerPair(cut(cut(self.scores, rows, 2), columns, 3), q_pos, k_pos, self.pattern)
 
 
 class PairFactors(NamedTuple):
-    """Queries and keys sent to higher layers in place of their attention weights softmax(q.k / sqrt(K))."""
+    """Queries and keys sent to higher layers in place of the weights softmax(q.k / sqrt(K)) of a pattern's pairs."""
 
     q: Float[Tensor, "B H T K"]
     k: Float[Tensor, "B G S K"]
     q_pos: Int[Tensor, "B #H T"]
     k_pos: Int[Tensor, "B #H S"]
+    pattern: Union["Pattern", None] = None
 
     def piece(self, rows: Where, columns: Where) -> "PairFactors":
         q_pos, k_pos = cut(self.q_pos, rows, 2), cut(self.k_pos, columns, 2)
-        return PairFactors(cut(self.q, rows, 2), cut(self.k, columns, 2), q_pos, k_pos)
+        return PairFactors(cut(self.q, rows, 2), cut(self.k, columns, 2), q_pos, k_pos, self.pattern)
 
 
 Below = PerToken | PerPair | PairFactors

@@ -56,7 +56,7 @@ class Request:
         def cut(value: Below) -> Below:
             # scores that are of the same positions are so in every piece: by the object, without a look at numbers
             if isinstance(value, PerPair) and value.q_pos is self.queries.pos and value.k_pos is self.keys.pos:
-                return PerPair(value.piece(rows, columns).scores, queries.pos, keys.pos)
+                return value.piece(rows, columns)._replace(q_pos=queries.pos, k_pos=keys.pos)
             return value.piece(rows, columns)
 
         below = {name: cut(value) for name, value in self.below.items()}

@@ -7,6 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from kinformer.core.layer import State
+from kinformer.core.pattern import Pattern
 
 OfLeaf = Callable[[str, Tensor], Tensor]  # of a leaf's name and the leaf
 
@@ -28,12 +29,14 @@ def map_state(f: OfLeaf, state: State, name: str = "", *, at: Callable[[State], 
     """Apply f(leaf name, leaf) to every tensor.
 
     A leaf is named by its field or key, inside a plain sequence by its parent. A part of which `at` makes something
-    is that, and is not looked into.
+    is that, and is not looked into. A `Pattern` stays as it is.
     """
     if at is not None and (found := at(state)) is not None:
         return found
     if isinstance(state, Tensor):
         return f(name, state)
+    if isinstance(state, Pattern):
+        return state
     if isinstance(state, Exact):
         return Exact(map_state(f, state.inside, name, at=at))
     if isinstance(state, tuple) and hasattr(state, "_fields"):

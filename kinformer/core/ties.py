@@ -5,6 +5,8 @@ Keys of equal tokens have equal scores, but the rounding of a score depends on t
 equal, and their order in the row decides.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -15,32 +17,38 @@ from kinformer.core.request import Request
 ULPS = 64  # units of rounding: a few for the product, the rest for the inputs of its vectors
 
 
+Tolerance = Callable[[Int[Tensor, "*n 1"]], Float[Tensor, "*n 1"]]  # the tolerance of the number at each place
+
+
 @torch.no_grad()
-def noise(request: Request) -> Float[Tensor, "B H T 1"]:
-    """Bound on the rounding difference of a query's scores with equal keys: 64 ulps of scale |q| max |k|."""
-    q, k = precise(request.queries.q), precise(request.keys.k)
-    real = (request.keys.pos >= 0).any(1, keepdim=True)
-    longest = torch.where(real, k.norm(dim=-1), 0.0)  # [B G S]
-    longest = longest.amax(-1) if longest.shape[-1] else longest.sum(-1)
-    by_head = longest.repeat_interleave(q.shape[1] // k.shape[1], 1)[:, :, None, None]
-    return noise_of(q.norm(dim=-1, keepdim=True) * by_head * abs(request.scale))
+def score_tolerance(request: Request, column: Int[Tensor, "B H T 1"]) -> Float[Tensor, "B H T 1"]:
+    """Bound on the rounding difference between scores of equal keys: 64 ulps of scale |q| |k|, k the key at `column`.
+
+    It depends on this one key. A maximum over all keys would let keys that a query may not read change its choices.
+    """
+    q, k = request.queries.q, request.keys.k
+    by_group = column.clamp_min(0).unflatten(1, (k.shape[1], -1)).flatten(2, 3)  # [B G r*T 1]
+    size = precise(k.take_along_dim(by_group, 2)).norm(dim=-1, keepdim=True).view(column.shape)
+    return tolerance_of(precise(q).norm(dim=-1, keepdim=True) * size * abs(request.scale))
 
 
-def noise_of(size: Tensor) -> Tensor:
+def tolerance_of(size: Tensor) -> Tensor:
     """64 ulps of numbers of this size, in float32 or better."""
     size = precise(size)
     return ULPS * torch.finfo(size.dtype).eps * size
 
 
-def first(x: Float[Tensor, "*n S"], most: int, near: Float[Tensor, "*#n 1"] | float) -> Int[Tensor, "*n R"]:
+def first(x: Float[Tensor, "*n S"], most: int, tolerance: Tolerance | float) -> Int[Tensor, "*n R"]:
     """Ascending indices of the `most` largest numbers of each row; ignore indices of -inf.
 
-    Numbers within `near` of the smallest chosen number count as equal to it; the first of these are chosen.
+    Numbers within the tolerance of the smallest chosen number count as equal to it; the first of these are chosen.
     """
     if not x.shape[-1] or not most:
         return x.new_zeros(*x.shape[:-1], 0, dtype=torch.long)
     value, at = x.topk(most)
     last = value[..., -1:]
+    # a number of -inf has no tolerance: its key may not be read, so nothing is asked of it
+    near = tolerance(at[..., -1:]).where(last > -torch.inf, 0.0) if callable(tolerance) else tolerance
     if x.device.type == "cpu" and not torch.compiler.is_compiling():  # topk takes a sixth of the time of a sort
         doubt = ((x >= last - near).sum(-1, keepdim=True) > most) & (last > -torch.inf)
         if not bool(doubt.any()):

@@ -14,6 +14,7 @@ from kinformer.core.collected import Collected, flow, summed
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed
 from kinformer.core.loss import penalties_of
+from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.depth.support.some_rows import Rows, divisible, going_rows, leaving, on_rows
 from kinformer.exits.classifiers import of_exit
 from kinformer.exits.confidence import Head, exactly
@@ -27,6 +28,9 @@ class Exiting(NamedTuple):
 
     rule: State
     layers: State
+
+
+DRAWN = Unrepeatable("an EarlyExit with chance draws its exits at each reading", "leave out chance")
 
 
 class EarlyExit(Layer):
@@ -86,6 +90,11 @@ class EarlyExit(Layer):
         # a layer that is left out reports nothing: those up to the last one with a penalty are always read
         self.always = 1 + max((n for n, layer in enumerate(layers) if penalties_of(layer)), default=0)
         self.divisible = all(divisible(layer) for layer in layers)
+
+    @property
+    def unrepeatable(self) -> Unrepeatable | None:
+        """Why two readings differ in training: exits are drawn if there is a chance."""
+        return None if self.chance is None else DRAWN
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> Exiting:
         layers = tuple(layer.start(batch, length, dtype=dtype, device=device) for layer in self.layers)

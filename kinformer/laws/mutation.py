@@ -105,7 +105,8 @@ def _forward(subject: Any, module: Any, state: Any) -> None:
 def _seen(where: str, entries: Mapping[str, Any]) -> Seen:
     """Every tensor of a mapping, of which an entry is one or, as what goes up, holds some."""
     named = {name: (value,) if isinstance(value, Tensor) else value for name, value in entries.items()}
-    return [(f"{name!r} in {where}", tensor, tensor._version) for name, value in named.items() for tensor in value]
+    held = ((name, part) for name, value in named.items() for part in value if isinstance(part, Tensor))
+    return [(f"{name!r} in {where}", tensor, tensor._version) for name, tensor in held]
 
 
 def _plain_stats(out: Out, training: bool) -> None:

@@ -26,6 +26,7 @@ SAYS = "it reads nothing ahead of what it says"
 OVER = ("layer", "model")
 LENGTH = 9
 CHANGED = 16  # tokens that are changed, one in each row, and half as many more
+HUGE = 1e13  # a factor of later tokens: 64 ulps of such a number in float64 are about 0.1
 HEARD = 1e-9  # of numbers about 1: what rounding does not change so much
 
 
@@ -144,7 +145,7 @@ def _changes(subject: Subject, batch: Batch, later: Tensor, seed: int) -> Iterat
     """Variants of the batch whose later columns are redrawn, redrawn large, or padding."""
     rows, columns = batch.size
     drawn = subject.content(rows, columns, seed + 1000)
-    large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(GARBAGE))
+    large = subject.content(rows, columns, seed + 2000) * (1 if subject.vocab else int(HUGE))
     for change, x in (("redrawing", drawn), ("a large change of", large)):
         yield change, dataclasses.replace(batch, x=torch.where(_column(later & batch.real, x), x, batch.x))
     gone = torch.where(_column(later & batch.real, batch.x), torch.full_like(batch.x, -1), batch.x)

@@ -11,9 +11,13 @@ from torch.autograd.function import FunctionCtx
 from kinformer.core.checks import a_flag, one_of, within
 from kinformer.core.example import Example
 from kinformer.core.transforms import transformed
+from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.maps.support.drawn import Directions, Lengths
 
 Stabiliser = Literal["token", "sequence"]
+SCALED_BY_CALL = Unrepeatable(
+    "FAVOR(stabiliser='sequence') scales keys by the largest of each call", "give stabiliser=token"
+)
 
 
 class FAVOR(Directions):
@@ -55,6 +59,7 @@ class FAVOR(Directions):
         self.eps, self.hyperbolic = within("eps", eps, 0.0, math.inf, open_end=True), a_flag("hyperbolic", hyperbolic)
         self.stabiliser = one_of("stabiliser", stabiliser, Stabiliser)
         self.by_vector = stabiliser == "token"
+        self.unrepeatable = None if self.by_vector else SCALED_BY_CALL
 
     def features(self, k_dim: int) -> int:
         return super().features(k_dim) * (2 if self.hyperbolic else 1)
@@ -71,7 +76,8 @@ class FAVOR(Directions):
             # a number through which nothing learns; what would be learned through it is learned through the features
             constant = (largest - half).detach()
             floor = self.eps * size * (largest - half - constant).exp()
-            return raised(u, math.log(size) - half - constant, floor), constant
+            # -half - constant is -largest: terms of |x|^2, whose rounding exp would raise, stay out of the value
+            return raised(u, math.log(size) - largest.detach() - (half - half.detach()), floor), constant
         constant = largest if is_query or not u.shape[2] else largest.amax(-1, keepdim=True).expand_as(largest)
         return raised(u, math.log(size) - half - constant, constant.new_full((), self.eps * size)), constant
 

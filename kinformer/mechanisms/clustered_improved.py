@@ -1,5 +1,7 @@
 """ImprovedClustered: clustered attention, exact where the means of the clusters look most."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -13,7 +15,7 @@ from kinformer.core.layer import Out
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores, softmax, weighted
-from kinformer.core.ties import first, noise
+from kinformer.core.ties import first, score_tolerance
 from kinformer.execute import read
 from kinformer.mechanisms.clustered import Clustered
 from kinformer.mechanisms.support.groups import folded, picked
@@ -55,7 +57,8 @@ class ImprovedClustered(Clustered):
         clusters = self.clusters(request.queries)
         asking = self.asking(request, clusters)
         logits = scores(asking).masked_fill(~allowed(asking), -torch.inf)  # [B H C S]
-        best = choice(lambda: first(logits, min(self.topk, logits.shape[-1]), noise(asking)))
+        tolerance = partial(score_tolerance, asking)
+        best = choice(lambda: first(logits, min(self.topk, logits.shape[-1]), tolerance))
         rest, rest_lse = softmax(logits.scatter(-1, best, -torch.inf))
         _, best_lse = softmax(logits.gather(-1, best))
         far = clusters.spread(weighted(F.dropout(rest, request.dropout), asking))

@@ -52,10 +52,10 @@ class Lending(Keyed):
         if self.bias is not None or queries.q.shape[2] <= MATRIX:
             output, weights = read_whole(scores(request), request)
             lse = output.lse if self.lse else None
-            return Out(output._replace(lse=lse), up={"weights": PerPair(weights, queries.pos, keys.pos)})
+            return Out(output._replace(lse=lse), up={"weights": PerPair(weights, queries.pos, keys.pos, self.pattern)})
         # layers above scale products as usual
         q = queries.q if self.scale is None else queries.q * (self.scale * queries.q.shape[-1] ** 0.5)
-        return Out(read(request), up={"weights": PairFactors(q, keys.k, queries.pos, keys.pos)})
+        return Out(read(request), up={"weights": PairFactors(q, keys.k, queries.pos, keys.pos, self.pattern)})
 
 
 def _plain() -> Lending:

@@ -14,6 +14,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.core.score import Score
+from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.execute import read
 from kinformer.mechanisms.lsh import Hashed, widened
 from kinformer.mechanisms.support.groups import (
@@ -54,6 +55,9 @@ class PublishedLSH(Hashed):
     """
 
     mass = Mechanism.mass  # weights of chunks are not those of the pattern
+    unrepeatable = Unrepeatable(
+        "PublishedLSH sorts and cuts the tokens of each call anew", "leave out chunk= of reformer"
+    )
 
     def __init__(
         self, heads: int, k_dim: int, buckets: int, chunk: int, rounds: int = 1, *, eval_rounds: int | None = None,

@@ -19,7 +19,7 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import scores
-from kinformer.core.ties import noise, places
+from kinformer.core.ties import places, tolerance_of
 from kinformer.execute import read
 from kinformer.mechanisms.support.chance import Chance
 from kinformer.patterns.causal import Causal
@@ -140,10 +140,9 @@ class ProbSparse(Keyed):
         scores, share = self.measured(request).masked_fill(pos < 0, -torch.inf), self._share(pos)[..., None]  # [B 1 1]
         if not pos.shape[2]:
             return scores.long()
-        last = scores.sort(dim=-1, descending=True).values.gather(
-            2, (share - 1).clamp_min(0).expand(*scores.shape[:2], 1)
-        )
-        near = noise(request)[..., 0].masked_fill(pos < 0, 0.0).amax(-1, keepdim=True)
+        value, column = scores.sort(dim=-1, descending=True)
+        turn = (share - 1).clamp_min(0).expand(*scores.shape[:2], 1)
+        last, near = value.gather(2, turn), _tolerance(request).gather(2, column.gather(2, turn))
         order = places(scores, last, near).argsort(dim=-1, descending=True, stable=True)[
             ..., : self._most(pos.shape[2])
         ]
@@ -222,6 +221,16 @@ class ProbSparse(Keyed):
     def _most(self, length: int) -> int:
         """The same of so many tokens: no row has more."""
         return min(length, max(1, self.factor * math.ceil(math.log(max(length, 1)))))
+
+
+@torch.no_grad()
+def _tolerance(request: Request) -> Float[Tensor, "B H T"]:
+    """How far apart M of equal queries may be computed; it is a mean over keys, so their longest decides."""
+    q, k = precise(request.queries.q), precise(request.keys.k)
+    size = torch.where(request.keys.pos >= 0, k.norm(dim=-1), 0.0)  # [B G S]
+    longest = size.amax(-1, keepdim=True) if size.shape[-1] else size.sum(-1, keepdim=True)
+    by_head = longest.repeat_interleave(number_of_groups(q.shape[1], k.shape[1]), 1)
+    return tolerance_of(q.norm(dim=-1) * by_head * abs(request.scale))
 
 
 def _of_all(

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from kinformer.core.checks import a_pattern, a_probability
 from kinformer.core.keyed import Keyed
-from kinformer.core.layer import Out, PairFactors, Want
+from kinformer.core.layer import Below, Out, PairFactors, PerToken, Want
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
@@ -28,8 +28,8 @@ class Reused(Keyed):
     pattern: which keys each query may read, that of the `Lending` layer: it says which values a cache keeps.
     dropout: the share of weights that training drops, other ones in each layer; 0 is what the paper advises.
 
-    Errors: ValueError for weights of other pairs or of another number of heads, and where none came; NoState from
-    `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
+    Errors: ValueError for weights of another pattern, of other pairs or of another number of heads, and without any;
+    NoState from `start` where the pattern reads ahead. Source: Ying et al., 2021, arXiv:2102.12702.
     """
 
     mass = Mechanism.mass  # its queries and keys have no width: the weights are not to be had from them
@@ -44,6 +44,7 @@ class Reused(Keyed):
         sent = request.below.get("weights")
         if sent is None:
             raise ValueError("Reused got no weights from below; let a block beneath read by Lending(pattern)")
+        self._check_pattern(sent)
         if isinstance(sent, PairFactors):
             check_pairs("weights", sent, (*sent.q.shape[:3], sent.k.shape[2]), request)
             queries, keys = request.queries._replace(q=sent.q), request.keys._replace(k=sent.k)
@@ -52,6 +53,15 @@ class Reused(Keyed):
         weights = of_pairs("weights", request)
         assert weights is not None
         return Out(Read(weighted(F.dropout(weights, request.dropout), request), None))
+
+    def _check_pattern(self, sent: Below) -> None:
+        """ValueError for weights of another pattern: they are not those that this layer would sum to 1."""
+        pattern = None if isinstance(sent, PerToken) else sent.pattern
+        if pattern is not None and pattern != self.pattern:
+            raise ValueError(
+                f"Reused cannot read the weights from below: got weights of {pattern}, expected {self.pattern}. "
+                "Give Lending and Reused one pattern."
+            )
 
 
 def _lazy_block() -> "Stack":

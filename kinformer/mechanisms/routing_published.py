@@ -18,7 +18,8 @@ from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
-from kinformer.core.ties import noise_of
+from kinformer.core.ties import tolerance_of
+from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.execute import read
 from kinformer.mechanisms.routing import Norm, Routed
 from kinformer.mechanisms.support.centroids import Update
@@ -56,6 +57,10 @@ class PublishedRouting(Routed):
     """
 
     mass = Mechanism.mass  # a mean of reads has no one attention matrix
+    unrepeatable = Unrepeatable(
+        "PublishedRouting chooses the tokens of its clusters anew in each call",
+        "leave out chunk= of reformer, window= of routing_transformer",
+    )
 
     def __init__(
         self, heads: int, k_dim: int, clusters: int, window: int, *, v_dim: int | None = None, null: bool = False,
@@ -126,7 +131,7 @@ class PublishedRouting(Routed):
 
         def best() -> Bool[Tensor, "B H T C"]:
             liked = by_query_head(keys.tags["liked"], heads).masked_fill((keys.pos < 0)[..., None], LEAST)
-            near = math.ceil(float(noise_of(precise(queries.q.new_ones(())))) * UNIT)
+            near = math.ceil(float(tolerance_of(precise(queries.q.new_ones(())))) * UNIT)
             return chosen(liked, self.window, near).take_along_dim(own, 2) & there
 
         taken = choice(best)
@@ -141,7 +146,7 @@ class PublishedRouting(Routed):
             similar = self.centroids.similar(keys.k).masked_fill((keys.pos < 0)[..., None], -torch.inf)
             if similar.shape[2] <= self.window:
                 return first(torch.zeros_like(similar, dtype=torch.long), self.window)
-            return first(chosen(similar, self.window, float(noise_of(similar.new_ones(())))).long(), self.window)
+            return first(chosen(similar, self.window, float(tolerance_of(similar.new_ones(())))).long(), self.window)
 
         with torch.no_grad():
             column = choice(nearest).permute(0, 3, 1, 2)  # [B C H w]

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from kinformer.core.autocast import precise
 from kinformer.core.cache import KV
@@ -19,7 +20,7 @@ from kinformer.core.mechanism import Mechanism, NoState
 from kinformer.core.read import Read, merge
 from kinformer.core.request import Request
 from kinformer.execute import read
-from kinformer.mechanisms.support.chance import Chance, sign_bits
+from kinformer.mechanisms.support.chance import Chance
 from kinformer.mechanisms.support.sorting import BlockNet, PairNet, SortNet, balanced, causally_balanced
 from kinformer.mechanisms.support.token_blocks import TokenBlocks
 from kinformer.patterns.block import Block
@@ -50,7 +51,8 @@ class Sinkhorn(Keyed):
     causal: whether nothing later may be read.
     iterations: of balancing; the paper's best are 5 to 10.
     temperature: of the logits; the paper's 0.75.
-    noise: scale of the Gumbel noise in training, which makes permutations harder; each step and row draws its own.
+    noise: scale of the Gumbel noise in training, which makes permutations harder; each step and row draws its own. In
+        an `Agent` all rows share the noise.
     pool: how tokens of a block become one: "sum", the paper's, or "mean". Causal, all from the row's begin count.
     cut: SortCut: every query reads the first `cut` blocks of the sorted row and nothing else. Encoders only.
     near: with a cut, its own block too, as in the sinkhorn-transformer package.
@@ -158,7 +160,7 @@ class Sinkhorn(Keyed):
         logits = self.net(pooled, blocks.number)
         if self.training and self.chance is not None:
             head, number = torch.arange(logits.shape[1], device=logits.device), blocks.number[:, None]
-            row = sign_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
+            row = self.chance.row_bits(pooled)[..., :, None]  # what block n may depend on tells rows apart
             noise = self.chance.gumbel(head[:, None, None], number[..., :, None], number[..., None, :], row)
             logits = logits + noise.to(logits.dtype)
         balance = causally_balanced if self.causal else balanced
@@ -170,7 +172,8 @@ class Sinkhorn(Keyed):
 
         def over(x: Tensor) -> Tensor:
             whole = x.sum(3)
-            return whole if not self.causal else whole.cumsum(2) - whole + x[:, :, :, 0]
+            # not a difference of sums: rounding would let a large later token of the block change the result
+            return F.pad(whole, (0, 0, 1, 0))[:, :, :-1].cumsum(2) + x[:, :, :, 0] if self.causal else whole
 
         total = over(each)
         return total if self.pool == "sum" else total / over(real).clamp_min(1)

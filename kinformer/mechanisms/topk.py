@@ -19,7 +19,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.search import Search
-from kinformer.core.ties import noise
+from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.support.folded import folded
 from kinformer.mechanisms.support.indexed import best
@@ -93,18 +93,21 @@ class BestOfRow(PairMap):
         self.k = at_least("k", k, 1)
 
     def bind(self, request: Request) -> Callable[..., Float[Tensor, "B H T S"]]:
-        return partial(self, near=noise(request))
+        return partial(self, tolerance=partial(score_tolerance, request))
 
     def forward(
-        self,
-        x: Float[Tensor, "B H T S"],
-        mask: Bool[Tensor, "#B #H T S"] | None,
-        near: Float[Tensor, "B H T 1"] | float = 0.0,
+        self, x: Float[Tensor, "B H T S"], mask: Bool[Tensor, "#B #H T S"] | None, tolerance: Tolerance | None = None
     ) -> Float[Tensor, "B H T S"]:
         x = x if mask is None else x.masked_fill(~mask, -torch.inf)
         if self.k >= x.shape[-1]:
             return x
-        return x.masked_fill(choice(lambda: x < x.detach().topk(self.k).values[..., -1:] - near), -torch.inf)
+
+        def is_lower() -> Bool[Tensor, "B H T S"]:
+            value, column = x.detach().topk(self.k)
+            last = value[..., -1:]
+            return x < (last if tolerance is None else last - tolerance(column[..., -1:]))
+
+        return x.masked_fill(choice(is_lower), -torch.inf)
 
 
 APART = {"merge": "the k best of a part of the keys are not the k best of all"}

@@ -1,5 +1,6 @@
 """TopKEquals: each query reads the keys that fit it at least as well as its k-th best, found before they are read."""
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from kinformer.core.pattern import Pattern
 from kinformer.core.read import Read
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
-from kinformer.core.ties import noise
+from kinformer.core.ties import Tolerance, score_tolerance
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.support.folded import folded
 from kinformer.mechanisms.support.nearest import ends
@@ -79,12 +80,13 @@ def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
         there = [n for n, one in enumerate(which) if one] or [0]
         lo, hi = there[0], there[-1] + 1
         rows = slice(begin, begin + STEP)
-        x = scores(request.piece(rows, slice(lo * STEP, min(hi * STEP, slots))))
+        piece = request.piece(rows, slice(lo * STEP, min(hi * STEP, slots)))
+        x = scores(piece)
         for n in range(lo, hi):
             if not whole[n]:
                 own = x[..., (n - lo) * STEP : (n - lo + 1) * STEP]
                 own.masked_fill_(~allowed(request.piece(rows, slice(n * STEP, min((n + 1) * STEP, slots)))), -torch.inf)
-        best = _best(x, k, noise(request.piece(rows, slice(lo * STEP, min(hi * STEP, slots)))))
+        best = _best(x, k, partial(score_tolerance, piece))
         if best is None:
             return request.queries.pos.new_empty(*x.shape[:2], count, 0)
         found.append(torch.where(best.score == -torch.inf, -1, best.column + lo * STEP))
@@ -92,13 +94,13 @@ def with_equals(request: Request, k: int) -> Int[Tensor, "B H T R"]:
     return torch.cat([F.pad(one, (0, most - one.shape[3]), value=-1) for one in found], 2)
 
 
-def _best(x: Float[Tensor, "B H T S"], k: int, near: Float[Tensor, "B H T 1"]) -> _Best | None:
-    """The k best of each row and all within `near` of the k-th; None if there are very many of these."""
+def _best(x: Float[Tensor, "B H T S"], k: int, tolerance: Tolerance) -> _Best | None:
+    """The k best of each row and all within the tolerance of the k-th; None if there are very many of these."""
     score, column = x.topk(min(k + 1, x.shape[3]))
     if x.shape[3] <= k:
         return _Best(score, column)
     last = score[..., k - 1 : k]
-    least = last - near
+    least = last - tolerance(column[..., k - 1 : k])
     if not bool(((score[..., k:] >= least) & (last > -torch.inf)).any()):
         return _Best(score[..., :k], column[..., :k])
     most = int(((x >= least) & (last > -torch.inf)).sum(-1).amax())

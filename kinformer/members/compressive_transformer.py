@@ -1,6 +1,7 @@
 """Compressive Transformer: a Transformer-XL whose oldest memories are compressed instead of forgotten."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import SHARED, TransformerXL
@@ -80,41 +81,22 @@ GRAPH = {"compiles": CUTS}
 DOCUMENTS = "the autoencoding loss is a norm over all states that a segment compresses, of whatever document"
 TOGETHER = {**GRAPH, "limits": DOCUMENTS}
 WHOLE = {**GRAPH, **dict.fromkeys(("batch_mates", "chunk", "gradients", "padding", "peek", "rows"), ONE)}
+TINY: dict[str, Any] = {
+    "d": 16, "heads": 2, "segment": 4, "memory": 4, "compressed": 2, "rate": 2, "vocab": 11
+}  # fmt: skip
+
+
+def _tiny(**keywords: Any) -> Callable[[], LM]:
+    return lambda: compressive_transformer(**TINY, **keywords)
+
+
 EXAMPLES = (
+    Example(_tiny(depth=2), breaks=GRAPH, shares=SHARED),
     Example(
-        lambda: compressive_transformer(d=16, depth=2, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11),
-        breaks={"compiles": CUTS},
-        shares=SHARED,
+        _tiny(depth=1, compression="dilated", count="tokens", loss="autoencoding", distance="mse"), breaks=TOGETHER
     ),
-    Example(
-        lambda: compressive_transformer(
-            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="dilated",
-            count="tokens", loss="autoencoding", distance="mse"
-        ),
-        breaks=TOGETHER,
-    ),
-    Example(
-        lambda: compressive_transformer(
-            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, distance="segment"
-        ),
-        breaks=WHOLE,
-    ),
-    Example(
-        lambda: compressive_transformer(
-            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="mean"
-        ),
-        breaks=GRAPH,
-    ),
-    Example(
-        lambda: compressive_transformer(
-            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="max"
-        ),
-        breaks=GRAPH,
-    ),
-    Example(
-        lambda: compressive_transformer(
-            d=16, depth=1, heads=2, segment=4, memory=4, compressed=2, rate=2, vocab=11, compression="most_used"
-        ),
-        breaks=GRAPH,
-    ),
+    Example(_tiny(depth=1, distance="segment"), breaks=WHOLE),
+    Example(_tiny(depth=1, compression="mean"), breaks=GRAPH),
+    Example(_tiny(depth=1, compression="max"), breaks=GRAPH),
+    Example(_tiny(depth=1, compression="most_used"), breaks=GRAPH),
 )

@@ -1,8 +1,9 @@
 """Routing Transformer: half of the heads local, the others within learned clusters of like tokens."""
 
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.core.checks import at_least, multiple, one_of, within
@@ -28,16 +29,31 @@ Alone = Literal["skipped", "zero", "null"]
 @member(
     needs={
         "clusters, window, update, decay, commitment, shared, norm": "routed!=0",
-        "length": "position=learned or clusters=none and routed!=0", "alone": "window!=none and shared=false",
+        "length": "position=learned or clusters=none and routed!=0",
+        "alone": "window!=none and shared=false",
         "eps": "window!=none",
     }
 )
 def routing_transformer(
-    d: int = 128, depth: int = 5, heads: int = 4, head_dim: int | None = None, local: int = 64,
-    routed: int | None = None, clusters: int | None = None, window: int | None = None, update: Update = "sum",
-    decay: float = 0.999, commitment: float = 0.0, position: Positions = "learned", length: int = 1024,
-    vocab: int = 256, dropout: float = 0.0, shared: bool = True, alone: Alone = "skipped",
-    norm: Norm = "layer", eps: float = 0.0
+    d: int = 128,
+    depth: int = 5,
+    heads: int = 4,
+    head_dim: int | None = None,
+    local: int = 64,
+    routed: int | None = None,
+    clusters: int | None = None,
+    window: int | None = None,
+    update: Update = "sum",
+    decay: float = 0.999,
+    commitment: float = 0.0,
+    position: Positions = "learned",
+    length: int = 1024,
+    vocab: int = 256,
+    dropout: float = 0.0,
+    shared: bool = True,
+    alone: Alone = "skipped",
+    norm: Norm = "layer",
+    eps: float = 0.0,
 ) -> LM:
     """Routing Transformer (Roy et al., 2020, arXiv:2003.05997): local heads, and heads that read their token's cluster.
 
@@ -86,8 +102,17 @@ def routing_transformer(
         if window is None:
             return Routing(half, made.width, count, norm=norm, update=update, decay=decay, seed=seed)
         return PublishedRouting(
-            half, made.width, count, window, null=alone == "null", alone="zero" if alone == "zero" else "skipped",
-            norm=norm, eps=eps, update=update, decay=decay, seed=seed
+            half,
+            made.width,
+            count,
+            window,
+            null=alone == "null",
+            alone="zero" if alone == "zero" else "skipped",
+            norm=norm,
+            eps=eps,
+            update=update,
+            decay=decay,
+            seed=seed,
         )
 
     def attention(n: int) -> Attention:
@@ -106,35 +131,22 @@ def routing_transformer(
 
 PUSHED = "a cluster takes a fixed number of tokens, so a later token of a call pushes an earlier one out of it"
 TAKEN = dict.fromkeys(("chunk", "gradients", "padding", "peek"), PUSHED)
+TINY: dict[str, Any] = {"d": 16, "heads": 4, "local": 4, "vocab": 11}
+
+
+def _keys_apart(alone: Alone) -> Callable[[], LM]:
+    """Routing by keys of their own, with queries that may be alone in a cluster."""
+    more: dict[str, Any] = {"window": 4, "clusters": 2, "shared": False, "position": "relative", "alone": alone}
+    return lambda: routing_transformer(**TINY, depth=1, **more)
+
+
 EXAMPLES = (
-    lambda: routing_transformer(
-        d=16, depth=2, heads=4, local=4, routed=1, clusters=2, vocab=11, commitment=0.01, position="relative"
-    ),
+    lambda: routing_transformer(**TINY, depth=2, routed=1, clusters=2, commitment=0.01, position="relative"),
     Example(
-        lambda: routing_transformer(
-            d=16, depth=1, heads=4, local=4, window=4, update="direction", norm="none", eps=1e-2, length=64, vocab=11
-        ),
+        lambda: routing_transformer(**TINY, depth=1, window=4, update="direction", norm="none", eps=1e-2, length=64),
         breaks=TAKEN,
     ),
-    Example(
-        lambda: routing_transformer(
-            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="skipped", position="relative",
-            vocab=11
-        ),
-        breaks=TAKEN,
-    ),
-    Example(
-        lambda: routing_transformer(
-            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="zero", position="relative",
-            vocab=11
-        ),
-        breaks=TAKEN,
-    ),
-    Example(
-        lambda: routing_transformer(
-            d=16, depth=1, heads=4, local=4, window=4, clusters=2, shared=False, alone="null", position="relative",
-            vocab=11
-        ),
-        breaks=TAKEN,
-    ),
+    Example(_keys_apart("skipped"), breaks=TAKEN),
+    Example(_keys_apart("zero"), breaks=TAKEN),
+    Example(_keys_apart("null"), breaks=TAKEN),
 )

@@ -10,7 +10,7 @@ from kinformer.core.checks import at_least
 from kinformer.core.choice import choice
 from kinformer.core.compression import Compression, Slots
 from kinformer.core.example import Example
-from kinformer.core.ties import noise_of, places
+from kinformer.core.ties import places, tolerance_of
 from kinformer.memories.compressive import Compressive
 from kinformer.memories.places import CUTS
 
@@ -117,7 +117,7 @@ class MostUsed(Compression):
         def rank() -> Int[Tensor, "B S"]:
             masked = used.masked_fill(pos < 0, -torch.inf)
             last = masked.sort(dim=1, descending=True).values.gather(1, (room - 1).clamp_min(0))
-            near = noise_of(masked.amax(1, keepdim=True).clamp_min(0))
+            near = tolerance_of(masked.amax(1, keepdim=True).clamp_min(0))
             return places(masked, last, near).sort(dim=1, descending=True, stable=True).indices
 
         ranked = choice(rank)

@@ -13,15 +13,14 @@ from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_gi
 from kinformer.core.dropping import dropped
 from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import Device, Dtype, Layer, State, room
-from kinformer.core.loss import CHOICES, Loss, Weight, gathered, known, mean, penalties_of, weighed
+from kinformer.core.loss import Loss, Weight, gathered, known, mean, weighed
 from kinformer.core.model import Judged, Metric, total
 from kinformer.core.numbering import Numbered, after, numbered
 from kinformer.core.position import Position
 from kinformer.core.state import fork, shared
-from kinformer.depth.early_exit import EarlyExit
+from kinformer.core.unrepeatable import unrepeatable_parts
 from kinformer.losses.clipped_policy import clipped_policy
-from kinformer.mechanisms.lsh_published import PublishedLSH
-from kinformer.mechanisms.routing_published import PublishedRouting
+from kinformer.mechanisms.support.chance import Chance
 from kinformer.models.support.exits import refuse_rules
 from kinformer.models.support.observed import Observed
 from kinformer.models.support.policies import Kinds, Numbers
@@ -37,8 +36,9 @@ class Agent(Speaker):
 
     observations: the shape of an observation: a vector's, or that of a small picture (`Observed`).
     actions: how many kinds of actions there are, or, where they are not `discrete`, how many numbers an action has.
-    body: layers that never read ahead, have a state and make no random choices. PPO compares the policy that learns
-        with the policy that acted; dropout, drawn keys (`SAC`) and drawn exits would change the policy in every call.
+    body: layers that never read ahead, have a state and repeat themselves. PPO compares the policy that learns with the
+        policy that acted, so dropout and `unrepeatable` parts, such as `SAC`, are refused. Rows share the noise of
+        `Sinkhorn`, which stays the same while the agent learns from a rollout.
     position: what is added to embedded steps; None where the body knows positions itself, or needs none.
     discount, trace: of the advantages (`losses/clipped_policy.py`): gamma and lambda.
     ratio: how far from 1 the ratio of probabilities is rewarded.
@@ -92,7 +92,8 @@ class Agent(Speaker):
         self.value = nn.Linear(d, 1)
         self.refuse_unmet(body)
         refuse_rules(self, body)
-        _refuse_chance(body)
+        _refuse_unrepeatable(body)
+        _draw_by_no_content(body)
         body.start(1, 1)  # NoState says what to take instead
         self.penalties = known(penalties or {}, (body, position))
 
@@ -188,26 +189,20 @@ def _kept(x: Tensor, marks: Int[Tensor, "B T"], full: bool) -> Tensor:
     return x.where((marks >= 0).view(*marks.shape, *[1] * (x.dim() - 2)), 0.0)
 
 
-def _refuse_chance(body: Layer) -> None:
+def _draw_by_no_content(body: Layer) -> None:
+    """Let the draws of all parts follow from positions and steps alone, in place: content changes with the weights."""
+    for part in body.modules():
+        if isinstance(part, Chance):
+            part.by_content = False
+
+
+def _refuse_unrepeatable(body: Layer) -> None:
     """Refuse a body whose policy changes between two calls on the same steps."""
-    another = "makes another policy of an agent at each reading"
+    same = "an agent must act and learn with the same policy"
     if share := dropped(body):
-        raise ValueError(
-            f"an agent must act and learn with the same policy: got dropout={share:g}, expected 0. Pass dropout=0 to "
-            "its stack"
-        )
-    if CHOICES in penalties_of(body):
-        raise ValueError(f"a part that draws the keys it reads (SAC) {another}; give a stack without it")
-    if any(isinstance(part, PublishedLSH | PublishedRouting) for part in body.modules()):
-        raise ValueError(
-            "published hashes and clusters are cut anew in each call, so an agent would act by one policy and learn "
-            "another; leave out chunk= of reformer, window= of routing_transformer"
-        )
-    if any(isinstance(part, EarlyExit) and part.chance is not None for part in body.modules()):
-        raise ValueError(
-            "an agent must act and learn with the same policy: got an EarlyExit that draws its exits, expected one "
-            "without chance=. Leave out chance="
-        )
+        raise ValueError(f"{same}: got dropout={share:g}, expected 0. Pass dropout=0 to its stack")
+    for reason, remedy in unrepeatable_parts(body):
+        raise ValueError(f"{same}, but {reason}; {remedy}")
 
 
 def _example(discrete: bool = True) -> Agent:

@@ -223,8 +223,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Ma
     model.trained_length, model.trained_on = config.get("trained_length"), config.get("trained_on")
     model.tokenizer = _tokenizer(config, folder)
     model.labels = tuple(config["labels"]) if "labels" in config else None
-    if "columns" in config:
-        model.columns = ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
+    model.columns = _columns(config)
     if (metric := config.get("metric")) is not None:
         model.metric = Metric(**metric)  # a task decides it, where the model's class says another
     return model.eval()
@@ -238,6 +237,17 @@ def built_by(folder: str | Path) -> str:
 def keywords_of(folder: str | Path) -> dict[str, Any]:
     """The keywords that the model in a folder was built with; raises what `load` does where there is none."""
     return dict(_read_config(Path(folder) / CONFIG)["keywords"])
+
+
+def columns_of(folder: str | Path) -> ColumnScales | None:
+    """The columns that the model in a folder learned from, None if it kept none; raises what `load` does."""
+    return _columns(_read_config(Path(folder) / CONFIG))
+
+
+def _columns(config: Mapping[str, Any]) -> ColumnScales | None:
+    if "columns" not in config:
+        return None
+    return ColumnScales(*(tuple(config["columns"][name]) for name in ColumnScales._fields))
 
 
 def is_metric(told: object) -> bool:

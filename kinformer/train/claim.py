@@ -9,6 +9,8 @@ from kinformer.lock import Locked, check_unlocked, locked
 from kinformer.train.parallel import ALONE, Alone
 
 LOCK, LOCK_WITHIN = ".kinformer.lock", ".kinformer.within.lock"
+TRIES = 5  # to lock a folder that another process removes
+LOCKS = (LOCK, LOCK_WITHIN)
 DEPTH = 2  # a comparison trains in MEMBER/SEED, phases in phase-N
 
 
@@ -35,11 +37,11 @@ def claim(folder: Path, group: Alone = ALONE, *, within: bool = False) -> Iterat
     Raises FolderInUse, in every process of the group, if another process holds one of the folders.
     """
     with ExitStack() as stack:
-        refusal = None
+        refusal: FolderInUse | OSError | None = None
         if not group.rank:
             try:
                 stack.enter_context(_held(folder, within))
-            except FolderInUse as error:
+            except (FolderInUse, OSError) as error:
                 refusal = error
         if group.most(float(refusal is not None)):
             raise refusal or FolderInUse(folder, "")
@@ -53,7 +55,7 @@ def _held(folder: Path, within: bool) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     try:
         with ExitStack() as stack:
-            for name in (LOCK, LOCK_WITHIN) if within else (LOCK,):
+            for name in LOCKS if within else (LOCK,):
                 if not _enter(stack, folder, name):
                     warnings.warn(
                         f"{folder} is on a file system without locks: run one training there at a time", stacklevel=2
@@ -74,12 +76,17 @@ def _held(folder: Path, within: bool) -> Iterator[None]:
 
 def _enter(stack: ExitStack, folder: Path, name: str) -> bool:
     """Lock a folder until the stack closes; return False on a file system without locks."""
-    try:
-        return stack.enter_context(locked(folder / name, wait=False))
-    except Locked as error:
-        raise FolderInUse(folder, error.holder) from None
-    except OSError:  # the folder cannot be written
-        return True
+    for _ in range(TRIES):
+        try:
+            return stack.enter_context(locked(folder / name, wait=False))
+        except Locked as error:
+            raise FolderInUse(folder, error.holder) from None
+        except FileNotFoundError:  # another process made the folder, was refused and removed it
+            with suppress(OSError):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError:  # the folder cannot be written
+            break
+    return True
 
 
 def _check(folder: Path, name: str) -> None:

@@ -20,8 +20,8 @@ from kinformer.data.lanes import Lanes
 from kinformer.data.text import Text
 from kinformer.train.begun import begun, refuse_others
 from kinformer.train.budget import Budget
-from kinformer.train.checkpoint import CheckpointError, recorded
-from kinformer.train.claim import LOCK, claim
+from kinformer.train.checkpoint import CheckpointError, columns_of, recorded
+from kinformer.train.claim import LOCKS, claim
 from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.evaluate import Measured, device_of, evaluate, evaluate_batches, measuring
 from kinformer.train.files import crc32
@@ -55,7 +55,7 @@ class TrainingStopped(RuntimeError):
 class Training:
     """A training under way: the model, its optimiser, the states that it carries, and what it did so far.
 
-    decisions: the decisions of the resumed run; None for a new training, which makes them.
+    decisions: those of the resumed run, or those made before a new training; None makes them.
 
     ValueError where the data is not what the model reads, and where the model reads ahead or cannot go on.
     """
@@ -280,6 +280,7 @@ def train(
     until: float = 1.0,
     group: Alone = ALONE,
     claimed: bool = False,
+    decisions: Decisions | None = None,
 ) -> History:
     """Train a model on data; a folder, where one is given, keeps the run (`train/run.py` says how).
 
@@ -291,6 +292,7 @@ def train(
     With `resume` a training goes on from the last save in the folder, on a CPU to the same weights as if it had never
     stopped; where there is none it begins anew, and a warning says so. A larger budget goes on with what has ended: the
     schedule is then that of the new length. It pauses once the part `until` of the budget is spent, and is saved.
+    `decisions` are those that the caller has made of the model for a training that begins; it makes them unless given.
 
     Ctrl-C and SIGTERM save what there is and raise Stopped, a KeyboardInterrupt; a loss or gradient that is not finite
     raises TrainingStopped before it touches a weight, and a full disk raises OSError: what was saved before is kept.
@@ -299,7 +301,9 @@ def train(
     FolderInUse for a folder that another process trains into, unless the caller has `claimed` it.
     """
     with nullcontext() if folder is None or claimed else claim(folder, group):
-        return _trained(model, data, budget, settings or Settings(), folder, show, hear, resume, until, group)
+        return _trained(
+            model, data, budget, settings or Settings(), folder, show, hear, resume, until, group, decisions
+        )
 
 
 def _trained(
@@ -313,13 +317,13 @@ def _trained(
     resume: bool,
     until: float,
     group: Alone,
+    decisions: Decisions | None,
 ) -> History:
     """Train a model; the caller has claimed the folder, if there is one."""
     run = None if folder is None else group.run(folder)
     if run is None and resume:
         raise ValueError("resume=True goes on with a run in a folder, and none is given")
     going_on = not group.most(not (resume and run is not None and run.step is not None))
-    decisions = None
     if run is not None and going_on:
         settings, decisions = _restored(run, model, data, settings)  # before it is spread over processes
     training = Training(model, data, budget, settings, run, show or Show(), hear or _nobody, group, decisions)
@@ -331,7 +335,7 @@ def _trained(
     if run is not None:
         recorded(model)
     if resume and not going_on:
-        begun = folder is not None and any(path.name != LOCK for path in Path(folder).glob("*"))
+        begun = folder is not None and any(path.name not in LOCKS for path in Path(folder).glob("*"))
         held = "holds no whole checkpoint to go on from" if begun else "holds nothing yet"
         warnings.warn(f"{folder} {held}: the training begins anew", stacklevel=3)
     again = checkpointed(model) if settings.checkpointing else nullcontext()
@@ -342,10 +346,11 @@ def _trained(
 
 
 def _restored(run: Run, model: Model, data: Data | Batches, settings: Settings) -> tuple[Settings, Decisions | None]:
-    """Load the weights of a run into the model; return the settings as fixed at its start, and its decisions."""
+    """Load the weights and columns of a run into the model; return the settings of its start, and its decisions."""
     state = run.state()
     refuse_others(run.folder, state["begun"], model, data, settings)
     run.restore(model)
+    model.columns = columns_of(run.folder)  # the weights learned by these scales, whatever the model had before
     return replace(settings, **state["measuring"]), saved(state)
 
 

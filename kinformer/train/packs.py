@@ -20,8 +20,10 @@ def packs(model: Model, length: int) -> bool:
     """True if the model reads documents that share a row of `length` tokens exactly as it reads each alone.
 
     False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
-    memory names positions of the row (its first tokens, its blocks). Two rows are tried: in the first a document begins
-    one token late, which moves every pair of positions; the second has four documents of different sizes.
+    False for a model that cannot honour the limits of a batch, as sums of keys cannot, and for one whose pattern or
+    memory names positions of the row (its first tokens, its blocks). Also False for a model that cannot be copied, or
+    if memory is too small to try it. Two rows are tried: in the first a document begins one token late, which moves
+    every pair of positions; the second has four documents of different sizes.
 
     The model is a copy in float64 with noise on every weight (`train/probe.py`), so that nothing is hidden by a start
     of zeros and no difference is small. Train mode is tried, or eval mode if both compute the same or train mode draws
@@ -31,9 +33,9 @@ def packs(model: Model, length: int) -> bool:
     if not isinstance(model, Documents) or length < 2:
         return False
     with seeded(model), torch.no_grad():
-        probe = probe_of(model)
-        tokens = probe.sample(1, length, 0).to(next(probe.parameters()).device)
         try:
+            probe = probe_of(model)
+            tokens = probe.sample(1, length, 0).to(next(probe.parameters()).device)
             _settle(probe, tokens)
             return all(_same(probe, tokens, sizes) for sizes in _sizes(length))
         except (ValueError, NotImplementedError):

@@ -80,26 +80,44 @@ def leaks(model: Predictor, length: int, *, training: bool = True) -> bool:
     else.
 
     Long rows cost 8 forwards of one row, or 15 if the modes differ, one row after the other and without gradients:
-    about as much as one optimiser step on four rows. If memory is too small, the row is halved.
+    about as much as one optimiser step on four rows. If memory is too small for a row, the row is halved. If it is too
+    small for the copy, the model is not tried, and a warning says so.
     """
+    short = min(max(length, 2), SHORT)
     with seeded(model), torch.no_grad():
-        probe = _finite(model)
-        if _leaks(probe, min(max(length, 2), SHORT), training):
+        try:
+            probe = _finite(model)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            warnings.warn(
+                f"this {called(model)} was not tried for reading ahead: memory is too small for its copy in float64",
+                stacklevel=2,
+            )
+            return False
+        if _leaks_where_it_fits(probe, short, 2, training):
             return True
-        while length > SHORT:
-            try:
-                return _leaks(probe, length, training)
-            except (MemoryError, RuntimeError) as error:
-                if not out_of_memory(error):
-                    raise
-                length //= 2
+        return length > SHORT and _leaks_where_it_fits(probe, length, SHORT + 1, training)
+
+
+def _leaks_where_it_fits(probe: Predictor, length: int, least: int, training: bool) -> bool:
+    """The same for a row that is halved while memory is too small; False if no row of at least so many tokens fits."""
+    while length >= least:
+        try:
+            return _leaks(probe, length, training)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            length //= 2
     return False
 
 
 def _finite(model: Predictor) -> Predictor:
     """A copy with noise; without noise if noise makes outputs NaN, for example under a logarithm."""
     probe = probe_of(model).eval()
-    return probe_of(model, None) if bool(_Row.of(probe, 2).outputs().isnan().any()) else probe
+    if bool(_Row.of(probe, 2).outputs().isnan().any()):
+        probe.load_state_dict(model.state_dict())  # into the same memory: a second copy may not fit
+    return probe
 
 
 def _leaks(probe: Predictor, length: int, training: bool) -> bool:

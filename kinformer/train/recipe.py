@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args
 
 ScheduleName = Literal["cosine", "linear", "constant", "inverse_sqrt", "noam"]
@@ -51,12 +52,17 @@ class Recipe:
         check_warmup(self.warmup)
         if self.lr is None and self.schedule != "noam":
             object.__setattr__(self, "lr", LR)
-        if self.lr is not None and not 0 < self.lr < math.inf:
-            raise ValueError(f"lr must be above 0, and {self.lr} came")
+        if self.lr is not None and not _is_positive(self.lr):
+            raise ValueError(f"lr must be above 0, and {self.lr!r} came")
         if self.schedule in ("inverse_sqrt", "noam") and not self.warmup:
             raise ValueError(f"schedule={self.schedule!r} falls from the end of its warm-up; give warmup above 0")
         check_betas(self.betas)
         check_eps(self.eps)
+
+    @property
+    def follows_spent(self) -> bool:
+        """Does the rate depend on the part of the budget that is spent, and not on the step alone?"""
+        return self.schedule in ("cosine", "linear") or (isinstance(self.warmup, float) and self.warmup > 0)
 
     @property
     def peak(self) -> float:
@@ -105,7 +111,12 @@ def check_betas(betas: tuple[float, float]) -> tuple[float, float]:
 
 
 def check_eps(eps: float) -> float:
-    """Check that eps is above 0."""
-    if not 0 < eps < math.inf:
+    """Check that eps is a number above 0."""
+    if not _is_positive(eps):
         raise ValueError(f"eps={eps!r}: give a number above 0, such as 1e-9")
     return eps
+
+
+def _is_positive(value: object) -> bool:
+    """Is this a finite number above 0?"""
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 < value < math.inf  # type: ignore[operator]

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from kinformer.core.checks import at_least
 from kinformer.train.recipe import Recipe
 
 
@@ -25,17 +26,27 @@ class RecipeLR(LRScheduler):
 
     optimiser: the optimiser; its initial rates are the peak rates, and the recipe's `lr` is ignored.
     recipe: the warm-up and the schedule.
-    steps: number of steps of the training; None if `begin` gives the spent fraction.
+    steps: number of steps of the training; None if `begin` gives the spent fraction. A warm-up in steps under
+        "constant", "inverse_sqrt" or "noam" needs neither.
+
+    Errors: ValueError for `steps` below 1. `step` raises it if the rate follows the spent fraction, `steps` is None and
+    `begin` was never called.
     """
 
     def __init__(self, optimiser: Optimizer, recipe: Recipe, steps: int | None = None):
-        self.recipe, self.steps, self.spent = recipe, steps, 0.0
+        self.recipe, self.steps = recipe, None if steps is None else at_least("steps", steps, 1)
+        self.spent: float | None = None  # until `begin` says it
         super().__init__(optimiser)
 
     def get_lr(self) -> list[float | Tensor]:
         """The rate of each parameter group in the next step."""
         spent = self.spent if self.steps is None else self.last_epoch / self.steps
-        return [lr * self.recipe.rate(self.last_epoch, spent) for lr in self.base_lrs]
+        if spent is None and self.last_epoch and self.recipe.follows_spent:
+            raise ValueError(
+                f"RecipeLR cannot tell the part of the training that is spent: got steps=None, expected a number for "
+                f"schedule={self.recipe.schedule!r} with warmup={self.recipe.warmup}. Give steps= to RecipeLR."
+            )
+        return [lr * self.recipe.rate(self.last_epoch, spent or 0.0) for lr in self.base_lrs]
 
     def begin(self, step: int, spent: float) -> float:
         """Set the rates of a step, counted from 0, at the spent fraction of the budget; return the first rate."""
@@ -43,6 +54,7 @@ class RecipeLR(LRScheduler):
         rates = self.get_lr()
         for group, lr in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = lr
+        self._last_lr = rates
         return float(rates[0])
 
     def state_dict(self) -> dict[str, Any]:

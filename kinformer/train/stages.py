@@ -71,7 +71,7 @@ def carry(old: Model, new: Model, source: str = "the trained model") -> None:
     The rows of such a table that were trained are copied over and over, as Longformer's from RoBERTa's: neighbours stay
     neighbours but where a copy ends. A model of another kind over the same body, as a classifier where bert comes,
     keeps its own `tops` as they are, and biases and confidences that a trained body may be given (`joins`). The
-    optimiser starts anew.
+    optimiser starts anew. The new model also takes the columns of the trained one, if it reads the same kind of data.
 
     source: name of the trained model in errors, such as its folder.
 
@@ -104,6 +104,8 @@ def carry(old: Model, new: Model, source: str = "the trained model") -> None:
             raise ValueError(f"{source} is a {called(old)}, not a {called(new)}: {reason}; {advice}")
         raise ValueError(_apart(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)
+    if new.reads == old.reads and old.columns is not None:
+        new.columns = old.columns
 
 
 def _first(unfit: Mapping[str, list[str]]) -> str:

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,14 @@ import torch
 
 from kinformer.cli.__main__ import run
 from kinformer.core.batch import Windows
+from kinformer.data.spec import read_spec
 from kinformer.data.support.dates import calendar
+from kinformer.members.informer import informer
+from kinformer.train.budget import Steps
 from kinformer.train.checkpoint import CheckpointError, load
+from kinformer.train.fit import fit
+from kinformer.train.loop import train
+from kinformer.train.settings import Settings
 from tests.cli.test_commands import fails
 
 SIZES = ["context=8", "label=4", "horizon=3", "d=16", "depth=1", "heads=2", "hidden=16", "factor=1"]
@@ -220,3 +227,97 @@ def test_a_full_disk_leaves_no_half_file_and_the_retry_works(
         fails(capsys, words, f"cannot write {out}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv"]
     assert run(words) == 0 and re.match(r"at,b,c\n", out.read_text())
+
+
+SHUFFLED = {**columns(MORE, "cab"), "other": numpy.arange(MORE) ** 2}
+
+
+def train_from(start: str, spec: str, out: Path, *more: str, steps: int = 2) -> dict[str, torch.Tensor]:
+    """The weights of a short training from the weights in a folder."""
+    words = ["train", "informer", *SIZES, "--data", spec, "--batch", "2", "--steps", str(steps)]
+    assert run([*words, "--out", str(out), "--from", start, *more]) == 0
+    return dict(load(out).state_dict())
+
+
+def equal(some: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> bool:
+    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
+
+
+def has_first_scales(folder: Path) -> bool:
+    """Does a run have the names and the scales of the first training?"""
+    kept, (mean, deviation) = load(folder).columns, scales()
+    return kept.names == ("a", "b", "c") and all(map(numpy.allclose, kept[1:], (mean, deviation)))
+
+
+def test_a_training_from_weights_reads_columns_by_their_names_and_scales(trained: str, tmp_path: Path) -> None:
+    """The same weights as from a file in the order of the first training, and as from Python."""
+    ordered, other = (
+        written(tmp_path / f"{name}.csv", series) for name, series in (("abc", columns(MORE)), ("cab", SHUFFLED))
+    )
+    weights = train_from(trained, other, tmp_path / "cab")
+    assert has_first_scales(tmp_path / "cab")
+    assert equal(weights, train_from(trained, f"{ordered},target=b+c", tmp_path / "abc"))
+    model = load(trained)
+    fit(model, other, steps=2, batch=2, length=128)
+    assert equal(weights, dict(model.state_dict()))
+
+
+def test_every_phase_from_weights_reads_columns_by_their_names_and_scales(trained: str, tmp_path: Path) -> None:
+    ordered, other = (
+        written(tmp_path / f"{name}.csv", series) for name, series in (("abc", columns(MORE)), ("cab", SHUFFLED))
+    )
+    weights = train_from(trained, other, tmp_path / "cab", "--then", "steps=1")
+    assert has_first_scales(tmp_path / "cab" / "phase-1") and has_first_scales(tmp_path / "cab")
+    assert equal(weights, train_from(trained, f"{ordered},target=b+c", tmp_path / "abc", "--then", "steps=1"))
+    shutil.rmtree(tmp_path / "cab" / "trainer")  # as if it had been killed before the last phase first saved
+    again = train_from(trained, other, tmp_path / "cab", "--then", "steps=1", "--resume")
+    assert equal(weights, again)
+
+
+def test_a_training_from_weights_of_a_missing_column_is_refused(
+    trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = columns(MORE)
+    spec = written(tmp_path / "other.csv", {"a": series["a"], "b": series["b"], "d": series["c"]})
+    words = ["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--out", str(tmp_path / "x"), "--from"]
+    for more in ([], ["--then", "steps=1"]):
+        fails(capsys, [*words, trained, *more], "this informer learned from: got a, b, d, expected c too")
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_training_from_weights_without_columns_takes_the_order_and_scale_of_its_file(
+    trained: str, tmp_path: Path
+) -> None:
+    config = json.loads(Path(trained, "config.json").read_text())
+    del config["columns"]
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "config.json").write_text(json.dumps(config))
+    (old / "model.safetensors").write_bytes(Path(trained, "model.safetensors").read_bytes())
+    spec = written(tmp_path / "a.csv", columns(MORE, "cab")) + ",target=b+a"
+    train_from(str(old), spec, tmp_path / "run")
+    kept, learned = load(tmp_path / "run").columns, EVERY[: round(0.6 * MORE), [2, 1, 0]]
+    assert kept.names == ("c", "b", "a")
+    assert numpy.allclose(kept.mean, learned.mean(0)) and numpy.allclose(kept.deviation, learned.std(0))
+
+
+def test_a_training_that_goes_on_keeps_the_scales_that_it_began_with(trained: str, tmp_path: Path) -> None:
+    """A fresh model goes on to the weights of a training that never stopped, though it has no columns of its own."""
+    spec, settings = written(tmp_path / "cab.csv", SHUFFLED), Settings(batch=2, measures=1)
+    whole = load(trained)
+    train(whole, read_spec(spec), Steps(4), settings)
+    train(load(trained), read_spec(spec), Steps(4), settings, folder=tmp_path / "run", until=0.5)
+    sizes = dict(word.split("=") for word in SIZES)
+    fresh = informer(**{name: int(size) for name, size in sizes.items()}, channels=3, targets=2, calendar=5)
+    fit(fresh, spec, steps=4, batch=2, measures=1, length=256, out=tmp_path / "run", resume=True)
+    assert has_first_scales(tmp_path / "run") and equal(dict(fresh.state_dict()), dict(whole.state_dict()))
+
+
+def test_a_command_goes_on_by_the_columns_of_its_run(trained: str, tmp_path: Path) -> None:
+    """The folder that it started from is named no more."""
+    spec, flat = written(tmp_path / "cab.csv", SHUFFLED), ["--schedule", "constant", "--warmup", "0"]
+    whole = train_from(trained, spec, tmp_path / "whole", *flat, steps=4)
+    train_from(trained, spec, tmp_path / "parts", *flat)
+    words = ["train", "informer", *SIZES, "--data", spec, "--batch", "2", "--steps", "4", *flat]
+    assert run([*words, "--out", f"{tmp_path}/parts", "--resume"]) == 0
+    assert has_first_scales(tmp_path / "parts") and equal(whole, dict(load(tmp_path / "parts").state_dict()))

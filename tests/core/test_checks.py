@@ -79,7 +79,7 @@ BAD = [
     (lambda: checks.a_table("t", torch.zeros(1, 3), True), "t is torch.float32 of shape [1, 3]; give [B P] of bool"),
     (lambda: checks.a_pattern("p", "causal"), "p is 'causal'; give a pattern, such as Causal() & Band(64)"),
     (lambda: checks.a_pattern("p", Causal), "p is the class Causal; give a pattern, such as Causal() & Band(64)"),
-    (lambda: checks.unread("on=False", n=(1, 1), m=(2, 1)), "m=2 is not read with on=False; leave it out"),
+    (lambda: checks.unread("on=False", n=(1, 1), m=(2, 1)), "m=2 has no effect with on=False; leave it out"),
     (lambda: checks.a_scale("x"), f"scale='x': {SCALE}"),
     (lambda: checks.a_scale(math.nan), f"scale=nan: {SCALE}"),
     (lambda: checks.a_scale(True), f"scale=True: {SCALE}"),

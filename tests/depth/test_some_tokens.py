@@ -15,7 +15,7 @@ from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.cache import KV
-from kinformer.core.layer import Context, Layer, Out, State
+from kinformer.core.layer import Context, Layer, State
 from kinformer.core.state import fork, leaves, map_state
 from kinformer.depth.act import ACT, Halting, Mix, running, weighted
 from kinformer.depth.recurrent_act import RecurrentACT
@@ -35,7 +35,7 @@ from kinformer.positions.rotary import Rotary
 from kinformer.positions.timing import Timing
 from kinformer.projections.qkv import QKV
 from kinformer.train.recompute import checkpointed
-from tests.depth.test_act import CTX, EPSILON, POS, STEPS, build, naive
+from tests.depth.test_act import CTX, EPSILON, POS, STEPS, Telling, build, naive
 
 D, LENGTH = 8, 9
 Halted = Literal["copied", "updated"]
@@ -326,17 +326,6 @@ def test_rows_of_unlike_need_are_asked_apart(monkeypatch: pytest.MonkeyPatch) ->
         layer(torch.randn(4, 64, 32))
     few = [int(row.sum()) for n, row in enumerate(SPREAD) if n != 2]
     assert sum(asked[-2:]) == 64 + len(few) * max(few)
-
-
-class Telling(Layer):
-    """Reports 1 of each token, and a price of its weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.d = D
-
-    def forward(self, x: Tensor, state: State | None, ctx: Context) -> Out:
-        return Out(x.tanh(), state, {"told": torch.ones_like(x[..., 0]), "price": x.new_tensor(2.0)})
 
 
 @pytest.mark.parametrize("halted", ["copied", "updated"])

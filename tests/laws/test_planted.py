@@ -64,6 +64,27 @@ FAULTS = [
         "projection",
         "v has shape [2, 2, 7, 8], and by its sizes() it is [2, 1, 7, 8]",
     ),
+    Fault(
+        "mechanisms.topk",
+        "tolerance=partial(score_tolerance, request)",
+        "tolerance=lambda column: 1e-14 * request.keys.k.norm(dim=-1).amax()",
+        "peek",
+        "but a large change of what follows column",
+    ),
+    Fault(
+        "mechanisms.sinkhorn",
+        "F.pad(whole, (0, 0, 1, 0))[:, :, :-1].cumsum(2) + x[:, :, :, 0]",
+        "whole.cumsum(2) - whole + x[:, :, :, 0]",
+        "peek",
+        "but a large change of what follows column",
+    ),
+    Fault(
+        "maps.favor",
+        "math.log(size) - largest.detach() - (half - half.detach())",
+        "math.log(size) - half - constant",
+        "peek",
+        "but a large change of what follows column",
+    ),
     Fault("mechanisms.topk", MASS, "", "mass", "and nobody reads it"),
     Fault(
         "mechanisms.explicit",

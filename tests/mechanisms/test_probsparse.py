@@ -105,6 +105,18 @@ def test_the_paper_s_bounds_hold_between_its_measures() -> None:
     assert bool((exact >= bound).all())
 
 
+def test_a_long_query_changes_no_choice_among_the_others() -> None:
+    """The query with the largest M is chosen anyway; the others stay in the order of their own M."""
+    queries, keys, ctx = bundles(pos=torch.arange(T).expand(B, -1))
+    mechanism = ProbSparse(factor=1, measure="max-mean")
+    longer = queries._replace(q=torch.where(torch.arange(T)[:, None] == T - 1, 1e14 * queries.q, queries.q))
+    request = mechanism.request(longer, keys, None, ctx)[0]
+    s = request.scale * longer.q @ keys.k.repeat_interleave(H // keys.k.shape[1], 1).mT
+    m, chosen = s.amax(-1) - s.mean(-1), mechanism.chosen(request)
+    assert T > chosen.shape[-1] > 1
+    assert torch.equal(chosen.sort(-1).values, m.topk(chosen.shape[-1]).indices.sort(-1).values)
+
+
 def test_draws_are_of_real_keys_alone_and_others_in_every_step() -> None:
     mechanism = ProbSparse(factor=1, seed=5)
     rank, keys = torch.arange(400)[None, None], torch.tensor([[7]])

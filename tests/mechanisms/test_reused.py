@@ -5,12 +5,15 @@ import torch
 from torch import Tensor
 
 from kinformer.attention import Attention
+from kinformer.biases.t5 import T5
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.layer import Context, PerPair
 from kinformer.core.mechanism import NoState
 from kinformer.core.pattern import Pattern
 from kinformer.core.state import leaves
+from kinformer.depth.reversible import Coupled, Reversible
 from kinformer.depth.stack import Stack
+from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.lending import Lending
 from kinformer.mechanisms.reused import Reused
@@ -108,6 +111,35 @@ def test_what_is_lent_is_dropped_in_training_alone_and_goes_up_whole() -> None:
     assert torch.equal(sent.q, whole.q) and torch.equal(sent.k, whole.k)
     step = stack(x[:, :1], stack.start(2, 6), Context(torch.zeros(2, 1, dtype=torch.long), run=True))
     assert torch.equal(step.up["0.weights"].scores, torch.ones(2, 4, 1, 1))
+
+
+@pytest.mark.parametrize("length", [1, 6])
+@pytest.mark.parametrize("heads", [0, 2])
+def test_weights_of_another_pattern_are_refused_in_every_form(length: int, heads: int) -> None:
+    """A matrix of weights would be read under the lender's pattern, queries and keys under that of the reader."""
+
+    def stack(pattern: Pattern) -> Stack:
+        lender = Attention(QKV(16, 2), Lending(Causal() & Band(2), T5(heads) if heads else None))
+        return Stack([PreNorm(lender), PreNorm(Attention(Values(16, 2), Reused(pattern)))])
+
+    x = torch.randn(1, length, 16)
+    stack(Causal() & Band(2))(x)
+    with pytest.raises(ValueError, match="weights of .* expected Causal") as said:
+        stack(Causal())(x)
+    assert "\n" not in str(said.value)
+
+
+def test_a_lazy_block_learns_in_reversible_layers_above_its_lender() -> None:
+    """What goes up is rebuilt in the backward of these, the pattern beside its tensors."""
+    lender = PreNorm(Attention(QKV(16, 2), Lending(Causal())))
+    above = Reversible([Coupled(Attention(Values(8, 2), Reused(Causal())), MLP(8))])
+    x = torch.randn(2, 6, 16, requires_grad=True)
+    y = Stack([lender, above])(x).y
+    (grad,) = torch.autograd.grad(y.sin().sum(), x)
+    with torch.no_grad():
+        step = 1e-6 * torch.randn_like(x)
+        ends = [Stack([lender, above])(x + sign * step).y.sin().sum() for sign in (1, -1)]
+    torch.testing.assert_close((grad * step).sum(), (ends[0] - ends[1]) / 2, rtol=1e-6, atol=0)
 
 
 def test_refusals() -> None:

@@ -20,6 +20,7 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
+from kinformer.search.flat import Flat
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -177,3 +178,23 @@ def test_keys_that_rounding_alone_tells_apart_are_equal(equals: bool, length: in
             read = [j for j in range(i + 1) if score[j] >= least] if equals else best[:3]
             want = (score[read] * K**-0.5).softmax(0) @ v[0, h, read].double()
             torch.testing.assert_close(y[0, h, i].double(), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [40, 600])
+@pytest.mark.parametrize(
+    "mechanism",
+    [TopK(Causal(), 3), TopK(Causal(), 3, search=Flat()), with_equals(Causal(), 3), TopKEquals(Causal(), 3)],
+    ids=["exact", "flat", "before", "equals"],
+)
+def test_a_long_key_changes_no_choice_among_earlier_keys(mechanism: Keyed, length: int) -> None:
+    """By its norm alone, 1e13 times that of others, all scores of a row would count as equal."""
+    q, k, v = (torch.randn(1, 2, length, 4) for _ in range(3))
+    at = length // 2
+    is_long = torch.arange(length)[:, None] == at
+    before, after = (call(mechanism, q, torch.where(is_long, size * k, k), v).y for size in (1, 1e13))
+    assert torch.equal(after[:, :, :at], before[:, :, :at])
+    # a query that the long key points away from chooses among the other keys as if this key were shorter
+    shorter, longer = (torch.where(is_long, -size * q.mean(2, keepdim=True), k) for size in (1e9, 1e13))
+    away = (q @ shorter[:, :, at, :, None])[..., 0] < -1e3
+    assert away[:, :, at:].any()
+    assert torch.equal(call(mechanism, q, longer, v).y[away], call(mechanism, q, shorter, v).y[away])

@@ -87,7 +87,7 @@ def test_full_windows_alone_are_the_paper_s_metric_of_each_document() -> None:
     [
         ({"every_layer": False, "shared_head": True}, "shared_head=true has no effect with every_layer=false"),
         ({"further": -1.0}, "^further=-1.0"),
-        ({"targets": 1, "further": 0.9}, "further=0.9 is not read with targets=1"),
+        ({"targets": 1, "further": 0.9}, "further=0.9 has no effect with targets=1"),
     ],
 )
 def test_refusals_name_its_own_keywords(wrong: dict[str, Any], says: str) -> None:

@@ -31,7 +31,7 @@ def test_a_probe_is_trained_after_the_layers_of_another_calm() -> None:
     assert all(not torch.equal(p, was) for p, was in zip(new.exits.rule.parameters(), before, strict=True))
     kept = new.state_dict()
     assert all(torch.equal(weight, kept[name]) for name, weight in old.state_dict().items())
-    with pytest.raises(ValueError, match="frozen=True is not read with confidence='saturation'"):
+    with pytest.raises(ValueError, match="frozen=True has no effect with confidence='saturation'"):
         calm(**TINY, confidence="saturation", frozen=True)
 
 

@@ -36,10 +36,10 @@ def test_no_head_is_refused(member: Callable) -> None:
         (adaptive_span, {"penalty": -1.0}, r"penalties\['span'\]=-1.0: give"),
         (calm, {"threshold": 1.5}, "threshold=1.5: give"),
         (calm, {"threshold": -3.0, "confidence": "saturation"}, "threshold=-3.0: give"),
-        (calm, {"decay": "code", "temperature": None}, "decay='code' is not read"),
-        (calm, {"balance": True}, "balance=True is not read with confidence='softmax_response'"),
-        (depth_adaptive, {"threshold": (0.5,)}, r"threshold=\(0.5,\) is not read with classifier='multinomial'"),
-        (depth_adaptive, {"shared": False}, "shared=False is not read with classifier='multinomial'"),
+        (calm, {"decay": "code", "temperature": None}, "decay='code' has no effect"),
+        (calm, {"balance": True}, "balance=True has no effect with confidence='softmax_response'"),
+        (depth_adaptive, {"threshold": (0.5,)}, r"threshold=\(0.5,\) has no effect with classifier='multinomial'"),
+        (depth_adaptive, {"shared": False}, "shared=False has no effect with classifier='multinomial'"),
         (depth_adaptive, {"classifier": "probability", "price": 1.0}, "price=1.0 has no effect"),
         (depth_adaptive, {"classifier": "geometric", "threshold": (0.5, 0.5)}, "2 thresholds came for 2 layers"),
     ],
@@ -88,6 +88,6 @@ def test_flags_are_true_or_false() -> None:
 def test_a_record_of_what_nobody_reads_is_taken() -> None:
     """An earlier edition may have written it."""
     keywords = {**guided_attention(d=16, depth=2, heads=2, length=64, vocab=11).member.keywords, "delimiter": 1}
-    with pytest.raises(ValueError, match="delimiter=1 is not read with 2 guided heads"):
+    with pytest.raises(ValueError, match="delimiter=1 has no effect with 2 guided heads"):
         guided_attention(**keywords)
     assert guided_attention.rebuild(**keywords).member.keywords == keywords

@@ -85,7 +85,7 @@ def test_without_its_datastore_or_with_another_it_says_so_in_one_line(
     fails(capsys, trained(made, "new", keyword, "frozen=nowhere"), "give frozen=FOLDER")
     fails(capsys, trained(made, "new", keyword, "vocab=300"), "the frozen model knows 256 tokens")
     fails(capsys, trained(made, "new", keyword, "k=0"), "k=0: give a whole number of at least 1")
-    fails(capsys, trained(made, "new", "k=8"), "k=8 is not read with datastore=None")
+    fails(capsys, trained(made, "new", "k=8"), "k=8 has no effect with datastore=None")
     assert not (made / "new").exists()
 
 

@@ -66,7 +66,7 @@ def test_its_keywords_change_what_they_name() -> None:
     [
         ({"units": 4}, "units=4 has no effect with scores=random,product"),
         ({"scores": "dense", "rank": 4}, "rank=4 has no effect with scores=dense"),
-        ({"scores": "dense", "weights": "sum"}, "weights='sum' is not read with scores=dense; leave it out"),
+        ({"scores": "dense", "weights": "sum"}, "weights='sum' has no effect with scores=dense; leave it out"),
         ({"scores": "random", "first": 3}, "first=3 has no effect with scores=random"),
         ({"scores": "factorised_dense", "first": 5}, "length=12 does not split into first=5; make it a multiple"),
         ({"scores": ("dense", "dense")}, "two scores of a Mixture want a side 'dense'; give it one of a kind"),

@@ -214,5 +214,5 @@ def test_every_member_of_bytes_begins_near_the_log_of_the_vocabulary(name: str) 
 
 
 def test_vectors_by_head_without_relative_positions_are_refused() -> None:
-    with pytest.raises(ValueError, match="by_head=True is not read with position='rotary'"):
+    with pytest.raises(ValueError, match="by_head=True has no effect with position='rotary'"):
         Wiring(16, 2, position="rotary", by_head=True)

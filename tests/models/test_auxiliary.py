@@ -108,8 +108,8 @@ def test_writing_and_measuring_read_the_last_layer_s_next_token_alone(float64: N
     [
         ({"targets": 0}, "^targets=0: give"),
         ({"weight": -0.5}, "^weight=-0.5"),
-        ({"lower": False, "lower_schedule": "linear"}, "^lower_schedule='linear' is not read with lower=False"),
-        ({"lower": False, "shared": True}, "^shared=True is not read with lower=False; leave it out$"),
+        ({"lower": False, "lower_schedule": "linear"}, "^lower_schedule='linear' has no effect with lower=False"),
+        ({"lower": False, "shared": True}, "^shared=True has no effect with lower=False; leave it out$"),
     ],
 )
 def test_what_cannot_be_is_refused(keywords: dict, words: str) -> None:

@@ -230,5 +230,5 @@ def test_they_are_keywords_of_the_member() -> None:
     assert depth_adaptive(**tiny, gamma=0.5).body.gammas == (1.0, 0.5, 1.0)
     pairs = depth_adaptive(**tiny, form="encoder_decoder", outputs="each", paths=2)
     assert torch.isfinite(pairs(pairs.sample(2, 5, 0)).total)
-    with pytest.raises(ValueError, match=r"^gamma=0.5 is not read with paths=2"):
+    with pytest.raises(ValueError, match=r"^gamma=0.5 has no effect with paths=2"):
         depth_adaptive(**tiny, paths=2, gamma=0.5)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kinformer.cli.support.wanted import folder_name
+from kinformer.train import claim as claim_module
 from kinformer.train.budget import Steps
 from kinformer.train.claim import LOCK, FolderInUse, claim
 from kinformer.train.fit import fit
@@ -116,3 +117,40 @@ def test_it_trains_on_a_file_system_without_locks(tmp_path: Path, monkeypatch: p
     with pytest.warns(UserWarning, match="is on a file system without locks") as warned:
         assert train(tiny.bigram(), tiny.text(), Steps(2), SMALL, folder=tmp_path).step == 2
     assert len(warned) == 1
+
+
+def test_a_folder_that_is_removed_while_it_is_claimed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process that was refused removes the folder that it made."""
+    locked, folder = claim_module.locked, tmp_path / "run"
+
+    def removed_at_first(path: Path, *, wait: bool) -> Any:
+        if folder.exists() and not removed:
+            removed.append(folder)
+            folder.rmdir()
+        return locked(path, wait=wait)
+
+    removed: list[Path] = []
+    monkeypatch.setattr(claim_module, "locked", removed_at_first)
+    with claim(folder):
+        assert removed and (folder / LOCK).exists()
+        with pytest.raises(FolderInUse), claim(folder):
+            pass
+
+
+def test_an_error_of_the_first_process_ends_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class First(Alone):
+        rank, asked = 0, 0
+
+        def most(self, value: float) -> float:
+            First.asked += 1
+            return value
+
+    def broken(path: Path) -> None:
+        raise OSError(errno.EIO, "a broken disk")
+
+    monkeypatch.setattr(claim_module, "check_unlocked", broken)
+    with pytest.raises(OSError, match="a broken disk"), claim(tmp_path / "run", First()):
+        pass
+    assert First.asked == 1

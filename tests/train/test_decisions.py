@@ -1,5 +1,6 @@
 """What a training decides of its model is decided once, at its own sizes, and read from its folder when it goes on."""
 
+import copy
 import hashlib
 import inspect
 import json
@@ -14,11 +15,13 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.cli.__main__ import run
 from kinformer.core.example import Example
 from kinformer.core.numbering import numbered
 from kinformer.data.kind import Data
 from kinformer.data.text import Text
 from kinformer.discover import members, modules
+from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer import longformer
 from kinformer.members.reformer import reformer
@@ -27,13 +30,14 @@ from kinformer.members.sparse_transformer import sparse_transformer
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.patterns.document import Document
-from kinformer.train import loop
+from kinformer.train import decisions, loop
 from kinformer.train.budget import Steps
 from kinformer.train.checkpoint import CheckpointError
 from kinformer.train.decisions import Decisions, decide, saved
 from kinformer.train.loop import train
 from kinformer.train.packs import packs
 from kinformer.train.parallel import ALONE
+from kinformer.train.peek import reads_ahead
 from kinformer.train.probe import probe_of
 from kinformer.train.run import Run
 from kinformer.train.settings import Settings
@@ -254,3 +258,51 @@ def test_decisions_of_another_version_are_one_line() -> None:
     with pytest.raises(CheckpointError, match="decisions of another version of kinformer") as error:
         saved({"decisions": {"reads_ahead": None, "moods": 3}})
     assert "\n" not in str(error.value) and saved({}) is None
+
+
+def no_memory(model: Any) -> Any:
+    raise torch.OutOfMemoryError("CUDA out of memory.")
+
+
+def no_copy(model: Any) -> Any:
+    raise TypeError("cannot pickle a file")
+
+
+@pytest.mark.parametrize("failing", [no_memory, no_copy])
+def test_a_model_that_cannot_be_copied_reads_rows_of_one_document_each(
+    failing: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copy, "deepcopy", failing)
+    assert decide(bert(**SIZE), notes(), settings(60), ALONE) == Decisions()
+
+
+@pytest.fixture
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The models of which it was decided whether they read ahead, and whether they pack."""
+    models = list[Any]()
+    for name, function in (("reads_ahead", reads_ahead), ("packs", packs)):
+        monkeypatch.setattr(
+            decisions, name, lambda model, length, call=function: models.append(model) or call(model, length)
+        )
+    return models
+
+
+@pytest.mark.parametrize(
+    ("words", "models"),
+    [
+        (["train", "gpt", "d=16", "depth=1", "heads=2"], 1),
+        (["train", "gpt", "d=16", "depth=1", "heads=2", "--then", "steps=1", "--then", "steps=1"], 3),
+        (["compare", "gpt(d=16,depth=1,heads=2)", "--seeds", "2"], 1),
+    ],
+)
+def test_a_command_decides_once_of_each_model(
+    words: list[str], models: int, decided: list[Any], tmp_path: Path
+) -> None:
+    """The trainings of a member read the decisions that its refusal before the first step was made of."""
+    (tmp_path / "text").write_bytes(b"".join(b"the cat sat on mat %d\n" % n for n in range(200)))
+    spec = f"text={tmp_path}/text,documents=lines"
+    given = ["--data", spec, "--steps", "1", "--batch", "2", "--length", "16", "--out", f"{tmp_path}/run"]
+    assert run([*words, *given]) == 0
+    assert len(decided) == 2 * models and len({id(model) for model in decided}) == models
+    runs = [Run(path.parent).state() for path in (tmp_path / "run").rglob("metrics.jsonl")]
+    assert {json.dumps(state["decisions"]) for state in runs} == {'{"reads_ahead": "", "packs_documents": true}'}

@@ -196,6 +196,32 @@ def test_a_body_that_reads_a_row_otherwise_than_its_steps_is_refused(stack: str)
     assert "\n" not in str(said.value)
 
 
+PENALTY = ("compressive_transformer",)  # their pieces change a penalty alone, and an agent reads a row in pieces
+
+
+def test_a_member_that_says_something_else_of_a_row_in_pieces_is_refused() -> None:
+    pieces = [(file, one.make()) for file, one in examples("members") if "chunk" in one.breaks]
+    stacks = [(file, model) for file, model in pieces if type(model) is LM and file not in PENALTY]
+    for _, model in stacks:
+        with pytest.raises(ValueError, match="another policy of an agent .*; (leave out|give)"):
+            Agent((3,), 2, model.body)
+    assert {file for file, _ in stacks} >= {"performer", "reformer", "routing_transformer"}
+
+
+def test_weights_of_a_sort_that_says_nothing_change_no_policy_by_its_noise() -> None:
+    """The network of the sort gives 0, so noise alone sorts. The negated weights make the vectors that it pools."""
+    learning = Learning("sinkhorn_transformer(d=8, depth=1, heads=2, block=4, length=64)", 0)
+    weights = dict(learning.agent.named_parameters())
+    sides = [x for name, x in weights.items() if "key_side" in name]
+    for name, x in weights.items():
+        if ".net." in name:
+            x.data.zero_()
+    assert learning.apart(0) < 1e-12
+    for x in sides:
+        x.data.neg_()
+    assert sides and learning.apart(0) < 1e-12
+
+
 def test_buffers_that_are_held_still_are_back_after_a_failure() -> None:
     class Counted(torch.nn.Module):
         def __init__(self) -> None:

@@ -1,5 +1,6 @@
 """Reading ahead is found at the sizes of the training, whatever the weights start as, and in train mode too."""
 
+import copy
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,8 @@ from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
 from kinformer.train.evaluate import evaluate
 from kinformer.train.fit import fit
-from kinformer.train.peek import leaks, reads_ahead
+from kinformer.train.peek import SHORT, leaks, reads_ahead
+from kinformer.train.probe import probe_of, seeded
 from tests.train import tiny
 
 QUICK = {"steps": 1, "batch": 2}
@@ -170,6 +172,67 @@ def test_a_model_that_cannot_be_copied_is_refused_in_a_line() -> None:
     model.file = open(__file__)  # noqa: SIM115
     with model.file, pytest.raises(ValueError, match="cannot copy this .* to test it: .*. Define __deepcopy__"):
         fit(model, tiny.text(), length=16, **QUICK)
+
+
+class Small(Hearing):
+    """It hears what comes, and longer rows than `fits` take more memory than there is."""
+
+    fits = SHORT
+
+    def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
+        if tokens.shape[1] > self.fits:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return super().logits(tokens, state)
+
+
+@pytest.mark.parametrize("fits", [SHORT - 1, SHORT // 2, 3])
+@pytest.mark.parametrize("length", [SHORT // 2, SHORT, 100])
+def test_a_row_that_takes_too_much_memory_is_halved_until_it_fits(length: int, fits: int) -> None:
+    model = Small(4)
+    model.fits = fits
+    assert leaks(model, length)
+
+
+def test_a_model_without_memory_for_its_copy_is_not_tried_and_a_warning_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(model: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(copy, "deepcopy", full)
+    with pytest.warns(UserWarning, match="this Small was not tried for reading ahead: memory is too small") as warned:
+        assert not leaks(Small(4), 16)
+    assert len(warned) == 1
+
+
+class Logarithm(Hearing):
+    """Noise moves a few of its entries below 0, whose logarithm is no number."""
+
+    def __init__(self, d: int, hears: bool) -> None:
+        super().__init__(d)
+        self.share, self.hears = nn.Parameter(torch.linspace(1e-6, 1, 64)), hears
+
+    def logits(self, tokens: Tensor, state: Any = None, ctx: Any = None, *, last: bool = False) -> Out:
+        out = (super() if self.hears else super(Hearing, self)).logits(tokens, state)
+        return out._replace(y=out.y * self.share.log().sum())
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_model_that_noise_makes_no_number_is_tried_as_it_is_in_one_copy(
+    hears: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies, deepcopy = list[Any](), copy.deepcopy
+
+    def counted(value: Any, *given: Any) -> Any:
+        copies.extend([value] * isinstance(value, Logarithm))
+        return deepcopy(value, *given)
+
+    monkeypatch.setattr(copy, "deepcopy", counted)
+    model = Logarithm(4, hears)
+    with seeded(model), torch.no_grad():
+        assert probe_of(model).eval().logits(torch.zeros(1, 2, dtype=torch.long)).y.isnan().any()
+    copies.clear()
+    assert leaks(model, 40) == hears and copies == [model]
 
 
 def test_a_low_precision_inside_is_no_reading_ahead() -> None:

@@ -134,11 +134,39 @@ def test_a_loop_of_ones_own_goes_on_with_its_schedule() -> None:
     assert begun + rates(again, 19) == whole
 
 
+@pytest.mark.parametrize("schedule", PEERS)
+@pytest.mark.parametrize("warmup", [0, WARMUP, 0.0, WARMUP / STEPS])
+def test_a_loop_without_steps_is_refused_if_its_rates_need_them(schedule: Any, warmup: float | int) -> None:
+    """A loop without `steps` has the rates of one with steps, or a line that asks for them."""
+    if schedule == "inverse_sqrt" and not warmup:
+        return
+    recipe = Recipe(schedule=schedule, warmup=warmup)
+    if schedule in ("cosine", "linear") or warmup == WARMUP / STEPS:
+        with pytest.raises(ValueError, match=rf"got steps=None, .*{schedule}.*. Give steps= to RecipeLR.$") as caught:
+            rates(RecipeLR(optimiser(), recipe))
+        assert "\n" not in str(caught.value)
+    else:
+        assert rates(RecipeLR(optimiser(), recipe)) == rates(RecipeLR(optimiser(), recipe, steps=STEPS))
+
+
+def test_a_training_of_no_steps_has_no_rates() -> None:
+    with pytest.raises(ValueError, match="steps=0: give a whole number of at least 1"):
+        RecipeLR(optimiser(), Recipe(), steps=0)
+
+
+def test_the_last_rate_is_the_one_that_begin_has_set() -> None:
+    schedule = RecipeLR(optimiser(), Recipe(schedule="linear", warmup=0.5))
+    assert schedule.begin(3, 0.25) == 0.5 * PEAK
+    assert schedule.get_last_lr() == [0.5 * PEAK] == [group["lr"] for group in schedule.optimizer.param_groups]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"lr": 0.0}, "lr must be above 0"),
         ({"lr": float("nan")}, "lr must be above 0"),
+        ({"lr": "x"}, "lr must be above 0, and 'x' came"),
+        ({"lr": True}, "lr must be above 0, and True came"),
         ({"warmup": 1.5}, "warmup=1.5: give a fraction of the training from 0.0 to 1.0, such as 0.05, or an integer"),
         ({"warmup": -3}, "warmup=-3: give"),
         ({"warmup": 0.0, "schedule": "inverse_sqrt"}, "give warmup above 0"),
@@ -147,6 +175,8 @@ def test_a_loop_of_ones_own_goes_on_with_its_schedule() -> None:
         ({"betas": (0.9, 1.0)}, r"betas=\(0.9, 1.0\): give two numbers from 0 that are below 1"),
         ({"betas": (0.9,)}, "give two numbers"),
         ({"eps": 0.0}, "eps=0.0: give a number above 0"),
+        ({"eps": "x"}, "eps='x': give a number above 0"),
+        ({"eps": (1e-8,)}, r"eps=\(1e-08,\): give a number above 0"),
     ],
 )
 def test_numbers_without_a_meaning_are_refused(wrong: dict[str, Any], said: str) -> None:

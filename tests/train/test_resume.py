@@ -291,6 +291,22 @@ def test_fit_resumes_and_a_new_run_leaves_nothing_of_the_one_before(tmp_path: Pa
     assert steps(tmp_path) == [1, 2, 3] and [path.name for path in (tmp_path / "trainer").iterdir()] == ["3"]
 
 
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        ([], "holds nothing yet"),
+        ([".kinformer.lock"], "holds nothing yet"),
+        ([".kinformer.lock", ".kinformer.within.lock"], "holds nothing yet"),
+        ([".kinformer.within.lock", "metrics.jsonl"], "holds no whole checkpoint to go on from"),
+    ],
+)
+def test_locks_that_a_kill_left_are_nothing_to_go_on_from(names: list[str], says: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.warns(UserWarning, match=f"{says}: the training begins anew"):
+        fit(tiny.bigram(), tiny.text(), steps=1, batch=2, length=8, out=tmp_path, resume=True)
+
+
 def test_batches_in_turn_go_on_with_the_one_that_comes_next(tmp_path: Path) -> None:
     model = tiny.classifier()
     data = Batches([model.sample(4, 5, seed) for seed in range(5)])

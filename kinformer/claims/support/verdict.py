@@ -40,7 +40,7 @@ class Measure(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """"holds" if the effect exceeds two standard errors and meets the threshold.
+        """ "holds" if the effect exceeds two standard errors and meets the threshold.
 
         "does not hold" if the threshold is missed by more than two standard errors, or no seed shows any effect. Else
         "not resolved".

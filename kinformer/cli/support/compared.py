@@ -26,6 +26,7 @@ from kinformer.cli.support.trials import Spent, Taken, Trial, begin, best_rate, 
 from kinformer.cli.support.wanted import Wanted, titles
 from kinformer.core.model import Model
 from kinformer.train.budget import Budget
+from kinformer.train.decisions import Decisions
 from kinformer.train.history import History
 
 
@@ -65,24 +66,30 @@ def equals(wanted: Sequence[Wanted], job: Job, match: bool) -> tuple[dict[str, W
     return dict(zip(titles(fits), fits, strict=True)), changed
 
 
-def models_of(it: Comparison) -> dict[str, Model]:
-    """Each member as it begins; UserError where one is too large, does not read the data, or is judged otherwise."""
-    settings, found = it.job.settings, {}
+def models_of(it: Comparison) -> tuple[dict[str, Model], dict[str, Decisions]]:
+    """Each member as it begins, with its decisions if the comparison begins.
+
+    UserError for a member that is too large, does not read the data, or is judged otherwise.
+    """
+    settings, found, decisions = it.job.settings, {}, {}
     for title, one in it.members.items():
         refuse_too_large(one, settings.batch, settings.length)
         found[title] = one.build(settings.seed)
-        (readable if it.going_on else trainable)(one.text, found[title], it.job)
+        if it.going_on:
+            readable(one.text, found[title], it.job)
+        else:
+            decisions[title] = trainable(one.text, found[title], it.job)
         refuse_frozen(one.text, found[title], " leave it out: a comparison begins with no trained weights")
     metrics = {it.job.data.metric(model).name: title for title, model in found.items()}
     if len(metrics) > 1:
         judged = ", ".join(f"{title} by {name}" for name, title in metrics.items())
         raise UserError(f"members are compared by one measure, and {judged}; compare one kind of them, or on a task")
-    return found
+    return found, decisions
 
 
 def ready(it: Comparison, overwrite: bool) -> tuple[Comparison, dict[str, Taken], list[Trial]]:
     """The comparison with all fixed that is fixed before the first step, what its members take, and its trainings."""
-    models = models_of(it)
+    models, decisions = models_of(it)
     if it.going_on:
         it = replace(it, job=gone_on(it.out, it.plan, it.job))
     taken = {}
@@ -92,7 +99,10 @@ def ready(it: Comparison, overwrite: bool) -> tuple[Comparison, dict[str, Taken]
     budgets = [it.spent.of(one, taken[title].step_flops) for title, one in it.members.items()]
     if not it.going_on:
         it = replace(it, job=it.job.fixed(list(models.values()), budgets))
-    every = trials(_each(it, budgets), it.job, it.rates, it.seeds, it.out)
+    every = [
+        replace(trial, decisions=decisions.get(trial.member))
+        for trial in trials(_each(it, budgets), it.job, it.rates, it.seeds, it.out)
+    ]
     if not it.going_on:
         for trial in every:
             spare(trial.folder, models[trial.member], overwrite)

@@ -9,6 +9,7 @@ from typing import Any
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
 from kinformer.cli.support.training import (
+    FIRST,
     Job,
     claimed,
     learn,
@@ -26,6 +27,7 @@ from kinformer.from_json import from_json
 from kinformer.keywords import as_texts, split
 from kinformer.train.begun import difference, fingerprint, in_form_of
 from kinformer.train.budget import Budget, Minutes, Steps
+from kinformer.train.decisions import Decisions
 from kinformer.train.files import write
 from kinformer.train.history import History
 from kinformer.train.recipe import Recipe
@@ -80,7 +82,7 @@ def _train(
     if going_on:
         for phase in phases:
             refuse_damaged(phase.folder)
-    _refuse(phases, overwrite or going_on, going_on)
+    decisions = _decided(phases, overwrite or going_on, going_on)
     plan = [phase.plan for phase in phases]
     if going_on:
         _same(out, phases)
@@ -92,21 +94,21 @@ def _train(
     for n, phase in enumerate(phases):
         if not finished(phase.folder, phase.job.budget):
             title = f"{phase.one.text} (phase {n + 1} of {len(phases)})"
-            model = phase.one.build(job.settings.seed) if n else begun
+            model = phase.job.build(phase.one) if n else begun
             whole = going_on and Run(phase.folder).step is not None
             if n and not whole:
                 starting(phases[n - 1].folder / BEST, first.function, model, phase.job.data)
             fixed = phase.job.settled(phase.folder, model) if whole else phase.job.fixed([model])
             phase.folder.mkdir(parents=True, exist_ok=True)
             write(out / PLAN, f"{json.dumps(plan, indent=2)}\n".encode())
-            history = learn(title, model, fixed, phase.folder, resume=whole)
+            history = learn(title, model, fixed, phase.folder, resume=whole, decisions=decisions[n])
             _tell(title, history, fixed, phase.folder / BEST)
     print(f"{len(phases)} phases are trained; the model of the last is in {out}")
 
 
 def _begun(phase: Phase, start: Path | None, going_on: bool) -> Model:
     """The model of the first phase, with the weights in `start`, if it begins with them; read before any is cleared."""
-    model = phase.one.build(phase.job.settings.seed)
+    model = phase.job.build(phase.one)
     if not (going_on and Run(phase.folder).step is not None):
         starting(start, phase.one.function, model, phase.job.data)
     return model
@@ -123,7 +125,7 @@ def _planned(first: Wanted, job: Job, then: Sequence[str], out: Path) -> list[Ph
             "--schedule noam does not fit --then, because each phase has its own learning rate; leave out --then"
         )
     recipe = job.settings.recipe(first.build(job.settings.seed))
-    phases = [Phase(first, _at(job, recipe, recipe.peak, job.budget), out / "phase-1")]
+    phases = [Phase(first, _at(job, recipe, recipe.peak, job.budget), out / FIRST)]
     for n, text in enumerate(then, 2):
         phases.append(_following(phases[-1], text, out if n > len(then) else out / f"phase-{n}"))
     return phases
@@ -170,15 +172,20 @@ def _number(name: str, text: str) -> float:
         raise UserError(f"--then {name}={text}: {name} is a number; write {name}=100") from None
 
 
-def _refuse(phases: Sequence[Phase], may: bool, going_on: bool) -> None:
-    """UserError, with the phase, for what any of them would refuse when it is reached."""
-    before = None
+def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> list[Decisions | None]:
+    """The decisions of each phase, None where an earlier command began them.
+
+    UserError, with the phase, for whatever any of them would refuse when it is reached.
+    """
+    before, decisions = None, list[Decisions | None]()
     for n, phase in enumerate(phases):
         settings = phase.job.settings
         refuse_too_large(phase.one, -(-settings.batch // settings.accumulate), settings.length)
-        model = phase.one.build(settings.seed)
+        model = phase.job.build(phase.one)
         name = f"phase {n + 1}, {phase.one.text}"
-        (readable if going_on else trainable)(name, model, phase.job)
+        if going_on:
+            readable(name, model, phase.job)
+        decisions.append(None if going_on else trainable(name, model, phase.job))
         try:
             if before is not None:
                 carry(before, model)
@@ -186,6 +193,7 @@ def _refuse(phases: Sequence[Phase], may: bool, going_on: bool) -> None:
             raise UserError(f"{name}: {error}") from error
         spare(phase.folder, model, may)
         before = model
+    return decisions
 
 
 def _same(out: Path, phases: Sequence[Phase]) -> None:

@@ -1,10 +1,11 @@
 """A training as the commands run it: everything that may be wrong is said before the first step."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, 
 from kinformer.cli.support.afford import without_numbers
 from kinformer.cli.support.made import telling_what_is_past
 from kinformer.cli.support.wanted import Wanted
-from kinformer.core.model import Model
+from kinformer.core.model import ColumnScales, Model
 from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
 from kinformer.data.spec import kind_of, read_spec
 from kinformer.data.text import Text
@@ -22,7 +23,7 @@ from kinformer.keywords import name_of, signature
 from kinformer.needs import as_word
 from kinformer.train.begun import refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.checkpoint import built_by, load, occupied
+from kinformer.train.checkpoint import built_by, columns_of, keywords_of, load, occupied
 from kinformer.train.claim import FolderInUse, claim
 from kinformer.train.decisions import Decisions, decide
 from kinformer.train.evaluate import measuring
@@ -38,12 +39,16 @@ from kinformer.train.stages import carry
 
 FEW = 1000  # bytes to watch, below which a warning says what their mean is worth
 SPREAD = 2.5  # bits by which what a byte takes is spread about its mean, of texts that a model has begun to learn
+FIRST = "phase-1"  # the folder of the first phase, within that of the last
 ANEW = "--overwrite begins anew"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is the same for every member of a comparison."""
+    """What is the same for every member of a comparison.
+
+    columns: the names and scales of the weights that a training starts from or goes on with, if they keep any.
+    """
 
     data: Data
     budget: Budget
@@ -51,6 +56,14 @@ class Job:
     device: torch.device
     tensorboard: bool = False
     group: Alone = ALONE
+    columns: ColumnScales | None = None
+
+    def build(self, one: Wanted) -> Model:
+        """A new model, which reads a series by the columns of the weights that it starts from."""
+        model: Model = one.build(self.settings.seed)
+        if self.columns is not None:
+            model.columns = self.columns
+        return model
 
     @property
     def text(self) -> Text:
@@ -153,11 +166,31 @@ def tell_split(job: Job) -> None:
         )
 
 
-def fitting(one: Wanted, data: Data) -> Wanted:
-    """A member of as many tokens and labels as the data has, and of pictures of its shape, where that was not given."""
+def begins_from(start: Path | None, out: Path, resume: bool) -> Path | None:
+    """The folder of the weights with which a training begins: its own run if it goes on, or else `start`."""
+    return out if resume and Run(out).step is not None else start
+
+
+def fitting_weights(one: Wanted, job: Job, folder: Path | None) -> tuple[Wanted, Job]:
+    """The member as it fits the data, and the job, which reads a series by the columns of the weights in a folder.
+
+    A file may have more columns than the weights know, so the sizes that follow from columns are those of the weights.
+    """
+    with from_user(ValueError, OSError):
+        columns = None if folder is None else columns_of(folder)
+        sizes = {} if folder is None or columns is None else keywords_of(folder)
+    return fitting(one, job.data, sizes), replace(job, columns=columns)
+
+
+def fitting(one: Wanted, data: Data, sizes: Mapping[str, Any] = MappingProxyType({})) -> Wanted:
+    """A member of as many tokens and labels as the data has, and of pictures of its shape, where that was not given.
+
+    sizes: keywords that take the place of those that the data decides.
+    """
     takes = {name: parameter.default for name, parameter in signature(one.function).parameters.items()}
     more = {name: n for name, n in data.sizes.items() if name in takes and n > takes[name]}
-    found = {name: value for name, value in {**more, **data.keywords}.items() if name in takes}
+    keywords = {name: sizes.get(name, value) for name, value in data.keywords.items()}
+    found = {name: value for name, value in {**more, **keywords}.items() if name in takes}
     return replace(one, keywords={**found, **one.keywords})
 
 
@@ -172,14 +205,18 @@ def readable(name: str, model: Any, job: Job) -> None:
         raise UserError(f"{name}: {error}") from error
 
 
-def trainable(name: str, model: Any, job: Job) -> None:
-    """Refuse, before a training, every model and data that the training would refuse; the UserError has the name."""
+def trainable(name: str, model: Any, job: Job) -> Decisions:
+    """Check a model and data before a training; return the training's decisions.
+
+    Errors: UserError, which names the model, for everything that the training would refuse.
+    """
     readable(name, model, job)
     try:
         decisions = decide(model.to(job.device), job.data, job.settings, job.group)
         stream(model, job.data, job.settings, decisions)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from error
+    return decisions
 
 
 @contextmanager
@@ -246,14 +283,19 @@ def refuse_frozen(name: str, model: Any, advice: str) -> None:
         )
 
 
-def learn(name: str, model: Any, job: Job, folder: Path, *, resume: bool = False) -> History:
-    """Train a model with its progress on stderr, and keep the run in a folder; a refusal leaves none behind."""
+def learn(
+    name: str, model: Any, job: Job, folder: Path, *, resume: bool = False, decisions: Decisions | None = None
+) -> History:
+    """Train a model with its progress on stderr, and keep the run in a folder; a refusal leaves none behind.
+
+    decisions: those that `trainable` has made of the model.
+    """
     if resume and Run(folder).step is not None:
         with from_user(ValueError, LookupError):
             done = History.read(folder, Run(folder).state()["metrics"])
         print(f"{name}: {_from_here(done, job.budget)}", file=sys.stderr)
     with noted(), telling_what_is_past(folder):
-        return taught(name, model, job, folder, resume=resume)
+        return taught(name, model, job, folder, resume=resume, decisions=decisions)
 
 
 def _from_here(done: History, budget: Budget) -> str:
@@ -266,7 +308,16 @@ def _from_here(done: History, budget: Budget) -> str:
     return f"goes on from step {done.step:,}{whole}"
 
 
-def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until: float = 1.0) -> History:
+def taught(
+    name: str,
+    model: Any,
+    job: Job,
+    folder: Path,
+    *,
+    resume: bool,
+    until: float = 1.0,
+    decisions: Decisions | None = None,
+) -> History:
     """Train up to a fraction of the budget; the caller has claimed the folder and handles warnings."""
     first, new = not job.group.rank, not folder.exists()
     if first:
@@ -278,7 +329,7 @@ def taught(name: str, model: Any, job: Job, folder: Path, *, resume: bool, until
                 return train(
                     model, job.data, job.budget, job.settings,
                     folder=folder, show=shown, hear=hear, resume=resume, until=until, group=job.group,
-                    claimed=True,
+                    claimed=True, decisions=decisions,
                 )  # fmt: skip
     except KeyboardInterrupt as stop:
         raise UserError(str(stop) or "stopped", ended_by(stop)) from stop

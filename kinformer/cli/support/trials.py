@@ -19,6 +19,7 @@ from kinformer.from_json import from_json
 from kinformer.train.begun import difference, fingerprint, in_form_of
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.cost import predicts_last
+from kinformer.train.decisions import Decisions
 from kinformer.train.files import remove, write
 from kinformer.train.history import History
 from kinformer.train.loop import TrainingStopped
@@ -31,13 +32,17 @@ FIXED = ("measures", "valid_bytes")  # settings that a comparison found when it 
 
 @dataclass(frozen=True)
 class Trial:
-    """One training: of a member, at a rate, from a seed, into a folder; the job says what is the same for all."""
+    """One training: of a member, at a rate, from a seed, into a folder; the job says what is the same for all.
+
+    decisions: those that were made of the member before the first step; the training makes them unless given.
+    """
 
     member: str
     name: str
     one: Wanted
     job: Job
     folder: Path
+    decisions: Decisions | None = None
 
     @property
     def lr(self) -> float | None:
@@ -165,8 +170,9 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
                 try:
                     model = trial.one.build(trial.seed)
                     done[trial.name] = taught(
-                        titles[trial.name], model, trial.job, trial.folder, resume=history is not None, until=until
-                    )
+                        titles[trial.name], model, trial.job, trial.folder,
+                        resume=history is not None, until=until, decisions=trial.decisions,
+                    )  # fmt: skip
                 except UserError as error:
                     failed[trial.name] = error
                     bad = {one.lr for one in trials if one.name in failed and one.member == trial.member}

@@ -8,9 +8,7 @@ from torch import Tensor
 
 from kinformer.data.support.sample import spread_order
 
-STRETCH = (
-    4096  # bytes of a lane; the missing context before it costs a model less than a thousandth of its score
-)
+STRETCH = 4096  # bytes of a lane; the missing context before it costs a model less than a thousandth of its score
 SAMPLED, WINDOWS = 1024, 4  # bytes, and windows, of a stretch of a sample, at least
 FEWEST, SHORTEST = 8, 512  # stretches that even a small sample has, unless they have fewer bytes than these
 DOCUMENTS = 16  # stretches that a sample of long documents has at least

@@ -14,10 +14,12 @@ class Chance(nn.Module):
 
     So the numbers do not depend on how a row is cut or on the other rows, and a recomputed layer draws the same ones.
     Every step has other numbers. Rows of a batch share them unless one of the integers differs between rows, such as
-    `sign_bits` of their content.
+    `row_bits` of their content. Content depends on weights, so an `Agent` sets `by_content` to False. A learning step
+    between two readings of a rollout then changes no draw.
     """
 
     steps: Int[Tensor, ""]
+    by_content = True
 
     def __init__(self, seed: int = 0):
         super().__init__()
@@ -34,6 +36,10 @@ class Chance(nn.Module):
     def gumbel(self, *numbers: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Gumbel noise: the largest of logits with it is a sample of their softmax."""
         return -(-self(*numbers).log()).log()
+
+    def row_bits(self, x: Float[Tensor, "*B n"]) -> Int[Tensor, "*B"]:
+        """A whole number for each vector by which rows of other content draw apart; 0 unless `by_content`."""
+        return sign_bits(x) if self.by_content else torch.zeros_like(x[..., 0], dtype=torch.long)
 
     def after_step(self, progress: float, stats: Mapping[str, Tensor]) -> None:
         """Count a step of training."""

@@ -13,7 +13,8 @@ from kinformer.core.choice import choice
 from kinformer.core.heads import Side, Sizes
 from kinformer.core.loss import CHOICES, Penalty
 from kinformer.core.request import Request
-from kinformer.core.ties import equals, noise_of
+from kinformer.core.ties import equals, tolerance_of
+from kinformer.core.unrepeatable import Unrepeatable
 from kinformer.mechanisms.support.chance import Chance, content
 
 By = Literal["layer", "head"]
@@ -86,7 +87,7 @@ class EdgePredictor(nn.Module):
                 return (logits + noise).masked_fill(~may, NEVER).argmax(-1, keepdim=True)
             # equal tokens beyond the clip have equal scores, whatever rounding makes of them: of these the furthest
             size = u.norm(dim=-1, keepdim=True) * nodes.norm(dim=-1).masked_fill(~may, 0.0).amax(-1, keepdim=True)
-            return torch.where(equals(logits, noise_of(size)), distance, -1).argmax(-1, keepdim=True)
+            return torch.where(equals(logits, tolerance_of(size)), distance, -1).argmax(-1, keepdim=True)
 
         at = choice(best)
         log_p = (logits.gather(2, at) - logits.logsumexp(-1, keepdim=True))[..., 0]
@@ -95,6 +96,8 @@ class EdgePredictor(nn.Module):
 
 class Choosing(nn.Module):
     """What both forms of SAC share: the network that chooses, what it sees of tokens, its chance and what trains it."""
+
+    unrepeatable = Unrepeatable("SAC draws the keys it reads by what it has learned", "give a stack without SAC")
 
     def choose_by(self, edges: int, width: int, clip: int, by: By, seed: int) -> None:
         """How many are chosen for a token, by which network, and for whom."""

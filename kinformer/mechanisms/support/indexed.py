@@ -12,7 +12,7 @@ from kinformer.core.heads import number_of_groups
 from kinformer.core.pattern import pairs
 from kinformer.core.request import Request
 from kinformer.core.search import Products, Search
-from kinformer.core.ties import first, noise_of
+from kinformer.core.ties import Tolerance, first, tolerance_of
 from kinformer.mechanisms.support.nearest import ends, exactly, nearest
 
 FEW = 8  # queries of a call for which nothing is searched: every key is scored
@@ -131,24 +131,32 @@ def _of_block(
 ) -> Int[Tensor, "N R"]:
     """The best columns of a block of queries: what is found inside, and of the keys near by those that may be read."""
     q = row.q[:, at].flatten(0, 1)
-    longest = row.k.norm(dim=-1).amax() if len(row.k) else 0.0
-    doubt = noise_of(q.norm(dim=-1, keepdim=True) * longest)
     keys = inside.find(q, most)
     if len(near):
         near = near.flip(0)  # of equal ones the latest come first
         score = (q @ row.k[near].T).masked_fill(~_may(request, row, at, near), -torch.inf)
-        nearest = first(score, min(most, len(near)), doubt)
+        nearest = first(score, min(most, len(near)), _tolerance(row, q, near.expand(len(q), -1)))
         keys = torch.cat([keys, near[nearest].masked_fill(score.gather(1, nearest) == -torch.inf, -1)], 1)
     if not keys.shape[1]:
         return keys
     keys = keys.sort(1, descending=True).values
     size = max(1, CANDIDATES // keys.shape[1])
     pieces = []
-    for q_, candidates, doubt_ in zip(q.split(size), keys.split(size), doubt.split(size), strict=True):
+    for q_, candidates in zip(q.split(size), keys.split(size), strict=True):
         score = (row.k[candidates.clamp_min(0)] @ q_[..., None]).squeeze(-1).masked_fill(candidates < 0, -torch.inf)
-        taken = candidates.gather(1, first(score, min(most, score.shape[1]), doubt_))
+        taken = candidates.gather(1, first(score, min(most, score.shape[1]), _tolerance(row, q_, candidates)))
         pieces.append(torch.where(taken < 0, -1, row.columns[taken.clamp_min(0)]))
     return torch.cat(pieces)
+
+
+def _tolerance(row: _Row, q: Float[Tensor, "N K"], numbers: Int[Tensor, "N n"]) -> Tolerance:
+    """The tolerance of the products of scaled queries with their candidates, keys by number, by a candidate's place."""
+
+    def tolerance(place: Int[Tensor, "N 1"]) -> Float[Tensor, "N 1"]:
+        k = row.k[numbers.gather(1, place).clamp_min(0)[:, 0]]
+        return tolerance_of(q.norm(dim=-1, keepdim=True) * k.norm(dim=-1, keepdim=True))
+
+    return tolerance
 
 
 def _may(request: Request, row: _Row, at: slice, near: Int[Tensor, " n"]) -> Bool[Tensor, "N n"]:

@@ -1,5 +1,7 @@
 """Nearest: the keys that fit each query best, found block by block, so that no scores of a whole row are held."""
 
+from functools import partial
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -9,7 +11,7 @@ from kinformer.core.heads import Keys
 from kinformer.core.memo import fresh
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed, scores
-from kinformer.core.ties import first, noise
+from kinformer.core.ties import first, score_tolerance
 
 KEYS = 1024  # of a block
 PAIRS = 1 << 21  # scores of a block, of all rows and heads
@@ -83,14 +85,20 @@ def ends(parts: tuple[Tensor, ...]) -> tuple[Int[Tensor, " n"], Int[Tensor, " n"
 def _best(request: Request, starts: list[int], most: int) -> Int[Tensor, "B H T R"]:
     """The best columns of one block of queries in some blocks of keys, which are in the order that decides ties."""
     batch, heads, length, _ = request.queries.q.shape
-    most, near = min(most, request.keys.k.shape[2]), noise(request)
+    most = min(most, request.keys.k.shape[2])
     columns = torch.full((batch, heads, length, most), -1, device=request.queries.q.device)
     score = columns.new_full(columns.shape, -torch.inf, dtype=request.queries.q.dtype)
     for lo in starts:
         piece = request.piece(None, slice(lo, lo + KEYS))
         both = torch.cat([score, scores(piece).masked_fill_(~allowed(piece), -torch.inf)], -1)
-        at = first(both, most, near)
-        old = columns.take_along_dim(at.clamp_max(most - 1), -1)
-        columns = torch.where(at < most, old, at + (lo - most))
+        place = partial(_columns, columns, lo)
+        at = first(both, most, lambda last: score_tolerance(request, place(last)))  # noqa: B023
+        columns = place(at)
         score = both.take_along_dim(at, -1)
     return columns
+
+
+def _columns(best: Int[Tensor, "B H T R"], lo: int, at: Int[Tensor, "B H T n"]) -> Int[Tensor, "B H T n"]:
+    """The columns of places in a list of the best columns so far followed by the columns from `lo` on."""
+    most = best.shape[-1]
+    return torch.where(at < most, best.take_along_dim(at.clamp_max(most - 1), -1), at + (lo - most))
