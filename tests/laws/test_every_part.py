@@ -24,14 +24,14 @@ UNHOOKED = ("compiles", "learns")
 # what a member learns by; one that has no other parts of these than members before it is trained in the long run, as
 # are mechanisms and stacks, whose gradients other laws judge
 LEARNT_BY = ("memories", "mixers", "models")
-# of which a part is compiled, one of three in turn; other parts, of a few operations and each inside of these, and the
+# of which a part is compiled, one of four in turn; other parts, of a few operations and each inside of these, and the
 # losses of all models but the plainest in the long run
 COMPILED = ("depth", "execute", "mechanisms", "members", "memories", "mixers", "models.lm")
 PLAINEST = ("members.gpt", "members.bert", "members.transformer")  # trained before all others, and asked all laws
 # what parts that keep all laws may still do wrong together; a member is asked the others in the long run
 TOGETHER = ("runs", "chunk", "padding", "peek", "gradients", "save_load", "own_weights", *UNHOOKED)
-# laws that are asked of one of two parts in turn; of all in the long run
-HALVED = (
+# laws that are asked of one of three parts in turn; of all in the long run
+SAMPLED = (
     "any_length", "autocast", "batch_mates", "dtype", "gradients", "mutation", "neighbours", "save_load",
 )  # fmt: skip
 IN_TURN = ("runs", "peek")  # the cheapest, of which each further example of a member is asked one
@@ -61,12 +61,12 @@ def asked(law: str, name: str) -> Verdict:
 def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
     """Each example that is asked, and the laws that it is asked about: of each part the first, in the long run all.
 
-    Some laws are asked of one of two parts, and one of three is compiled, of the folders whose parts are more than a
+    Some laws are asked of one of three parts, and one of four is compiled, of the folders whose parts are more than a
     few operations. A member is asked what parts that keep all laws could do wrong together, and trained where it learns
     by parts that no member before it has; each further example of a member is asked one law, in turn. Of patterns all
     are asked what they say of themselves, which is cheap.
     """
-    turn, skips, count = cycle(IN_TURN), cycle((False, True, True)), 0
+    turn, skips, count = cycle(IN_TURN), cycle((False, True, True, True)), 0
     parts: set[tuple[str, str]] = set()
     files: set[str] = set()
     taught: set[type] = set()
@@ -90,7 +90,7 @@ def of_each_part() -> Iterator[tuple[Judged, set[str]]]:
                 spoken = spoken.intersection(TOGETHER)
             if not PROVE and file not in PLAINEST:
                 count += 1
-                spoken = spoken.difference(law for n, law in enumerate(HALVED) if (n + count) % 2)
+                spoken = spoken.difference(law for n, law in enumerate(SAMPLED) if (n + count) % 3)
             yield one, spoken
         elif one.kind == "pattern":
             yield one, speaking({"pattern"})
