@@ -89,7 +89,7 @@ def train(
     each step, and in trainer/ what it takes to go on. `generate` and `load` read DIR or DIR/best. A member that fills
     in hidden bytes, like bert, is judged by its bits per masked byte; one that reads pairs by the bits per token of a
     target. A measurement reads 65,536 bytes spread over valid, or all of a smaller valid. All measurements
-    together take about a tenth of the time.
+    together take about a quarter of the time.
 
     A task, as task=recall,pairs=16, is for every member and judged by the share of answers that are right; its sizes
     say how long rows are, and --length says nothing. `kinformer list tasks` has them all, `kinformer show recall` one.

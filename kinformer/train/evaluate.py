@@ -25,7 +25,7 @@ from kinformer.train.settings import Settings
 
 BATCH = 16
 LANE = STRETCH  # bytes of a lane
-SHARE = 0.1  # of the training's time that measuring may take
+SHARE = 0.25  # of the training's time that measuring may take, so that even two minutes have a curve of some points
 TRIED = 4096  # bytes that measure the speed of an evaluation
 BYTES = "scored bytes"  # among sums by name
 
@@ -158,7 +158,7 @@ def measuring(
     """The settings with the bytes and the number of measurements fixed, the same for all models and processes.
 
     The choice of measured bytes depends only on data, length and settings. The number of measurements keeps their time
-    at about a tenth of the training's time, with at least one measurement.
+    at about a quarter of the training's time, with at least one measurement.
     """
     if settings.valid_bytes is not None:
         return settings

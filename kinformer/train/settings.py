@@ -36,7 +36,7 @@ class Settings:
     valid_bytes: number of bytes of valid that each measurement reads, spread over valid (`Part.spread`) and the same
         for every measurement and model. By default 65,536, or all of a smaller valid.
     measures: largest number of measurements. If valid_bytes is not given, there are fewer measurements, but at least
-        one, to keep their time below about a tenth of the training's.
+        one, to keep their time below about a quarter of the training's.
     plan: a whole recipe instead of the member's.
     schedule, warmup, betas, eps: as in `Recipe`; the member's own unless given. With schedule="noam" and no lr the
         peak rate is that of the 2017 Transformer for the width of the model.

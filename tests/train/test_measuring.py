@@ -1,4 +1,4 @@
-"""What is measured is the same whoever asks, on a slow machine too; how often it is keeps to a tenth of the time."""
+"""What is measured is the same whoever asks, on a slow machine too; how often it is keeps to a quarter of the time."""
 
 import time
 from dataclasses import replace
