@@ -43,6 +43,13 @@ def composing() -> Made:
     return made
 
 
+def with_letters() -> Made:
+    """Added tokens: "é" decodes to the one byte that it stands for in the vocabulary, "中" to its own three."""
+    made = byte_level()
+    made.add_tokens(["é", "中"])
+    return made
+
+
 def few_letters(unknown: bool = True) -> Made:
     """A BPE of letters; without a token for the others it drops these."""
     vocab = {letter: n for n, letter in enumerate([*LETTERS, "[UNK]"][: len(LETTERS) + unknown])}
@@ -83,6 +90,7 @@ ZOO: dict[str, Callable[[], Made]] = {
     "byte-level": byte_level,
     "byte-level with a space before": lambda: byte_level(True),
     "composing": composing,
+    "added letters": with_letters,
     "few letters": few_letters,
     "lowered": lowered,
     "words": words,
@@ -92,6 +100,7 @@ ZOO: dict[str, Callable[[], Made]] = {
 LOST = {
     "composing": (STRANGE, len("e\u0301".encode()), "e"),  # é comes back as another letter than the two that were read
     "lowered": (STRANGE, len("T"), "T"),
+    "added letters": ("caf\u00e9 中 naïve\n", len("\u00e9".encode()), "\u00e9"),
     "few letters": (STRANGE, len("Tï東京\u0301\N{GRINNING FACE}".encode()), "T"),
     # a capital, the second of two spaces, two newlines, an unknown word, and one of the spaces around it
     "words": ("The  cat\nsat 東京 a\n", len("T") + len(" ") + len("\n\n") + len("東京".encode()) + len(" "), "T"),

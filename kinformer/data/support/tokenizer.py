@@ -97,14 +97,16 @@ class Tokenizer:
 
     @cached_property
     def token_bytes(self) -> tuple[bytes, ...] | None:
-        """The bytes of each token, by id, of a byte-level tokenizer; None for other tokenizers."""
+        """The bytes that each token decodes to, by id, of a byte-level tokenizer; None for other tokenizers.
+
+        The decoder takes every token for one of bytes if each of its letters stands for one. So an added token "é"
+        decodes to the byte 0xE9, though it stands for two bytes of a text.
+        """
         if (self._settings.get("decoder") or {}).get("type") != "ByteLevel":
             return None
         pieces = [b""] * self.size
-        for token, number in self.made.get_vocab(with_added_tokens=False).items():
-            pieces[number] = bytes(_BYTE[letter] for letter in token) if _BYTE.keys() >= set(token) else b""
-        for number, token in self.made.get_added_tokens_decoder().items():
-            pieces[number] = token.content.encode()
+        for token, number in self.made.get_vocab(with_added_tokens=True).items():
+            pieces[number] = bytes(map(_BYTE.__getitem__, token)) if _BYTE.keys() >= set(token) else token.encode()
         return tuple(pieces)
 
     @cached_property
