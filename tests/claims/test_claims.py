@@ -313,10 +313,11 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     for name, value in (("taught", 4.0), ("by_frequency", 5.0), ("right", 1.0)):
         monkeypatch.setattr(linformer_spectrum, name, lambda *_, value=value: value)
     monkeypatch.setattr(clustered_error, "ROWS", 2)
-    for one in (decision_transformer_asked, decision_transformer_delayed):
-        monkeypatch.setattr(one, "EPISODES", 8)
-        monkeypatch.setattr(one, "PLAYED", 1)
-        monkeypatch.setattr(one, "returned", lambda model, spec, count, asked, seed: asked or 9.0)
+    for module in (decision_transformer_asked, decision_transformer_delayed):
+        monkeypatch.setattr(module, "EPISODES", 8)
+        monkeypatch.setattr(module, "PLAYED", 1)
+    monkeypatch.setattr(decision_transformer_asked, "returned", lambda model, spec, count, asked, seed: asked or 9.0)
+    monkeypatch.setattr(decision_transformer_delayed, "returned", lambda *_: decision_transformer_delayed.LEVEL + 50)
     shares = {"chance": 0.1, **dict.fromkeys(decision_transformer_key_to_door.LEARNERS, 0.3), "cloning of all": 0.1}
     shares["asked for 1, two steps read"] = 0.2
     monkeypatch.setattr(decision_transformer_key_to_door, "measured", lambda *_: shares)
@@ -341,7 +342,7 @@ def test_every_claim_that_lies_in_the_folder_can_be_measured_and_drawn(monkeypat
     monkeypatch.setattr(spalm_names, "found", lambda *_: spalm_names.Found(looks, looks, 0.5, 0.1, 2.0))
     monkeypatch.setattr(set_transformer_maximum, "trained", untrained)
     monkeypatch.setattr(memory_compressed_length, "seconds", lambda model, tokens: slots(model, tokens.shape[1]) / 10)
-    monkeypatch.setattr(nystromformer_landmarks, "ROWS", 1)
+    monkeypatch.setattr(nystromformer_landmarks, "ROWS", 8)
     monkeypatch.setattr(nystromformer_landmarks, "trained", lambda *_: 1.0)  # takes a training
     monkeypatch.setattr(synthesizer_positions, "trained", unread)
     found = {

@@ -10,7 +10,9 @@ from kinformer.data.text import Text
 
 def depth_and_heads(monkeypatch: pytest.MonkeyPatch) -> dict[str, Claim]:
     """These claims, without their trainings."""
-    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, [1.0] * 4 + [2 - 5 * price] * 4))
+    half = act_parity.BITS // 2
+    steps = {price: [1.0] * half + [2 - 5 * price] * half for price in act_parity.PRICES}
+    monkeypatch.setattr(act_parity, "trained", lambda price, *_: act_parity.Found(1.0, steps[price]))
     monkeypatch.setattr(al_rfou_losses, "read_spec", lambda spec: Text("none", *torch.zeros(3, 1)))
     monkeypatch.setattr(al_rfou_losses, "bits", lambda name, *_: 5.0 if name == "none" else 4.0)
     return {

@@ -278,7 +278,7 @@ CHEAP: dict[str, Planted] = {
     "nystromformer_landmarks": Planted(
         lambda: nystromformer_landmarks.claim((0, 1), landmarks=(2, 90), lengths=(64, 128)),
         changed(nystrom, "pseudo_inverse", not_inverted),
-        stubbed(nystromformer_landmarks, ROWS=1, trained=lambda *_: 1.0),
+        stubbed(nystromformer_landmarks, ROWS=8, trained=lambda *_: 1.0),
     ),
     "performer_features": Planted(
         lambda: performer_features.claim((0, 1), draws=200, more=5000), changed(FAVOR, "forward", longer)
