@@ -38,9 +38,9 @@ class How(NamedTuple):
     within: float
 
 
-def _searching(text: str | None) -> int | str | None:
+def _searching(text: str) -> int | str:
     """How thresholds by layer are searched; UserError for neither a number of draws nor a kind of search."""
-    if text is None or text in ("grid", "coordinates"):
+    if text in ("grid", "coordinates"):
         return text
     if not text.isdecimal() or not 1 <= int(text) <= MOST:
         raise UserError(
@@ -64,13 +64,13 @@ def calibrate(
         Literal["textual", "risk"], typer.Option(help="Loss beside the full model's text, or beside its own loss.")
     ] = "textual",
     search: Annotated[
-        str | None,
+        Any,
         typer.Option(
             help="Search one threshold per layer instead of testing a threshold for all layers. N: try N random "
             "combinations (10000 in the paper). grid: try every combination of the --thresholds values. coordinates: "
             "change one layer at a time.",
             metavar="N|grid|coordinates",
-            callback=_searching,
+            parser=_searching,
         ),
     ] = None,
     within: Annotated[

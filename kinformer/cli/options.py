@@ -1,7 +1,7 @@
 """The options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -41,8 +41,9 @@ Schedule = Annotated[
     typer.Option(is_eager=True, help="Shape of the learning-rate schedule after warm-up; default: the member's own."),
 ]  # known before --warmup is looked at
 Warmup = Annotated[
-    str | None,
+    Any,  # a parser's type, which Typer takes from no annotation
     typer.Option(
+        parser=early.fraction_or_steps,
         callback=early.warmup,
         metavar="PART|STEPS",
         help="Length of the warm-up: a fraction of the training, such as 0.05, or a number of steps, such as 4000; "
@@ -50,9 +51,9 @@ Warmup = Annotated[
     ),
 ]
 Betas = Annotated[
-    str | None,
+    Any,
     typer.Option(
-        callback=early.betas,
+        parser=early.betas,
         metavar="B1,B2",
         help="Adam's decay rates of the gradient and its square, such as 0.9,0.98; default: the member's own.",
     ),

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from jaxtyping import Bool, Int
@@ -129,6 +129,10 @@ class Pattern(ABC):
 
     def __invert__(self) -> "Pattern":
         return Not(self)
+
+    def __bool__(self) -> NoReturn:
+        # else `Causal() and Band(3)` would be Band(3), which reads ahead
+        raise TypeError("a pattern is neither true nor false; join patterns by &, | and ~ instead of and, or and not")
 
 
 class _Joined(Pattern):

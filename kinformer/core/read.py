@@ -32,10 +32,14 @@ def merge(*reads: Read) -> Read:
     """The read of a union of disjoint key sets from the reads of its pieces.
 
     Exact, in any order, never NaN in values or gradients; computed in float32 or better.
+
+    Errors: ValueError for no read or for one without lse, TypeError for anything else than reads.
     """
     if not reads:
         raise ValueError("merge got no read; give it at least one")
     for n, read in enumerate(reads):
+        if not isinstance(read, Read):
+            raise TypeError(f"merge joins reads: got a {type(read).__name__}, expected a Read. Write merge(a, b)")
         if read.lse is None:
             raise ValueError(
                 f"read {n} has no lse, so it cannot be merged; ask what made it for one (attend: lse=True)"

@@ -16,9 +16,10 @@ NOAM_STEPS = 100_000  # of the 2017 Transformer's base model, whose warm-up is 4
 class Recipe:
     """Learning-rate schedule and Adam settings of a training: `@member(recipe=Recipe(lr=5e-4, warmup=0.2))`.
 
-    The rate rises linearly from 0 to `lr` during the warm-up and then follows the schedule. `s` is the spent fraction
-    of the budget in steps or minutes, from 0 to 1; `w` is the value of `s` at the end of the warm-up. So every schedule
-    but "noam" ends together with the budget, on a slow machine too.
+    The rate rises linearly from 0 to `lr` during the warm-up and then follows the schedule. Its first steps take at
+    least `lr` / 100, because a step at 0 would learn nothing; "noam" counts steps from 1 instead. `s` is the spent
+    fraction of the budget in steps or minutes, from 0 to 1; `w` is the value of `s` at the end of the warm-up. So every
+    schedule but "noam" ends together with the budget, on a slow machine too.
 
     lr: the highest learning rate. Unless given it is 2e-3, and (d warmup)^-1/2 under "noam", d the width of the model.
     warmup: a float is a fraction of the training, from 0 to 1; an int is a number of steps. Post-norm blocks need a

@@ -54,7 +54,9 @@ def temporal_range(model: Model) -> TemporalRange | None:
         return None
     total = int(sum(reaches))
     firsts = [
-        _first_read(pattern, layer.sizes.heads) for pattern, layer in zip(patterns, layers, strict=True) if pattern
+        _first_read(pattern, layer.sizes.heads)
+        for pattern, layer in zip(patterns, layers, strict=True)
+        if pattern is not None
     ]
     periods = math.lcm(*(period for _, period in firsts))
     if periods == 0 or periods > PLACES:

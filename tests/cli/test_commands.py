@@ -581,3 +581,11 @@ def test_a_refused_comparison_leaves_no_folder(tmp_path: Path, text: str, capsys
     words = ["compare", BIGRAM, "bert", "--data", text, "--out", str(out), "--minutes", "0.001", *QUICK]
     fails(capsys, words, "members are compared by one measure")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("warmup", ["0.1", "3"])
+def test_options_of_two_forms_have_the_type_that_they_say(warmup: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"abcdefgh" * 100)
+    words = ["train", "gpt", "d=8", "depth=1", "heads=2", "--data", f"text={tmp_path / 'text'}", "--steps", "1"]
+    more = ["--batch", "2", "--length", "8", "--betas", "0.9,0.98", "--out", str(tmp_path / "run")]
+    assert run([*words, *more, "--warmup", warmup]) == 0

@@ -127,3 +127,10 @@ def test_reads_in_bfloat16_merge_to_half_a_percent(pieces):
     # as a bfloat16 lse would have it, which is what this test is about
     rounded = [read._replace(lse=read.lse.bfloat16().float()) for read in reads]
     assert (merge(*rounded).y.double() - wanted).norm() / wanted.norm() > 1.5 * error
+
+
+def test_what_is_no_read_is_refused_in_one_line(call) -> None:
+    q, k, keywords = call
+    read = attend(q, k, k, lse=True, **keywords)
+    with pytest.raises(TypeError, match=r"got a list, expected a Read. Write merge\(a, b\)"):
+        merge.__wrapped__([read, read])

@@ -381,3 +381,10 @@ def test_the_matrix_of_a_row_is_that_rows():
     ids = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
     for b in range(2):
         assert torch.equal(Document(ids).matrix(4, b=b), ids[b][:, None] == ids[b])
+
+
+def test_python_s_own_and_or_and_not_are_refused() -> None:
+    """`Causal() and Band(3)` would be Band(3) alone, which reads ahead."""
+    for join in (lambda: Causal() and Band(3), lambda: Causal() or Band(3), lambda: not Causal()):
+        with pytest.raises(TypeError, match="join patterns by &, | and ~"):
+            join()

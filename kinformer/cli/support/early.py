@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import typer
 
@@ -143,29 +142,30 @@ def masked(folder: Path) -> Path:
     return folder
 
 
-def warmup(ctx: typer.Context, text: str | None) -> float | int | None:
-    """Parse --warmup, a fraction of the training or a number of steps, and check it against the schedule."""
-    if text is None:
-        return None
+def fraction_or_steps(text: str) -> float | int:
+    """Parse --warmup: a fraction of the training or a number of steps."""
     try:
-        length = int(text) if text.strip().isdecimal() else float(text)
+        return int(text) if text.strip().isdecimal() else float(text)
     except ValueError:
         raise UserError(f"--warmup {text}: give a part of the training, such as 0.05, or a number of steps") from None
-    with from_user(ValueError):
-        Recipe(warmup=length, schedule=ctx.params.get("schedule") or "cosine")
+
+
+def warmup(ctx: typer.Context, length: float | int | None) -> float | int | None:
+    """Check --warmup against the schedule."""
+    if length is not None:
+        with from_user(ValueError):
+            Recipe(warmup=length, schedule=ctx.params.get("schedule") or "cosine")
     return length
 
 
-def betas(text: str | None) -> tuple[float, ...] | None:
+def betas(text: str) -> tuple[float, float]:
     """Parse --betas: two numbers from 0 to below 1, with a comma between."""
-    if text is None:
-        return None
     try:
-        rates: Any = tuple(map(float, text.split(",")))
+        first, second = map(float, text.split(","))
     except ValueError:
         raise UserError(f"--betas {text}: give two numbers with a comma between, such as 0.9,0.98") from None
     with from_user(ValueError):
-        return check_betas(rates)
+        return check_betas((first, second))
 
 
 def eps(value: float | None) -> float | None:

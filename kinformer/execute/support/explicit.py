@@ -103,7 +103,7 @@ def _stage(request: Request, stage: Stage, rows: Int[Tensor, " B"]) -> Read:
         piece = request.but(
             queries=Queries(q[n], q_pos[n], q_sides[n], q_labels[n], queries.head),
             keys=Keys(k[n], v[n], at, k_sides[n], k_labels[n], own=keys.own),
-            pattern=call.where or Full(),
+            pattern=Full() if call.where is None else call.where,
             lse=True,
             rows=rows.repeat_interleave(call.q.many),
             run=False,

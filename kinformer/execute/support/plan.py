@@ -334,7 +334,9 @@ class Maker(NamedTuple):
             return stage
         blocks, (back, ahead) = _Blocks(self, Mirrored(where), stage.k, stage.q), where.reach()
         (calls,) = self.windows(blocks, ahead, back, max(call.q.size for call in stage.calls))
-        return stage._replace(calls=tuple(Call(k, q, where if some else None) for q, k, some, _ in calls))
+        return stage._replace(
+            calls=tuple(Call(call.k, call.q, None if call.where is None else where) for call in calls)
+        )
 
 
 def _tile_sizes(where: Pattern) -> list[int]:
