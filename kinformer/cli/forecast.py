@@ -33,7 +33,7 @@ def forecast(
     """Forecast a series.
 
     Into --out FILE.csv the rows that come after the last one of the file, in its own units, with their dates where it
-    has any. Into --out FILE.png windows of a split: the rows that were known, those that came, and what the model, a
+    has any; the file needs no more rows than the context of the model. Into --out FILE.png windows of a split: the rows that were known, those that came, and what the model, a
     linear map and the last day say of them, for up to four columns of those that are forecast.
     """
     if out.suffix not in (".csv", ".png"):
@@ -46,8 +46,8 @@ def forecast(
     from kinformer.cli.support import forecasts
     from kinformer.cli.support.loaded import loaded
     from kinformer.core.model import Forecaster, called
-    from kinformer.data.kind import stream
-    from kinformer.data.series import Series
+    from kinformer.data.kind import refuse_unfit
+    from kinformer.data.series import Series, rows_of
     from kinformer.data.spec import read_spec
 
     model = loaded(folder, member, device)
@@ -61,12 +61,14 @@ def forecast(
             raise ValueError(
                 f"{wrong}; this {called(model)} learned from {model.channels} numbers a row{dates}"
             ) from wrong
-        stream(model, series, 1, 1, 0, 1)  # refuses what the model does not read
+        refuse_unfit(model, series, 1)
         assert isinstance(series, Series)
-        series = series.for_model(model)
+        series = series.checked(model)
         if out.suffix == ".csv":
             forecasts.write(model, series, out)
             print(f"{model.horizon} rows that come after {series.name}, in {out}")
         else:
+            for name in dict.fromkeys(("train", split)):  # a linear map learns from train
+                getattr(series, name).check_holds(f"{name} of {series.name}", model.context, rows_of(model))
             error = forecasts.draw(model, series, split, windows, out)
             print(f"mean squared error {error:.4f} in {windows} windows of {split} of {series.name}, in {out}")

@@ -31,6 +31,7 @@ from kinformer.keywords import nearest
 
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split
+LEAST = 2  # rows of a file: a single date tells no step to the next row
 MEASURED, LEARNED = 64, 512  # windows of a batch that is measured, and of one that a linear map learns from
 
 
@@ -49,6 +50,14 @@ class Stretch(NamedTuple):
     def starts(self, context: int, length: int) -> range:
         """Where windows of `length` rows begin of which all but the first `context` are its own."""
         return range(max(0, self.first - context), len(self.values) - length + 1)
+
+    def check_holds(self, where: str, context: int, length: int) -> None:
+        """ValueError if the stretch holds no window of `length` rows, of which up to `context` may lie before it."""
+        if not self.starts(context, length):
+            raise ValueError(
+                f"{where} is too short: got {len(self.rows):,} rows, expected at least "
+                f"{length - min(context, self.first):,}. Give more rows, or a smaller context or horizon."
+            )
 
     def some(self, context: int, length: int, most: int) -> Int[Tensor, " W"]:
         """The same: all of them, or so many from all over."""
@@ -137,6 +146,20 @@ class Series(Data):
             self, train=train, valid=valid, test=test, columns=names, numbers=numbers, scale=by, targets=targets
         )
 
+    def checked(self, model: Model) -> "Series":
+        """`for_model`; warns if the model has no stored columns, and refuses other sizes than those of the model."""
+        if model.columns is None and not model.training:
+            warnings.warn(
+                f"this {called(model)} kept no names and scales of columns, as runs of earlier versions: {self.name} "
+                "is read in the order of its columns, by the mean and deviation of its own first 60%",
+                stacklevel=4,
+            )
+        series = self.for_model(model)
+        for name, number in series.keywords.items():
+            if (wanted := getattr(model, name, number)) != number:
+                raise ValueError(f"{self.name} has {name}={number}, and this model has {wanted}; give {name}={number}")
+        return series
+
     def _places(self, names: Sequence[str], member: str) -> list[int]:
         """The indices of the named columns; ValueError for a name that is missing or occurs twice."""
         missing = [name for name in names if self.columns.count(name) == 0]
@@ -161,22 +184,11 @@ class Series(Data):
         lies in valid, what it knows may lie before. ValueError where train or valid is shorter than a window, and for a
         model of other columns.
         """
-        if model.columns is None and not model.training:
-            warnings.warn(
-                f"this {called(model)} kept no names and scales of columns, as runs of earlier versions: {self.name} "
-                "is read in the order of its columns, by the mean and deviation of its own first 60%",
-                stacklevel=3,
-            )
-        series = self.for_model(model)
+        series = self.checked(model)
         context, rows = (model.context, rows_of(model)) if isinstance(model, Forecaster) else (0, length)
-        for name, number in series.keywords.items():
-            if (wanted := getattr(model, name, number)) != number:
-                raise ValueError(f"{self.name} has {name}={number}, and this model has {wanted}; give {name}={number}")
-        for name in ("train", "valid"):
-            if not len((held := getattr(series, name)).starts(context, rows)):
-                raise ValueError(
-                    f"{self.name} has {len(held.rows):,} rows in {name}, and a window has {rows:,}; give less"
-                )
+        # evaluate puts the split that it measures in the place of valid
+        for name, stretch in (("train", series.train), ("test" if self.valid is self.test else "valid", series.valid)):
+            stretch.check_holds(f"{name} of {self.name}", context, rows)
         drawn = series.train.starts(context, rows)
 
         def at(step: int) -> Windows:
@@ -214,7 +226,15 @@ class Series(Data):
         return {**said, name: seasonal(known, model.horizon, self.day)}
 
     def ahead(self, model: Forecaster) -> Windows:
-        """The window whose known rows are the last of all, and whose others are still to come: zeros."""
+        """The window whose known rows are the last of all, and whose others are still to come: zeros.
+
+        Errors: ValueError if the file has fewer rows than the context of the model.
+        """
+        if len(self.numbers) < model.context:
+            raise ValueError(
+                f"{self.name} is too short to forecast from: got {len(self.numbers):,} rows, expected at least "
+                f"{model.context:,}, the context of the model. Give more rows."
+            )
         values = self.test.values[-model.context :]
         coming = values.new_zeros(model.horizon, 0)
         if self.clock is not None:
@@ -255,8 +275,11 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
         table = [(reader.line_num, row) for row in reader if row]
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"series={where} is no file of columns: {error}") from error
-    if len(table) < 6:
-        raise ValueError(f"series={where} has {len(table)} lines; a line of names and five of numbers are the least")
+    if len(table) <= LEAST:
+        raise ValueError(
+            f"series={where} is too short: got {len(table)} lines, expected a line of names and at least {LEAST} rows. "
+            "Give more rows."
+        )
     (line, names), *numbered = table
     _check_names(f"series={where}", line, names)
     for number, row in numbered:
@@ -329,8 +352,8 @@ def _is_data(cell: str) -> bool:
 def _rows(given: str, there: int) -> int:
     if not given:
         return there
-    if not given.isdecimal() or not 5 <= int(given) <= there:
-        raise ValueError(f"rows={given} are none of its {there:,} rows; give 5 to {there}")
+    if not given.isdecimal() or not LEAST <= int(given) <= there:
+        raise ValueError(f"rows={given} are none of its {there:,} rows; give {LEAST} to {there}")
     return int(given)
 
 

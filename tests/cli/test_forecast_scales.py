@@ -100,6 +100,36 @@ def test_a_longer_file_is_forecast_by_the_scale_of_the_training_and_columns_by_n
     assert numpy.allclose(forecast(trained, spec, tmp_path / "x.csv"), expected(trained), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [8, 9, 30])
+def test_the_last_rows_of_a_file_are_enough_for_the_same_forecast(rows: int, trained: str, tmp_path: Path) -> None:
+    spec, out = written(tmp_path / "a.csv", columns(MORE)), tmp_path / "x.csv"
+    header, *lines = (tmp_path / "a.csv").read_text().splitlines()
+    (tmp_path / "a.csv").write_text("\n".join([header, *lines[-rows:]]))
+    assert numpy.allclose(forecast(trained, spec, out), expected(trained), rtol=1e-6, atol=1e-6)
+    assert [row[0] for row in rows_of(out)[1]] == [f"{at:%d.%m.%Y %H:%M}" for at in DATES[MORE:]]
+
+
+@pytest.mark.parametrize("rows", [2, 7])
+def test_fewer_rows_than_the_context_are_refused_by_their_number(
+    rows: int, trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = written(tmp_path / "a.csv", columns(rows))
+    words = ["forecast", trained, "--data", spec, "--out", str(tmp_path / "x.csv")]
+    fails(capsys, words, f"is too short to forecast from: got {rows} rows, expected at least 8, the context of the")
+
+
+def test_a_short_file_says_how_many_rows_a_split_needs(
+    trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 18 rows 11 are train, 3 valid and 4 test; of 12 rows 7, 3 and 2."""
+    enough, short = (written(tmp_path / f"{rows}.csv", columns(rows)) for rows in (18, 12))
+    says = f"train of {short} is too short: got 7 rows, expected at least 11. Give more rows, or a smaller context or"
+    train = ["train", "informer", *SIZES, "--steps", "1", "--batch", "2", "--out", str(tmp_path / "run")]
+    for words in (["evaluate", trained], ["forecast", trained, "--out", str(tmp_path / "f.png")], train):
+        fails(capsys, [*words, "--data", short], says)
+        assert run([*words, "--data", enough]) == 0
+
+
 def test_errors_of_another_file_are_told_in_the_unit_of_the_training(
     trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,7 +94,7 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
     assert numpy.allclose(of_year[:2] * 365, [365, 0])  # 2016 had a day more
     few = read_spec(f"{spec},rows=50")
     assert isinstance(few, Series) and "30 train, 10 valid, 10 test" in few.split
-    with pytest.raises(ValueError, match="rows=101 are none of its 100 rows; give 5 to 100"):
+    with pytest.raises(ValueError, match="rows=101 are none of its 100 rows; give 2 to 100"):
         read_spec(f"{spec},rows=101")
 
 
@@ -141,8 +141,14 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
     few = data.stream(model, 3, 1, 0, 4)
     assert [len(some.values) for some in few.measured] == [4]
     assert torch.equal(few.measured[0].values[[0, -1]], watched[[0, -1]])
-    with pytest.raises(ValueError, match="has 20 rows in valid, and a window has 33; give less"):
-        data.stream(informer(**{**TINY, "calendar": 5, "horizon": 25}), 3, 1, 0, 1 << 16)
+    for more, says in (
+        ({"horizon": 21}, "valid of .* is too short: got 20 rows, expected at least 21. Give more rows, or a smaller"),
+        ({"context": 58}, "train of .* is too short: got 60 rows, expected at least 61. Give more rows, or a smaller"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            data.stream(informer(**{**TINY, "calendar": 5, **more}), 3, 1, 0, 1 << 16)
+        fits = {name: size - 1 for name, size in more.items()}
+        data.stream(informer(**{**TINY, "calendar": 5, **fits}), 3, 1, 0, 1 << 16)
     with pytest.raises(ValueError, match="has calendar=5, and this model has 0; give calendar=5"):
         data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
 
@@ -167,7 +173,7 @@ def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("", "has 0 lines"),
+        ("", "got 0 lines, expected a line of names and at least 2 rows"),
         ("a,b\n" + "1,2\n" * 5 + "3\n", "line 7 of series=.* has 1 column, and its first line names 2"),
         ("a,b\n" + "1,2\n" * 5 + "3,\n", "line 7 of .* has '' in the column b; a number is wanted"),
         ("a,b\n" + "1,\n" * 2 + "1,2\n" * 5, "line 2 of .* has '' in the column b; a number is wanted"),
