@@ -33,8 +33,9 @@ def forecast(
     """Forecast a series.
 
     Into --out FILE.csv the rows that come after the last one of the file, in its own units, with their dates where it
-    has any; the file needs no more rows than the context of the model. Into --out FILE.png windows of a split: the rows that were known, those that came, and what the model, a
-    linear map and the last day say of them, for up to four columns of those that are forecast.
+    has any; the file needs no more rows than the context of the model. Into --out FILE.png windows of a split: the rows
+    that were known, those that came, and the forecasts of the model, of a linear map, of the last row and of the last
+    season, for up to four columns of those that are forecast.
     """
     if out.suffix not in (".csv", ".png"):
         raise UserError(f"--out {out} is neither; give FILE.csv for the rows that come, FILE.png for a picture")

@@ -96,9 +96,9 @@ class Series(Data):
     split: str = ""
 
     @property
-    def day(self) -> int:
-        """How many rows a day has; 1 without dates."""
-        return 1 if self.clock is None else self.clock.day
+    def season(self) -> int | None:
+        """The rows of a season, by the time between rows; None without dates, or if that time names no season."""
+        return None if self.clock is None else self.clock.season
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -201,8 +201,8 @@ class Series(Data):
     def levels(self, model: Model, split: str, length: int, limit: int) -> Mapping[str, float]:
         """The mean squared errors of plain forecasts of the same windows.
 
-        A linear map of what is known of a target, fitted by least squares on all windows of train, and the last day
-        again and again, or the last row where the file has no dates or a row for each day.
+        A linear map of the known rows of a target, fitted by least squares on all windows of train; the last row,
+        repeated; and the last season, repeated, if the dates name a season that is no longer than the context.
         """
         if not isinstance(model, Forecaster):
             return {}
@@ -220,10 +220,10 @@ class Series(Data):
         starts, rows = torch.tensor(self.train.starts(model.context, rows_of(model))), rows_of(model)
         learned = (self.train.windows(some, rows).values[..., -self.targets :] for some in starts.split(LEARNED))
         said = {"least squares": least_squares(learned, model.context)(known)}
-        if self.day > model.context:
-            return said
-        name = "last row" if self.day == 1 else "seasonal naive"
-        return {**said, name: seasonal(known, model.horizon, self.day)}
+        said["last row"] = seasonal(known, model.horizon, 1)
+        if self.season is not None and self.season <= model.context:
+            said["seasonal naive"] = seasonal(known, model.horizon, self.season)
+        return said
 
     def ahead(self, model: Forecaster) -> Windows:
         """The window whose known rows are the last of all, and whose others are still to come: zeros.

@@ -150,6 +150,26 @@ def test_errors_of_another_file_are_told_in_the_unit_of_the_training(
     assert found["levels"]["seasonal naive"] == pytest.approx(numpy.mean(naive), rel=1e-4)
 
 
+def test_errors_of_days_stand_beside_those_of_the_week_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = EVERY[:, 2]
+    rows = "".join(f"{BEGIN + n * timedelta(days=1):%Y-%m-%d},{value!r}\n" for n, value in enumerate(values.tolist()))
+    (tmp_path / "a.csv").write_text(f"date,x\n{rows}")
+    made, spec = str(tmp_path / "run"), f"series={tmp_path / 'a.csv'}"
+    assert run(["train", "informer", *SIZES, "--data", spec, "--steps", "1", "--batch", "2", "--out", made]) == 0
+    capsys.readouterr()
+    assert run(["evaluate", made, "--data", spec, "--json"]) == 0
+    levels = json.loads(capsys.readouterr().out)["levels"]
+    deviation, begins = values[: round(0.6 * MORE)].std(), range(round(0.8 * MORE), MORE - 2)
+    coming = numpy.array([values[begin : begin + 3] for begin in begins])
+    week = numpy.array([values[begin - 7 : begin - 4] for begin in begins])
+    last = numpy.array([[values[begin - 1]] * 3 for begin in begins])
+    assert list(levels) == ["least squares", "last row", "seasonal naive"]
+    for name, naive in (("last row", last), ("seasonal naive", week)):
+        assert levels[name] == pytest.approx(numpy.square((coming - naive) / deviation).mean(), rel=1e-4)
+
+
 def test_columns_that_are_missing_or_twice_and_other_targets_are_refused(
     trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

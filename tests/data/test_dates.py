@@ -69,7 +69,7 @@ def test_dates_are_read_however_they_are_written(form: str, name: str, tmp_path:
         )
     assert [at.replace(tzinfo=None) for at in found.clock.after(2)] == wanted
     assert list(found.clock.words_after(2)) == list(map(write, wanted))
-    assert found.day == (24 if dates is HOURS else 1)
+    assert found.season == {id(HOURS): 24, id(DAYS): 7}.get(id(dates), 12)
 
 
 @pytest.mark.parametrize("hours", [24, 6])
@@ -113,6 +113,48 @@ def test_zones_may_change_where_clocks_do(tmp_path: Path) -> None:
     assert found.clock is not None and not told and found.clock.after(1)[0] == at[-1] + timedelta(hours=1)
 
 
+def months(step: int) -> list[datetime]:
+    return [datetime(2000 + n * step // 12, n * step % 12 + 1, 1) for n in range(60)]
+
+
+def steps(**step: float) -> list[datetime]:
+    return [BEGIN + n * timedelta(**step) for n in range(60)]
+
+
+SEASONS: dict[str, tuple[list[datetime], int | None]] = {
+    "seconds": (steps(seconds=1), 86_400),
+    "minutes": (steps(minutes=1), 1_440),
+    "quarters of an hour": (steps(minutes=15), 96),
+    "hours": (HOURS, 24),
+    "parts of a day": (steps(hours=6), 4),
+    "half days": (steps(hours=12), 2),
+    "business hours": ([at for at in steps(hours=12) if numpy.is_busday(at.date())], 2),
+    "days": (DAYS, 7),
+    "business days": ([at for at in DAYS if numpy.is_busday(at.date())], 5),
+    "all days but Sundays": ([at for at in DAYS if at.weekday() != 6], 6),
+    "weeks": (steps(days=7), 52),
+    "fortnights": (steps(days=14), 26),
+    "months": (MONTHS, 12),
+    "ends of months": (ENDS, 12),
+    "quarters": (months(3), 4),
+    "half years": (months(6), 2),
+    "years": (months(12), None),
+    "5 months": (months(5), None),
+    "5 hours": (steps(hours=5), None),
+    "18 hours": (steps(hours=18), None),
+    "2 days": (steps(days=2), None),
+    "10 days": (steps(days=10), None),
+    "5 weeks": (steps(days=35), None),
+}
+
+
+@pytest.mark.parametrize("spacing", SEASONS)
+def test_the_season_follows_from_the_time_between_rows(spacing: str, tmp_path: Path) -> None:
+    dates, season = SEASONS[spacing]
+    found, _ = written(tmp_path, list(map(str, dates)))
+    assert found.season == season
+
+
 WRONG: dict[str, tuple[Callable[[list[str]], list[str]], str]] = {
     "descending": (lambda words: words[::-1], "got 2020-01-01 10:00:00 in line 3 after 2020-01-01 11:00:00, expected"),
     "shuffled": (lambda words: [*words[:9], words[12], *words[9:12], *words[13:]], "got .* in line 12 after .* 10:00"),
@@ -148,7 +190,7 @@ def test_ambiguous_days_say_both(tmp_path: Path) -> None:
 def test_a_first_step_that_is_off_sets_no_other(tmp_path: Path) -> None:
     dates = [HOURS[0] + timedelta(minutes=1), *HOURS[1:]]
     found, (told,) = written(tmp_path, list(map(str, dates)))
-    assert found.clock is not None and found.day == 24
+    assert found.clock is not None and found.season == 24
     assert found.clock.after(2) == (HOURS[-1] + timedelta(hours=1), HOURS[-1] + timedelta(hours=2))
     assert "line 3 comes 0:59:00 after the row above, but most rows come 1:00:00 apart (1 of 59 do not)" in told
 

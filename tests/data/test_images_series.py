@@ -87,7 +87,7 @@ def test_a_series_is_split_by_time_and_knows_nothing_of_later(tmp_path: Path) ->
     want = (values - values[:60].mean(0)) / values[:60].std(0)
     lots = torch.cat([lot.rows for lot in (data.train, data.valid, data.test)])
     assert numpy.allclose(lots.numpy(), want, atol=1e-4) and torch.equal(lots, data.test.values)
-    assert data.day == 24 and data.keywords == {"channels": 2, "targets": 2, "calendar": 5}
+    assert data.season == 24 and data.keywords == {"channels": 2, "targets": 2, "calendar": 5}
     minute, hour, weekday, of_month, of_year = (data.test.calendar.T + 0.5).numpy()
     assert not minute.any() and numpy.allclose(hour[:3] * 23, [23, 0, 1])
     assert numpy.allclose(weekday[:2] * 6, [5, 6]) and numpy.allclose(of_month[:2] * 30, [30, 0])
@@ -129,7 +129,7 @@ def test_a_series_has_the_columns_that_are_asked_for_and_its_targets_last(tmp_pa
 def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path) -> None:
     spec, _ = write_series(tmp_path, "2020-02-28", timedelta(days=1))
     data, model = read_spec(spec), informer(**{**TINY, "calendar": 5})  # 8 rows known, 3 forecast
-    assert isinstance(data, Series) and data.day == 1
+    assert isinstance(data, Series) and data.season == 7
     stream = data.stream(model, 3, 1, 0, 1 << 16)
     batch = stream.at(5)
     assert batch.values.shape == (3, 11, 2) and batch.calendar.shape == (3, 11, 5)
@@ -160,14 +160,14 @@ def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
     body = "".join(f"2020-01-{1 + n // 12:02d}T{n % 12 * 2:02d}:00,{a},{b}\n" for n, (a, b) in enumerate(both))
     (tmp_path / "a.csv").write_text(f"date,x,y\n{body}")
     data, model = read_spec(f"series={tmp_path}/a.csv"), informer(**{**TINY, "calendar": 5, "context": 16})
-    assert isinstance(data, Series) and data.day == 12
+    assert isinstance(data, Series) and data.season == 12
     found = data.levels(model, "test", 1, 1 << 16)
-    assert list(found) == ["least squares", "seasonal naive"] and found["least squares"] < 1e-10
+    assert list(found) == ["least squares", "last row", "seasonal naive"] and found["least squares"] < 1e-10
     rows = data.test.values[data.test.first :]
     apart = [(rows[n + h] - data.test.values[data.test.first + n + h - 12]) for n in range(38) for h in range(3)]
     assert found["seasonal naive"] == pytest.approx(float(torch.stack(apart).square().mean()), rel=1e-5)
     short = data.levels(informer(**{**TINY, "calendar": 5}), "test", 1, 1 << 16)
-    assert list(short) == ["least squares"]  # 8 known rows hold no day
+    assert list(short) == ["least squares", "last row"]  # 8 known rows hold no day
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from kinformer.data.support.date_forms import form_of
 
-DAY, FORTNIGHT, EPOCH = timedelta(days=1), timedelta(days=14), datetime(1970, 1, 1)
+DAY, WEEK, FORTNIGHT, WEEKS = (timedelta(days=days) for days in (1, 7, 14, 364))  # WEEKS: 52, about a year
+EPOCH = datetime(1970, 1, 1)
 NAMES = {"date", "dates", "datetime", "day", "ds", "epoch", "time", "timestamp", "ts", "unix"}  # of columns of dates
 ROW_NUMBERS = {"", "id", "index", "row", "unnamed"}  # names of columns that count rows, as pandas writes them
 REGULAR = 0.9  # of the steps of a column of unix times without such a name are the same
@@ -48,9 +49,18 @@ class Clock(NamedTuple):
         return Counter(later - before for before, later in pairwise(self.dates)).most_common(1)[0][0]
 
     @property
-    def day(self) -> int:
-        """How many rows a day has; 1 where they are a day or more apart."""
-        return max(1, round(DAY / self.step))
+    def season(self) -> int | None:
+        """The rows after which a series usually repeats, by the time between its rows; None if that names no season.
+
+        Rows within a day repeat after a day: 24 for hours, 96 for quarters of an hour. Days repeat after the days of
+        the week that have rows: 7, or 5 for business days. Weeks, months and quarters repeat after a year: 52, 12, 4.
+        These are the periods of `freq_to_period` of statsmodels.
+        """
+        if self.months:
+            return _count(12, self.months)
+        if self.step == DAY:
+            return len(_weekdays(self.dates))
+        return _count(WEEKS, self.step) if self.step >= WEEK else _count(DAY, self.step)
 
     def after(self, count: int) -> tuple[datetime, ...]:
         """The dates of the rows after the last one; skips days of the week without rows."""
@@ -301,6 +311,12 @@ def _clock(where: str, column: Column, dates: list[datetime], lines: Sequence[in
             stacklevel=4,
         )
     return Clock(column.name, tuple(dates), usual if monthly else 0, tuple(column.words))
+
+
+def _count(whole: Any, step: Any) -> int | None:
+    """How many steps a whole has; None if that is no integer above 1."""
+    count = whole // step
+    return count if count > 1 and count * step == whole else None
 
 
 def _weekdays(dates: Sequence[datetime]) -> set[int]:
