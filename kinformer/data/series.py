@@ -32,6 +32,7 @@ from kinformer.keywords import nearest
 FORM, SERVES = "series=FILE.csv", ("series",)
 ENDS = 0.6, 0.8  # where train and valid end: 12, 4 and 4 months of 20, as ETT is split
 LEAST = 2  # rows of a file: a single date tells no step to the next row
+SEPARATORS = {";": "semicolons (;)", "\t": "tabs", "|": "bars (|)"}  # of columns, which are refused
 MEASURED, LEARNED = 64, 512  # windows of a batch that is measured, and of one that a linear map learns from
 
 
@@ -265,9 +266,12 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     `columns` keeps some: columns=OT is one column from itself, columns=HUFL+OT two. `target`, likewise, names those
     that are forecast, from all that are kept; all of them unless given.
 
-    Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off,
-    where a number is missing, not finite, or so large or small that its square overflows, for columns that are not
-    there, and for dates that cannot be read, may be of two days, or do not rise from row to row.
+    Columns are separated by commas.
+
+    Errors: FileNotFoundError for what is not there; ValueError, in one line, for what is empty, ragged or cut off, for
+    columns that other signs than commas separate, where a number is missing, not finite, or so large or small that its
+    square overflows, for columns that are not there, and for dates that cannot be read, may be of two days, or do not
+    rise from row to row.
     """
     path = found(where, "write series=FILE.csv")
     try:
@@ -281,6 +285,7 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
             "Give more rows."
         )
     (line, names), *numbered = table
+    _check_separator(f"series={where}", line, names, numbered[0][1])
     _check_names(f"series={where}", line, names)
     for number, row in numbered:
         if len(row) != len(names):
@@ -324,6 +329,18 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 def rows_of(model: Forecaster) -> int:
     """The rows of its windows."""
     return model.context + model.horizon
+
+
+def _check_separator(where: str, line: int, names: Sequence[str], row: Sequence[str]) -> None:
+    """Refuse a file whose columns are separated by other signs than commas, such as the semicolons of spreadsheets."""
+    for sign, name in SEPARATORS.items():
+        cells, signs = [cell.split(sign) for cell in row if sign in cell], ",".join(names).count(sign)
+        # commas in a name and in decimals make columns too: "temp,C;walk" over "1,5;3" has a cell of 5 and 3
+        if signs and cells and (signs >= len(names) or any(all(map(_is_data, parts)) for parts in cells)):
+            raise ValueError(
+                f"{where} cannot be read: got columns that {name} separate in line {line}, expected commas. Save the "
+                "file with commas between columns, and with points in its numbers."
+            )
 
 
 def _check_names(where: str, line: int, names: Sequence[str]) -> None:

@@ -196,6 +196,33 @@ def test_wrong_series_are_one_line(tmp_path: Path, body: str, says: str) -> None
     assert "\n" not in str(caught.value)
 
 
+SEPARATED = [
+    "date;temp;walk\n2020-01-0{n};{n}.5;{n}",
+    "y;x\n{n},5;{n}",
+    "1;2\n{n};{n}",
+    "temp, C;walk\n{n},5;{n},5",
+    "temp,C;walk\n{n},5;{n}",
+]
+
+
+@pytest.mark.parametrize(("sign", "name"), [(";", "semicolons"), ("\t", "tabs"), ("|", "bars")])
+@pytest.mark.parametrize("text", SEPARATED)
+def test_other_separators_than_commas_are_named(text: str, sign: str, name: str, tmp_path: Path) -> None:
+    names, row = text.replace(";", sign).splitlines()
+    (tmp_path / "a.csv").write_text("\n".join([names, *(row.format(n=n) for n in range(1, 8))]))
+    with pytest.raises(ValueError, match=f"got columns that {name}.* separate in line 1, expected commas. Save") as err:
+        series.read(f"{tmp_path}/a.csv")
+    assert "\n" not in str(err.value)
+
+
+def test_signs_within_the_cells_of_commas_separate_nothing(tmp_path: Path) -> None:
+    """A name with a semicolon over plain numbers, and words with semicolons."""
+    for names, row in (("a;b", "{n}.5"), ("date,note;s,y", "2020-01-0{n},hot;dry,{n}.5"), ("x,y|z", "{n},{n}.5")):
+        (tmp_path / "a.csv").write_text("\n".join([names, *(row.format(n=n) for n in range(1, 8))]))
+        numbers = series.read(f"{tmp_path}/a.csv").numbers
+        assert numbers[:, -1].tolist() == [n + 0.5 for n in range(1, 8)]
+
+
 def test_numbered_columns_are_names_and_it_is_said_that_they_may_be_a_row(tmp_path: Path) -> None:
     for first in (0, 1):
         names = tuple(str(first + n) for n in range(3))
