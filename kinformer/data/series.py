@@ -9,12 +9,12 @@ import csv
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.batch import Windows
@@ -26,6 +26,7 @@ from kinformer.data.support.baselines import least_squares, seasonal
 from kinformer.data.support.dates import Clock, Column, calendar, dates_of, is_date
 from kinformer.data.support.scales import constant_columns
 from kinformer.data.support.standardized import column_scales, standardized
+from kinformer.data.support.stretch import Stretch
 from kinformer.data.support.unpacked import lines
 from kinformer.keywords import nearest
 
@@ -36,49 +37,14 @@ SEPARATORS = {";": "semicolons (;)", "\t": "tabs", "|": "bars (|)"}  # of column
 MEASURED, LEARNED = 64, 512  # windows of a batch that is measured, and of one that a linear map learns from
 
 
-class Stretch(NamedTuple):
-    """Rows up to where a split ends; those before `first` are of the splits before it, and known when it begins."""
-
-    values: Float[Tensor, "N C"]
-    calendar: Float[Tensor, "N F"]
-    first: int
-
-    @property
-    def rows(self) -> Float[Tensor, "R C"]:
-        """Its own rows."""
-        return self.values[self.first :]
-
-    def starts(self, context: int, length: int) -> range:
-        """Where windows of `length` rows begin of which all but the first `context` are its own."""
-        return range(max(0, self.first - context), len(self.values) - length + 1)
-
-    def check_holds(self, where: str, context: int, length: int) -> None:
-        """ValueError if the stretch holds no window of `length` rows, of which up to `context` may lie before it."""
-        if not self.starts(context, length):
-            raise ValueError(
-                f"{where} is too short: got {len(self.rows):,} rows, expected at least "
-                f"{length - min(context, self.first):,}. Give more rows, or a smaller context or horizon."
-            )
-
-    def some(self, context: int, length: int, most: int) -> Int[Tensor, " W"]:
-        """The same: all of them, or so many from all over."""
-        there = torch.tensor(self.starts(context, length))
-        count = min(len(there), most)
-        return there[torch.arange(count) * (len(there) - 1) // max(count - 1, 1)]
-
-    def windows(self, starts: Int[Tensor, " W"], length: int) -> Windows:
-        """The windows that begin there."""
-        at = starts[:, None] + torch.arange(length)
-        return Windows(self.values[at], self.calendar[at])
-
-
 @dataclass(frozen=True, eq=False)
 class Series(Data):
     """Three stretches of time that follow one another.
 
     `columns` names the numbers of a row, and the last `targets` of them are forecast. `numbers` are all rows in the
     units of the file. `clock` holds the dates of the rows if a column has them. `scale` is the mean and deviation that
-    standardize the three stretches: those of train, or those that a model kept (`for_model`).
+    standardize the three stretches: those of train, or those that a model kept (`for_model`). `row_numbers` are the
+    columns of row numbers, by name: only a model that learned from a column of that name reads them.
     """
 
     what: ClassVar[str] = "a series"
@@ -95,6 +61,7 @@ class Series(Data):
     targets: int
     clock: Clock | None = None
     split: str = ""
+    row_numbers: Mapping[str, Float[Tensor, " N"]] = field(default_factory=dict)
 
     @property
     def season(self) -> int | None:
@@ -122,7 +89,8 @@ class Series(Data):
     def for_model(self, model: Model) -> "Series":
         """This series with the model's columns, selected by name, in the model's order and with the model's scale.
 
-        Columns that the model does not know are left out. A model without stored columns, such as an untrained one,
+        Columns that the model does not know are left out. Row numbers are read if the model learned from a column of
+        that name. A model without stored columns, such as an untrained one,
         takes the columns in the order of the file, with the scale of the file.
 
         Errors: ValueError, in one line, for a column that is missing or occurs twice, and for other targets.
@@ -130,7 +98,10 @@ class Series(Data):
         if model.columns is None:
             return self
         names, *scale = model.columns
-        order = range(len(names)) if names == self.columns else self._places(names, called(model))
+        counters = [name for name in self.row_numbers if name in names and name not in self.columns]
+        columns = (*self.columns, *counters)
+        numbers = torch.cat([self.numbers, *(self.row_numbers[name][:, None] for name in counters)], 1)
+        order = range(len(names)) if names == columns else self._places(columns, names, called(model))
         targets = getattr(model, "targets", len(names))
         if self.targets < len(self.columns) and {*self.columns[-self.targets :]} != {*names[-targets:]}:
             raise ValueError(
@@ -138,7 +109,7 @@ class Series(Data):
                 f"{'+'.join(self.columns[-self.targets :]):.150}, expected {'+'.join(names[-targets:]):.150}. "
                 "Leave out target=."
             )
-        numbers, by = self.numbers[:, list(order)], torch.tensor(scale, dtype=torch.float64)
+        numbers, by = numbers[:, list(order)], torch.tensor(scale, dtype=torch.float64)
         values = standardized(self.name, names, numbers, by)
         train, valid, test = (
             stretch._replace(values=values[: len(stretch.values)]) for stretch in (self.train, self.valid, self.test)
@@ -158,25 +129,29 @@ class Series(Data):
         series = self.for_model(model)
         for name, number in series.keywords.items():
             if (wanted := getattr(model, name, number)) != number:
-                raise ValueError(f"{self.name} has {name}={number}, and this model has {wanted}; give {name}={number}")
+                left = ", ".join(map(repr, self.row_numbers)) if name == "channels" else ""
+                counted = f", or columns= with the row numbers {left} too" if left else ""
+                raise ValueError(
+                    f"{self.name} has {name}={number}, and this model has {wanted}; give {name}={number}{counted}"
+                )
         return series
 
-    def _places(self, names: Sequence[str], member: str) -> list[int]:
-        """The indices of the named columns; ValueError for a name that is missing or occurs twice."""
-        missing = [name for name in names if self.columns.count(name) == 0]
+    def _places(self, columns: Sequence[str], names: Sequence[str], member: str) -> list[int]:
+        """The indices of the named columns among these; ValueError for a name that is missing or occurs twice."""
+        missing = [name for name in names if columns.count(name) == 0]
         if missing:
             raise ValueError(
                 f"{self.name} lacks columns of numbers that this {member} learned from: got "
-                f"{', '.join(self.columns):.150}, expected {', '.join(missing):.150} too. "
+                f"{', '.join(columns):.150}, expected {', '.join(missing):.150} too. "
                 "Give a file, and columns=, with the names of the training."
             )
-        twice = [name for name in names if self.columns.count(name) > 1 or names.count(name) > 1]
+        twice = [name for name in names if columns.count(name) > 1 or names.count(name) > 1]
         if twice:
             raise ValueError(
                 f"{self.name} cannot be read by names: got several columns {twice[0]!r}, expected one. "
                 "Give them the order of the training."
             )
-        return [self.columns.index(name) for name in names]
+        return [columns.index(name) for name in names]
 
     def stream(self, model: Model, batch: int, length: int, seed: int, limit: int) -> Batches:
         """Windows drawn by seed and step; of valid every window, or as many from all over it as the limit allows.
@@ -258,10 +233,12 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
 
     Dates are written as 2016-07-01 00:00:00, as 2016/07/01, 01.07.2016 or 07/31/2016, as 20160701, or in seconds or
     milliseconds since 1970; rows must come in their order, and gaps are warned of. Columns of other words and row
-    numbers are left out, and the line about the split names them. Split by time: the first 60% are
-    learned from, the next 20% watched, the last kept for the end. Numbers are taken by their mean and deviation in
-    train, so later rows do not leak; a model keeps these for its later files. A column
-    that is constant in train, but for rounding, is not divided by its deviation; the line about the split names it.
+    numbers are left out, and the line about the split names them. Row numbers are a first column of 0, 1, 2, ... or
+    1, 2, 3, ..., and a column index, id or row, or without a name, that rises by 1; `columns` keeps them. A model that
+    learned from such a column reads it. Split by time: the first 60% are learned from, the next 20% watched, the last
+    kept for the end. Numbers are taken by their mean and deviation in train, so later rows do not leak; a model keeps
+    these for its later files. A column that is constant in train, but for rounding, is not divided by its deviation;
+    the line about the split names it.
     `rows` reads the first ones alone: of ETT's hours `rows=14400` are the 12, 4 and 4 months of the literature.
     `columns` keeps some: columns=OT is one column from itself, columns=HUFL+OT two. `target`, likewise, names those
     that are forecast, from all that are kept; all of them unless given.
@@ -301,7 +278,8 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
     kept = [n for n, word in enumerate(first_told) if _number(word) is not None]
     asked = {word for given in (columns, target) if given for word in given.split("+")}
     others = [n for n in range(len(names)) if n not in kept or names[n] not in asked]
-    dated = dates_of(f"series={where}", [Column(n, names[n], [row[n] for row in body], n in kept) for n in others], at)
+    cells = [Column(n, names[n], [row[n] for row in body], n in kept, leads=n == 0 and len(kept) > 1) for n in others]
+    dated = dates_of(f"series={where}", cells, at)
     kept = [n for n in kept if n not in dated.others]
     if not kept:
         raise ValueError(f"series={where} has no column of numbers; its first row is {','.join(body[0])[:80]}")
@@ -323,7 +301,11 @@ def read(where: str, rows: str = "", columns: str = "", target: str = "") -> Ser
         f"series={where}: rows of {len(kept)} numbers{'' if clock is None else ' and their dates'}, {counts}, by time"
     )
     split += f"; left out: {', '.join(dated.left_out)}" * bool(dated.left_out) + constant_columns(constant, its_names)
-    return Series(f"series={where}", train, valid, test, its_names, numbers, by, targets, clock, split)
+    row_numbers = {
+        column.name: torch.tensor([float(word) for word in column.words], dtype=torch.float64)
+        for column in dated.counters
+    }
+    return Series(f"series={where}", train, valid, test, its_names, numbers, by, targets, clock, split, row_numbers)
 
 
 def rows_of(model: Forecaster) -> int:

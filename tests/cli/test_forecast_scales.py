@@ -130,6 +130,24 @@ def test_a_short_file_says_how_many_rows_a_split_needs(
         assert run([*words, "--data", enough]) == 0
 
 
+@pytest.mark.parametrize("name", ["i", "index"])
+@pytest.mark.parametrize("target", ["", "x"])
+def test_a_run_of_row_numbers_reads_them_by_name(name: str, target: str, tmp_path: Path) -> None:
+    """The forecast of a file whose column counts rows is that of the same file with the column asked for."""
+    rows = "".join(f"{n},{value!r}\n" for n, value in enumerate(EVERY[:, 1].tolist()))
+    (tmp_path / "a.csv").write_text(f"{name},x\n{rows}")
+    whole, made, outs = f"series={tmp_path / 'a.csv'}", str(tmp_path / "run"), []
+    asked = f"{whole},columns={name}+x" + f",target={target}" * bool(target)
+    assert run(["train", "informer", *SIZES, "--data", asked, "--steps", "2", "--batch", "2", "--out", made]) == 0
+    for spec in (asked, whole):
+        outs.append(tmp_path / f"{len(outs)}.csv")
+        assert run(["forecast", made, "--data", spec, "--out", str(outs[-1])]) == 0
+        assert run(["evaluate", made, "--data", spec]) == 0
+    names, rows_ahead = rows_of(outs[1])
+    assert names == ([target] if target else [name, "x"]) and len(rows_ahead) == 3
+    assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
 def test_errors_of_another_file_are_told_in_the_unit_of_the_training(
     trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

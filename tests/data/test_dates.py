@@ -211,6 +211,35 @@ def test_row_numbers_are_no_target(name: str, tmp_path: Path) -> None:
     assert other.columns == (name, "x")
 
 
+@pytest.mark.parametrize("begin", [0, 1])
+def test_a_first_column_that_counts_rows_is_left_out_by_name_and_kept_if_asked(begin: int, tmp_path: Path) -> None:
+    words = [str(begin + n) for n in range(30)]
+    found, _ = written(tmp_path, words, "i")
+    assert found.columns == ("x",) and "; left out: i (row numbers)" in found.split
+    for more in (",columns=i+x", ",target=i"):
+        asked, _ = written(tmp_path, words, "i", more)
+        assert sorted(asked.columns) == ["i", "x"] and "left out" not in asked.split
+        assert asked.numbers[:, asked.columns.index("i")].tolist() == list(map(float, words))
+
+
+def test_columns_that_do_not_count_rows_or_are_alone_are_numbers(tmp_path: Path) -> None:
+    count = list(range(30))
+    for numbers in (
+        [n + 2 for n in count],
+        [2 * n for n in count],
+        [*count[:29], 30],
+        count[::-1],
+        [n % 7 for n in count],
+    ):
+        assert written(tmp_path, list(map(str, numbers)), "i")[0].columns == ("i", "x")
+    (tmp_path / "a.csv").write_text("x,i\n" + "".join(f"{n % 7},{n}\n" for n in count))
+    found = read_spec(f"series={tmp_path}/a.csv")
+    assert isinstance(found, Series) and found.columns == ("x", "i"), "it is not the first"
+    (tmp_path / "a.csv").write_text("i\n" + "".join(f"{n}\n" for n in count))
+    found = read_spec(f"series={tmp_path}/a.csv")
+    assert isinstance(found, Series) and found.columns == ("i",), "there is no other"
+
+
 def test_numbers_that_may_be_dates_are_such_where_they_rise_evenly_or_are_called_so(tmp_path: Path) -> None:
     chance = numpy.random.default_rng(0)
     odd = (1_600_000_000 + chance.integers(1, 9999, 60).cumsum()).tolist()

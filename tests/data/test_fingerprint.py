@@ -14,9 +14,10 @@ from kinformer.data.images import Images
 from kinformer.data.kind import Data
 from kinformer.data.labelled import Labelled
 from kinformer.data.pairs import Pairs
-from kinformer.data.series import Series, Stretch
+from kinformer.data.series import Series
 from kinformer.data.sets import Held, Sets
 from kinformer.data.spec import read_spec
+from kinformer.data.support.stretch import Stretch
 from kinformer.data.text import Text, read
 
 COUNT, FEW = 300_000, 1000  # numbers, and those of rows of texts

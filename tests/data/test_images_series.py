@@ -153,6 +153,16 @@ def test_windows_of_a_series_forecast_its_own_rows_and_look_back(tmp_path: Path)
         data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
 
 
+def test_a_model_of_more_columns_is_told_of_row_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("i,x\n" + "".join(f"{n},{n % 7}\n" for n in range(90)))
+    data, asked = (read_spec(f"series={tmp_path}/a.csv{more}") for more in ("", ",columns=i+x"))
+    with pytest.raises(
+        ValueError, match="has channels=1, and this model has 2; .* columns= with the row numbers 'i' too"
+    ):
+        data.stream(informer(**TINY), 3, 1, 0, 1 << 16)
+    assert asked.stream(informer(**TINY), 3, 1, 0, 1 << 16)
+
+
 def test_what_a_forecast_is_read_beside(tmp_path: Path) -> None:
     """Of a series that a linear map says, the linear map errs by nothing, and what was a day ago does not."""
     at = numpy.arange(200)

@@ -79,12 +79,16 @@ class Clock(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a file: its index, its name, its cells, and whether these are numbers."""
+    """A column of a file: its index, its name, its cells, and whether these are numbers.
+
+    leads: True if it is the first column of the file and not its only column of numbers.
+    """
 
     place: int
     name: str
     words: Sequence[str]
     number: bool
+    leads: bool = False
 
     @property
     def says_date(self) -> bool:
@@ -93,11 +97,15 @@ class Column(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The dates of a file, the indices of columns that are not forecast, and a note about omitted columns."""
+    """The dates of a file, the indices of columns that are not forecast, and a note about omitted columns.
+
+    counters: the columns of row numbers, which are among `others`.
+    """
 
     clock: Clock | None
     others: Collection[int]
     left_out: tuple[str, ...]
+    counters: tuple[Column, ...] = ()
 
 
 def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Told:
@@ -105,7 +113,9 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Tol
 
     Dates are ISO 8601, with or without a zone; 2020/01/31, 31.01.2020, 01/31/2020 or 31/01/2020, whichever fits the
     whole column; 20200131; 2020-01; and seconds, milliseconds and so on since 1970. Numbers are dates if the name of
-    the column says so, or if they rise in equal steps. Row numbers, as pandas writes them, are left out.
+    the column says so, or if they rise in equal steps. Row numbers are left out: a first column of
+    0, 1, 2, ... or 1, 2, 3, ... beside other numbers, and a column that is called index, id or row, or has no name, and
+    rises by 1 in each row.
 
     lines: the line of each row, for errors.
 
@@ -134,7 +144,7 @@ def dates_of(where: str, columns: Sequence[Column], lines: Sequence[int]) -> Tol
     left = [f"{column.name} (row numbers)" for column in numbered]
     left += [f"{column.name} (dates)" for column, _ in dated_columns if column.place != place]
     left += [column.name for column in columns if not column.number and column.place not in dated]
-    return Told(clock, {*dated, *(column.place for column in numbered)}, tuple(left))
+    return Told(clock, {*dated, *(column.place for column in numbered)}, tuple(left), tuple(numbered))
 
 
 def calendar(dates: Sequence[datetime]) -> Float[Tensor, "N 5"]:
@@ -253,14 +263,15 @@ def _days(values: Sequence[float]) -> list[datetime]:
 
 
 def _counts_rows(column: Column) -> bool:
-    """True for a column that has a name of row numbers and rises by 1 in each row."""
-    if not set(re.split(r"[^a-z]+", column.name.lower())) <= ROW_NUMBERS:
+    """True for a column that rises by 1 in each row, and has a name of row numbers or leads and begins with 0 or 1."""
+    named = set(re.split(r"[^a-z]+", column.name.lower())) <= ROW_NUMBERS
+    if not named and not column.leads:
         return False
     try:
         values = [float(word) for word in column.words]
     except ValueError:
         return False
-    return all(later - before == 1 for before, later in pairwise(values))
+    return (named or values[0] in (0, 1)) and all(later - before == 1 for before, later in pairwise(values))
 
 
 # In which order they come ---------------------------------------------------------------------------------------------
