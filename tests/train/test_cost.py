@@ -247,7 +247,7 @@ def small(name: str) -> Any:
     if name == "agent":
         return members()[name](stack="gpt(d=32, depth=2, heads=2, length=256)")
     takes = inspect.signature(members()[name]).parameters
-    return members()[name](**{key: value for key, value in SMALL.items() if key in takes})
+    return members()[name].rebuild(**{key: value for key, value in SMALL.items() if key in takes})
 
 
 def of_lstm(x: Any, of_x: Any, of_state: Any, *_: Any, **__: Any) -> int:
