@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, Union
 
 _SCALARS: tuple[Any, ...] = (int, float, bool, str, types.NoneType)
+NEAR = 0.6  # difflib's ratio from which a name may be a slip of another; at 0.5 Foo-v0 is near Acrobot-v1
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
@@ -20,7 +21,7 @@ def nearest(name: str, names: Iterable[str], otherwise: str | None = None) -> st
     Where none is near it is all of them, or `otherwise`, where they are too many to tell.
     """
     names = sorted(names)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=NEAR)
     if close:
         return f"; the nearest is {close[0]!r}"
     if otherwise is not None:

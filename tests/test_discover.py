@@ -14,7 +14,7 @@ from kinformer import discover
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.wanted import member_named
 from kinformer.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
-from kinformer.keywords import as_texts, describe, signature, split
+from kinformer.keywords import as_texts, describe, nearest, signature, split
 from kinformer.laws.support import own
 
 
@@ -368,3 +368,10 @@ def test_annotations_are_described_as_one_writes_them() -> None:
     assert describe(tuple[Literal["a", "b"], ...]) == "tuple['a' | 'b', ...]"
     assert describe(Literal["a", 1]) == "'a' | 1"
     assert describe(float) == "float"
+
+
+def test_a_member_whose_name_is_near_no_other_is_given_none() -> None:
+    with pytest.raises(LookupError, match="there is no member 'Foo-v0'; kinformer list members has them all"):
+        find_member("Foo-v0")
+    said = nearest("Foo-v0", ["Acrobot-v1", "CartPole-v1"])
+    assert said == "; there are Acrobot-v1, CartPole-v1"

@@ -115,7 +115,8 @@ def _outcome(words: list[str]) -> tuple[str, int]:
             return str(error), FAILED
         if not hasattr(error, "format_message"):  # what the parser of the words raises has it
             raise
-        return f"{error.format_message()}{_what_is_missing(error)}", WRONG
+        message = error.format_message().replace(": Value error, ", ": ")  # a prefix by pydantic, which Typer asks
+        return f"{message}{_what_is_missing(error)}", WRONG
 
 
 def _output_error(more: str = "") -> OSError | None:

@@ -256,7 +256,7 @@ def _refuse_without_exits(model: Any) -> None:
     body = exits_of(model)
     if body is None:
         raise UserError(
-            f"no token of a {model.member.name} leaves early; calibrate one of {', '.join(_members_with_exits())}"
+            f"no token of this {model.member.name} leaves early; calibrate one of {', '.join(_members_with_exits())}"
         )
     try:
         body.rule.grid(2)

@@ -144,7 +144,7 @@ def _refuse_layers(model: Any, layers: Path | None, beam: int) -> None:
     from kinformer.decoding.layers_used import exits_of
 
     if layers is not None and exits_of(model) is None:
-        raise UserError(f"every token of a {model.member.name} takes all layers; leave out --layers")
+        raise UserError(f"every token of this {model.member.name} takes all layers; leave out --layers")
     if layers is not None and (beam > 1 or layers.suffix != ".png"):
         raise UserError("--layers draws what each token took into a FILE.png, and a search (--beam) tells of none")
     if layers is not None:

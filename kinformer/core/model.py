@@ -107,7 +107,7 @@ class Model(nn.Module, ABC):
 
     def start(self, batch: int, length: int, *, dtype: Dtype = None, device: Device = None) -> State:
         """The state before the first token of rows of up to `length`; in the model's own precision unless told."""
-        raise NoState(f"a {type(self).__name__} reads a whole row at once and has no state; use it without one")
+        raise NoState(f"this {type(self).__name__} reads a whole row at once and has no state; use it without one")
 
     def refuse_unmet(self, body: Layer, sends: tuple[str, ...] = ()) -> None:
         """ValueError where a part of the body wants from below what nothing beneath it and not the model sends."""

@@ -39,7 +39,7 @@ class Steps(Budget):
 
     def __post_init__(self) -> None:
         if whole("steps", self.count) < 1:
-            raise ValueError(f"a training needs at least one step, and {self.count} came")
+            raise ValueError(f"wrong number of steps: got {self.count}, expected at least 1")
 
     def spent(self, step: int, seconds: float) -> float:
         """The steps taken, over all."""
@@ -61,7 +61,7 @@ class Minutes(Budget):
 
     def __post_init__(self) -> None:
         if a_number("minutes", self.count) <= 0:
-            raise ValueError(f"a training needs more than no minutes, and {self.count:g} came")
+            raise ValueError(f"wrong number of minutes: got {self.count:g}, expected a number above 0")
 
     def spent(self, step: int, seconds: float) -> float:
         """The training time gone by, over all; never the end before a first step."""

@@ -89,7 +89,7 @@ def fit(
     TrainingStopped where a loss is not finite.
     """
     if not isinstance(model, Model):
-        raise ValueError(f"fit trains a Model, such as gpt() makes, and a {type(model).__name__} came")
+        raise ValueError(f"fit trains a Model, such as gpt() makes: got {type(model).__name__}")
     if resume and out is None:
         raise ValueError("resume=True goes on with a run in a folder; give out=")
     if resume and overwrite:

@@ -19,7 +19,7 @@ def row_count(batch: Any) -> int:
     """How many rows a batch has; ValueError for one that holds no rows."""
     found = next((part.shape[0] for part in _tensors(batch) if part.dim()), None)
     if found is None:
-        raise ValueError(f"a batch that is a {type(batch).__name__} has no rows to cut; leave out accumulate")
+        raise ValueError(f"a batch of type {type(batch).__name__} has no rows to cut; leave out accumulate")
     return found
 
 

@@ -117,4 +117,4 @@ def _width(model: Any) -> int:
     for part in (model, getattr(model, "body", None), getattr(model, "decoder", None)):
         if isinstance(width := getattr(part, "d", None), int):
             return width
-    raise ValueError(f"schedule='noam' follows the width of a model, and a {type(model).__name__} has none; give lr=")
+    raise ValueError(f"schedule='noam' follows the width of a model, and {type(model).__name__} has none; give lr=")

@@ -100,8 +100,8 @@ def carry(old: Model, new: Model, source: str = "the trained model") -> None:
         reason = f"{len(unfit)} of {len(shapes)} weights do not fit, such as {_first(unfit)}"
         other = any("missing" in pair for pair in unfit.values())  # weights, not only sizes of them
         if called(old) != called(new) and (other or not _apart(old, new)):
-            advice = f"give the weights of a {called(new)}"
-            raise ValueError(f"{source} is a {called(old)}, not a {called(new)}: {reason}; {advice}")
+            advice = f"give weights of {called(new)}"
+            raise ValueError(f"{source} is of the member {called(old)}, not of {called(new)}: {reason}; {advice}")
         raise ValueError(_apart(old, new) or f"{source} has other weights: {reason}")
     new.load_state_dict(have)
     if new.reads == old.reads and old.columns is not None:

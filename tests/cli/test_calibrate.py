@@ -185,7 +185,7 @@ def test_what_cannot_be_calibrated_is_said_in_one_line(
     out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = folder(tmp_path / "gpt", "gpt")
-    says = "no token of a gpt leaves early; calibrate one of calm, depth_adaptive"
+    says = "no token of this gpt leaves early; calibrate one of calm, depth_adaptive"
     fails(capsys, ["calibrate", other, *TASK], says)
     drawn = folder(tmp_path / "multinomial", "depth_adaptive", length=32, classifier="multinomial")
     fails(capsys, ["calibrate", drawn, *TASK], "tokens of this depth_adaptive leave by no threshold that")

@@ -209,7 +209,7 @@ def test_members_that_read_pairs_are_compared(tmp_path: Path, capsys: pytest.Cap
     [
         ([], "give one of --minutes M, --steps N and --flops F"),
         (["--minutes", "1", "--steps", "3"], "give one of --minutes M, --steps N and --flops F"),
-        (["--steps", "0"], "at least one step, and 0 came"),
+        (["--steps", "0"], "wrong number of steps: got 0, expected at least 1"),
         (["--flops", "10"], "--flops 10 pays for no step of bigram"),
         (["--flops", "nan"], "--flops takes a number above 0"),
         (["--steps", "3", "--seeds", "0"], "Invalid value for '--seeds'"),

@@ -16,7 +16,7 @@ WRONG = {
     "its value": ([*SMALL, "--data", "env=t_maze,corridor=0"], "corridor=0: give a whole number of at least 1"),
     "a keyword": ([*SMALL, "dd=8", "--data", "env=t_maze"], "the member 'lstm' has no keyword 'dd'"),
     "an agent's": ([*SMALL, "entropy=-1", "--data", "env=t_maze"], "entropy=-1"),
-    "an encoder": (["bert", "--data", "env=t_maze"], "makes a MLM; give a plain language model"),
+    "an encoder": (["bert", "--data", "env=t_maze"], "makes the model MLM; give a plain language model"),
     "a text": (["agent", "--data", "text=stdlib"], "this agent reads an environment, and a text came; give env=ID"),
     "a length": (["gpt", "d=8", "depth=1", "heads=2", "length=4", "--data", "env=t_maze"], "make length larger"),
 }

@@ -157,6 +157,7 @@ WRONG: dict[str, tuple[bytes, str, str]] = {
     "twice": (b'{"text": "x"}\n', ",field=x,field=y", "field is given twice"),
     "no tokenizer": (b'{"text": "x"}\n', ",tokenizer=none.json", "there is no tokenizer none.json"),
     "a tokenizer too small": (b'{"text": "x"}\n', ",tokenizer=bpe:9", "a byte-level BPE has at least 257 tokens"),
+    "a tokenizer of no number": (b'{"text": "x"}\n', ",tokenizer=bpe:x", "got 'x', expected a number of tokens"),
 }
 
 

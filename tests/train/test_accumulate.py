@@ -87,7 +87,7 @@ def test_a_batch_is_cut_by_rows_into_pieces_as_even_as_can_be() -> None:
     found = cut(batch, 2)
     assert row_count(batch) == 5 and found[0]["more"][2] == "kept"
     assert torch.equal(found[1]["tokens"].tokens, rows[2:]) and found[1]["tokens"].scored is None
-    with pytest.raises(ValueError, match="a batch that is a str has no rows to cut; leave out accumulate"):
+    with pytest.raises(ValueError, match="a batch of type str has no rows to cut; leave out accumulate"):
         cut("rows", 2)
 
 

@@ -153,7 +153,7 @@ def test_what_cannot_go_on_is_refused() -> None:
         ({"steps": 1, "resume": True}, "resume=True goes on with a run in a folder; give out="),
         ({"steps": 1, "precison": "bf16"}, "fit has no keyword 'precison'; the nearest is 'precision'"),
         ({"steps": 1, "accumulate": 17}, "accumulate=17 is more than the 16 rows of a batch"),
-        ({"steps": 0}, "a training needs at least one step"),
+        ({"steps": 0}, "wrong number of steps: got 0, expected at least 1"),
         ({"steps": 1, "batch": 0}, "batch must be at least 1"),
     ],
 )

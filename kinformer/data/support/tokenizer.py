@@ -284,7 +284,9 @@ def wanted(text: str) -> Tokenizer | int | None:
         return None
     kind, colon, size = text.partition(":")
     if kind == "bpe" and colon:
-        if not size.isdigit() or int(size) < LEAST:
+        if not size.isdecimal():
+            raise ValueError(f"tokenizer={text}: got {size!r}, expected a number of tokens; write bpe:4096")
+        if int(size) < LEAST:
             raise ValueError(f"tokenizer={text}: a byte-level BPE has at least {LEAST} tokens; write bpe:4096")
         _package()
         return int(size)

@@ -183,7 +183,7 @@ class _Roll:
     def _drawn(self) -> numpy.ndarray:
         picture = self.worlds.vector.envs[0].render()
         if not isinstance(picture, numpy.ndarray) or picture.ndim != 3:
-            raise ValueError(f"{self.way.spec} gave a {type(picture).__name__} for a picture; leave out --out")
+            raise ValueError(f"{self.way.spec} gave {type(picture).__name__} for a picture; leave out --out")
         return picture
 
     def _tell(self) -> None:

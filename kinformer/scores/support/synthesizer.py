@@ -47,7 +47,7 @@ class Synthesizer(Score):
     def _end(self, pos: Tensor) -> int:
         if torch.compiler.is_compiling() or not pos.numel():
             return self.length
-        advice = f"is beyond the {self.length} positions of a {type(self).__name__}; make length larger"
+        advice = f"is beyond the {self.length} positions of this {type(self).__name__}; make length larger"
         if pos.device.type != "cpu":
             torch._assert_async((pos < self.length).all(), f"a position {advice}")  # waits for nothing
             return self.length
