@@ -120,7 +120,7 @@ class Keyed(Mechanism):
     def mass(self, queries: Queries, keys: Keys, read: Read, ctx: Context) -> Float[Tensor, "B S"]:
         """How much attention each key got in `read`, averaged over heads. ValueError without an lse."""
         if read.lse is None:
-            raise ValueError(f"the attention mass of this {type(self).__name__} needs its lse; make it without lse=False")
+            raise ValueError(f"the mass of this {type(self).__name__} needs its lse; make it without lse=False")
         request, _ = self.asked(queries, keys, None, ctx)
         return mass(request, read.lse).mean(1)
 

@@ -58,7 +58,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, capsys: pytest.Captur
     for words, says in (
         (["train", "gpt", "--steps", "1", "--data", "task=recal"], "there is no task 'recal'; the nearest is 'recall'"),
         (["train", "gpt", "--steps", "1", "--data", "task=copy,lenght=3"], "has no keyword 'lenght'; the nearest is"),
-        (["compare", "gpt", "bert", "--minutes", "0", "--data", "task=copy"], "wrong number of minutes: got 0, expected a number above 0"),
+        (["compare", "gpt", "bert", "--minutes", "0", "--data", "task=copy"], "wrong number of minutes: got 0"),
     ):
         assert run([*words, "--out", str(tmp_path / "none")]) == 2
         err = capsys.readouterr().err

@@ -29,7 +29,8 @@ def stack_of(text: str) -> LM:
     except TypeError as error:
         raise ValueError(str(error)) from error
     if type(model) is not LM:
-        raise ValueError(f"stack={name!r} makes the model {type(model).__name__}; give a plain language model, such as gpt")
+        kind = type(model).__name__
+        raise ValueError(f"stack={name!r} makes the model {kind}; give a plain language model, such as gpt")
     return model
 
 
