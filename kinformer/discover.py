@@ -277,7 +277,10 @@ def own_module(path: str) -> types.ModuleType:
     if file.suffix == ".py" and file.is_relative_to(package):
         full = ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
         return _import(path, functools.partial(importlib.import_module, full))
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise LookupError(f"cannot read {path}: {error.strerror}") from error
     full = f"kinformer_own_{digest[:16]}_{file.stem}"
     if file.suffix != ".py":
         raise LookupError(f"{path} is not a Python file")

@@ -60,7 +60,9 @@ class Tuned:
         except FileNotFoundError as error:
             tune = f"kinformer knn-lm {folder} --datastore DS --data text=PATH"
             raise DatastoreError(f"{folder} has no {FILE}, which is tuned first: {tune}") from error
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
             raise DatastoreError(f"{path} is truncated or no JSON: {error}; run kinformer knn-lm again") from error
         if not isinstance(told, dict) or told.pop("edition", None) != EDITION:
             raise DatastoreError(f"{path} is not of edition {EDITION} of its form; run kinformer knn-lm again")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer import __version__
+from kinformer.data.files import contents as read_file
 from kinformer.decoding.layers_used import exits_of
 from kinformer.decoding.saved import fingerprint
 from kinformer.exits.decaying import Decaying, Threshold
@@ -91,7 +92,7 @@ def calibration(folder: Path, model: Any) -> dict[str, Any] | None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = from_json(path.read_bytes())
+        told = from_json(read_file(path))
     except ValueError as error:
         raise CalibrationError(f"{path} is truncated or no JSON: {error}; {ANEW}") from error
     if not isinstance(told, dict) or not isinstance(told.get("model"), str) or "threshold" not in told:

@@ -20,6 +20,7 @@ from kinformer import __version__
 from kinformer.core.absent import absent
 from kinformer.core.layer import State
 from kinformer.core.state import Exact
+from kinformer.data.files import contents as read_file
 from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.reading import Reading, reader
 from kinformer.from_json import from_json
@@ -59,7 +60,7 @@ def load_reading(path: Path, model: Any) -> Reading:
     """
     if not path.is_file():
         raise FileNotFoundError(absent(path, "`kinformer read` writes one"))
-    data = path.read_bytes()
+    data = read_file(path)
     try:
         tensors = parse_tensors(data)
         header = from_json(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {}).get(HEADER, "{}")

@@ -97,7 +97,7 @@ def _digest(header: Mapping[str, Any], numbers: memoryview) -> str:
 
 def _there(path: Path, data: bytes) -> bool:
     """Is this what a file holds already?"""
-    return path.is_file() and path.read_bytes() == data
+    return path.is_file() and contents(path) == data
 
 
 def recorded(model: nn.Module) -> Record:
@@ -121,6 +121,8 @@ def occupied(folder: Path, model: nn.Module, *, same: bool = False) -> str | Non
         there = _read_config(folder / CONFIG)
     except CheckpointError:
         return f"a {CONFIG} that was not written by kinformer"
+    except OSError:
+        return f"a {CONFIG} that cannot be read"
     record = getattr(model, "member", None)
     mine = json.loads(json.dumps(_config(record))) if isinstance(record, Record) else {}
     if any(there.get(key) != mine.get(key) for key in ("member", "file")):

@@ -54,9 +54,12 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def crc32(path: Path, size: int = -1) -> int:
-    """The CRC-32 of a file, or of its first bytes."""
-    with path.open("rb") as file:
-        return zlib.crc32(file.read(size))
+    """The CRC-32 of a file, or of its first bytes; OSError, in one line, if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return zlib.crc32(file.read(size))
+    except OSError as error:
+        raise OSError(f"cannot read {path}: {error.strerror}") from error
 
 
 def remove(path: Path) -> None:

@@ -55,11 +55,14 @@ class History:
     def read(cls, folder: str | Path, size: int | None = None) -> "History":
         """What the `metrics.jsonl` of a run tells, or its first `size` bytes; what a kill tore off is left out.
 
-        Errors: ValueError, in one line, for a file that is no such one; OSError where there is none.
+        Errors: ValueError, in one line, for a file that is no such one; OSError, in one line, if it cannot be read.
         """
         path = Path(folder) / METRICS
-        with path.open("rb") as file:
-            lines = file.read(-1 if size is None else size).splitlines(keepends=True)
+        try:
+            with path.open("rb") as file:
+                lines = file.read(-1 if size is None else size).splitlines(keepends=True)
+        except OSError as error:
+            raise OSError(f"cannot read {path}: {error.strerror}") from error
         try:
             told = [from_json(line) for line in lines if line.endswith(b"\n")]
             history = cls(Metric(**told[0]["metric"]))

@@ -7,16 +7,17 @@ Choose `contents` to read one of them; `train/checkpoint.py` says what is in it.
 from pathlib import Path
 
 from kinformer.core.absent import absent
+from kinformer.data.files import contents as read_file
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
 
 def contents(path: Path) -> bytes:
-    """The bytes of a file of a model; OSError, in one line, where that, or its folder, is not there."""
+    """The bytes of a file of a model; OSError, in one line, if it or its folder is missing or cannot be read."""
     if path.parent.is_file():
         raise NotADirectoryError(f"{path.parent} is a file, and a checkpoint is a folder")
     if not path.parent.is_dir():
         raise FileNotFoundError(absent(path.parent))
     if not path.is_file():
         raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}")
-    return path.read_bytes()
+    return read_file(path)

@@ -23,6 +23,7 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer.core.model import Metric
+from kinformer.data.files import contents as read_file
 from kinformer.from_json import from_json
 from kinformer.train.checkpoint import CheckpointError, check_kept, fill, read_tensors, save, spread, tensors_of
 from kinformer.train.files import crc32, remove, write_folder
@@ -119,9 +120,11 @@ class Run:
         """What was written down of the training at its last save; CheckpointError where it is not whole."""
         path = self.folder / TRAINER / str(self.step) / STATE
         try:
-            state = from_json(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{path} cannot be read: {error}") from error
+            state = from_json(read_file(path))
+        except OSError as error:
+            raise CheckpointError(str(error)) from error
+        except ValueError as error:
+            raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
         if not isinstance(state, dict) or state.get("format") != EDITION:
             raise CheckpointError(f"{path} is not of edition {EDITION} of its form, which this version reads")
         if state.pop("sum", None) != _sum(state):

@@ -165,7 +165,7 @@ def test_a_spoiled_run_is_refused_in_one_line(tmp_path: Path) -> None:
     for name, said in (
         ("metrics.jsonl", "metrics.jsonl ends at step 0, and the checkpoint is of step 2"),
         ("trainer/2/trainer.safetensors", "is truncated or no safetensors file"),
-        ("trainer/2/trainer.json", "trainer.json cannot be read"),
+        ("trainer/2/trainer.json", "trainer.json is truncated or no JSON"),
     ):
         path = tmp_path / name
         data = path.read_bytes()

@@ -228,3 +228,5 @@ def _model(out: Path) -> str:
         return f"a model of {config['member']!r}{of} that was trained before"
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"a {CONFIG} that was not written by kinformer"
+    except OSError:
+        return f"a {CONFIG} that cannot be read"

@@ -22,6 +22,7 @@ from kinformer.cli.support.training import (
 )
 from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.core.model import Model
+from kinformer.data.files import contents as read_file
 from kinformer.discover import parse_keywords
 from kinformer.from_json import from_json
 from kinformer.keywords import as_texts, split
@@ -199,8 +200,10 @@ def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> list[Decisio
 def _same(out: Path, phases: Sequence[Phase]) -> None:
     """Refuse to resume phases that differ from those recorded in the folder; the UserError names the difference."""
     try:
-        recorded = from_json((out / PLAN).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        recorded = from_json(read_file(out / PLAN))
+    except OSError as error:
+        raise UserError(f"cannot resume {out}: {error}") from error
+    except ValueError:
         recorded = None
     if not isinstance(recorded, list):
         raise UserError(f"cannot resume {out}: {PLAN} does not list the phases. Start again with --overwrite")

@@ -291,7 +291,7 @@ def learn(
     decisions: those that `trainable` has made of the model.
     """
     if resume and Run(folder).step is not None:
-        with from_user(ValueError, LookupError):
+        with from_user(ValueError, LookupError, OSError):
             done = History.read(folder, Run(folder).state()["metrics"])
         print(f"{name}: {_from_here(done, job.budget)}", file=sys.stderr)
     with noted(), telling_what_is_past(folder):

@@ -14,6 +14,7 @@ from kinformer.cli.support.fresh import costs
 from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.model import Model
+from kinformer.data.files import contents as read_file
 from kinformer.data.text import Text
 from kinformer.from_json import from_json
 from kinformer.train.begun import difference, fingerprint, in_form_of
@@ -158,7 +159,8 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
     titles = {trial.name: f"{trial.name} ({n} of {len(trials)})" for n, trial in enumerate(trials, 1)}
     for trial in trials:
         if (step := Run(trial.folder).step) is not None:
-            done[trial.name] = History.read(trial.folder)
+            with from_user(ValueError, OSError):
+                done[trial.name] = History.read(trial.folder)
             print(f"{titles[trial.name]}: goes on from step {step:,}", file=sys.stderr)
     turns = max(trial.job.budget.turns for trial in trials)
     with noted():
@@ -197,7 +199,7 @@ def plan(members: Iterable[tuple[str, Wanted]], job: Job, spent: Spent, **more: 
 def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
     """The job with what the comparison in a folder had fixed; UserError where that one is another."""
     try:
-        before = from_json((out / PLAN).read_bytes())
+        before = from_json(read_file(out / PLAN))
         if not isinstance(before, dict):
             raise ValueError(f"{PLAN} is not what kinformer wrote")
     except (OSError, ValueError) as error:

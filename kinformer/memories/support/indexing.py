@@ -67,7 +67,9 @@ def there(folder: Path) -> Kept | None:
         form = {"search": str, "keys": int, "sha256": str, "recall": float}
         if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in form.items()):
             raise ValueError("it says nothing of an index")
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
         raise DatastoreError(f"{path} is damaged: {error}; remove it, or make the index again") from error
     return Kept(**{name: told[name] for name in form})
 
