@@ -134,7 +134,8 @@ def test_a_memory_is_longer_than_in_training(tmp_path: Path, text: Path, capsys:
     found = number(capsys, *words[:1], "memory=32", *words[1:])
     assert found["value"] == evaluate(longer, data.test, 8).value != before["value"]
     assert (found["keywords"]["memory"], before["keywords"]["memory"]) == (32, 4)
-    fails(capsys, ["evaluate", str(words[0]), "d=32", "--data", f"text={text}"], "with d=32 the weights do not fit: ")
+    said = "the trained weights do not fit d=32: a keyword that changes the weights cannot be changed after training."
+    fails(capsys, ["evaluate", str(words[0]), "d=32", "--data", f"text={text}"], said)
     fails(capsys, ["evaluate", str(words[0]), "memry=3", "--data", f"text={text}"], "the nearest is 'memory'")
     fails(capsys, ["evaluate", str(words[0]), "memory=-3", "--data", f"text={text}"], "memory")
 

@@ -59,13 +59,13 @@ def _rebuilt(model: Any, function: Callable[..., Any], changed: Mapping[str, Any
         check_used(function.needs, changed, keywords)  # type: ignore[attr-defined]
         other = function.rebuild(**keywords)  # type: ignore[attr-defined]
     words = ", ".join(as_texts(changed))
-    shapes, wanted = ({name: tuple(x.shape) for name, x in one.state_dict().items()} for one in (model, other))
-    for name in sorted({*shapes, *wanted}):
-        if shapes.get(name) != wanted.get(name):
-            raise UserError(
-                f"with {words} the weights do not fit: {name} is {shapes.get(name, 'not there')} and must be "
-                f"{wanted.get(name, 'not there')}; what can be changed is no part of them, like the length of a memory"
-            )
+    shapes, wanted = ({name: x.shape for name, x in one.state_dict().items()} for one in (model, other))
+    if shapes != wanted:
+        raise UserError(
+            f"the trained weights do not fit {words}: a keyword that changes the weights cannot be changed after "
+            "training. Leave it out, or train another model; keywords that do not change the weights may be changed, "
+            "like the length of a memory"
+        )
     with from_user(ValueError):
         other.to(next(model.parameters()).dtype).load_state_dict(model.state_dict())
     other.trained_length, other.trained_on, other.metric = model.trained_length, model.trained_on, model.metric
