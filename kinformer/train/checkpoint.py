@@ -26,7 +26,7 @@ from kinformer.discover import Origin, Record, members
 from kinformer.from_json import from_json
 from kinformer.keywords import check_keywords, name_of, nearest
 from kinformer.train.files import write_together
-from kinformer.train.kept import CONFIG, TOKENIZER, WEIGHTS, contents
+from kinformer.train.kept import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
 from kinformer.train.upgrade import upgraded
 
 DIGEST = "sha256"  # of weights, in their own file, so that a kill cannot part them
@@ -141,8 +141,7 @@ def check_kept(folder: Path, model: nn.Module) -> None:
     if (other := occupied(folder, model, same=True)) is not None:
         raise CheckpointError(f"{folder} holds {other}, and its training was of another; put its own files back")
     _, said = read_tensors(folder / WEIGHTS)
-    if said.get("built") != _built(config):
-        raise CheckpointError(f"{CONFIG} and {WEIGHTS} in {folder} are of different models; put its own files back")
+    _refuse_mixed(folder, config, said.get("built"))
     _tokenizer(config, folder)
 
 
@@ -176,6 +175,27 @@ def _built(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(whose).encode()).hexdigest()
 
 
+def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) -> None:
+    """CheckpointError if the weights in a folder, whose record is `built`, belong to another config.
+
+    The config of the best model tells what differs, if the weights belong to that one.
+    """
+    if built == _built(config):
+        return
+    what = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
+    path = folder / BEST / CONFIG
+    try:
+        best = _read_config(path)
+    except (CheckpointError, OSError):
+        best = None
+    if best is None or built != _built(best):
+        raise CheckpointError(f"{what}. Put back the {CONFIG} that the training wrote, or train the model again")
+    got, expected = (dict(member=one["member"], **one["keywords"]) for one in (config, best))
+    names = [name for name in sorted({*got, *expected}) if got.get(name) != expected.get(name)]
+    differs = f": got {names[0]}={got.get(names[0])}, expected {names[0]}={expected.get(names[0])}" if names else ""
+    raise CheckpointError(f"{what}{differs}. Copy {path} to {folder / CONFIG}, or train the model again")
+
+
 def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every parameter and persistent buffer once, under its first name.
 
@@ -206,10 +226,8 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Ma
     folder = Path(folder)
     config, (tensors, said) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
     function = _member(config, folder, member)
-    if said.get("built", built := _built(config)) != built:
-        raise CheckpointError(
-            f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
-        )
+    if "built" in said:
+        _refuse_mixed(folder, config, said["built"])
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
     keywords |= moved or {}
     try:

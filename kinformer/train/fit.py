@@ -12,12 +12,13 @@ from kinformer.data.kind import Data
 from kinformer.data.spec import read_spec
 from kinformer.keywords import nearest
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.checkpoint import occupied
+from kinformer.train.checkpoint import CheckpointError, occupied
 from kinformer.train.claim import claim
 from kinformer.train.history import History
+from kinformer.train.kept import BEST
 from kinformer.train.loop import train
 from kinformer.train.parallel import Form, processes
-from kinformer.train.run import BEST, Run
+from kinformer.train.run import Run
 from kinformer.train.settings import Settings
 
 
@@ -103,7 +104,12 @@ def fit(
         if folder is not None and not overwrite:
             _spare(folder, model, resume)
         read = _data(data, valid)
-        return train(model, read, budget, settings, folder=folder, resume=resume, group=group, claimed=True)
+        try:
+            return train(model, read, budget, settings, folder=folder, resume=resume, group=group, claimed=True)
+        except CheckpointError as error:
+            if folder is None:
+                raise
+            raise CheckpointError(f"{error}; {_instead_of(folder)}") from error
 
 
 def _budget(minutes: float | None, steps: int | None) -> Budget:
@@ -124,11 +130,16 @@ def _spare(folder: Path, model: Model, resume: bool) -> None:
     """ValueError where a training would overwrite what the folder holds, or could not go on with it."""
     run = Run(folder)
     if resume and (reason := run.damaged() or run.without()) is not None:
-        there = folder / BEST if (folder / BEST).is_dir() else folder
-        raise ValueError(f"{reason}; {there} may have weights to load and start from, overwrite=True begins anew")
+        raise ValueError(f"{reason}; {_instead_of(folder)}")
     if (run.step is None or not resume) and (other := occupied(folder, model)) is not None:
         advice = "give another out=, or overwrite=True" + ("" if resume else ", or resume=True to go on with it")
         raise ValueError(f"{folder} holds {other}, which would be overwritten; {advice}")
+
+
+def _instead_of(folder: Path) -> str:
+    """What to do instead of resuming a run with a damaged or missing file."""
+    weights = folder / BEST if (folder / BEST).is_dir() else folder
+    return f"{weights} may have weights to load and start from, overwrite=True begins anew"
 
 
 def _data(data: Any, valid: str | None) -> Data | Batches:

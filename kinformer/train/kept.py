@@ -10,6 +10,7 @@ from kinformer.core.absent import absent
 from kinformer.data.files import contents as read_file
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+BEST = "best"  # the folder of the best model, within that of its run
 
 
 def contents(path: Path) -> bytes:

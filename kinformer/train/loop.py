@@ -238,16 +238,17 @@ class Training:
         """Go on from what `save` kept; CheckpointError where a part of it is spoiled."""
         run = cast(Run, self.run)
         state, tensors = run.state(), run.tensors(self.model)
-        history = History.read(run.folder, state["metrics"])
+        try:
+            history = History.read(run.folder, state["metrics"])
+        except (ValueError, OSError) as error:
+            raise CheckpointError(str(error)) from error
         if history.step != state["step"]:
             raise CheckpointError(
                 f"{run.folder}/metrics.jsonl ends at step {history.step:,}, and the checkpoint is of step "
-                f"{state['step']:,}; put the whole file back, or begin anew"
+                f"{state['step']:,}; put the whole file back"
             )
         if crc32(run.folder / METRICS, state["metrics"]) != state["metrics_crc32"]:
-            raise CheckpointError(
-                f"{run.folder / METRICS} is not what was written; put the whole file back, or begin anew"
-            )
+            raise CheckpointError(f"{run.folder / METRICS} is not what was written; put the whole file back")
         restore_optimiser(self.model, self.learner.optimiser, tensors)
         restore_random(self.device, tensors)
         self.history, self.smooth = history, state["smooth"]

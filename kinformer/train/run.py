@@ -28,9 +28,9 @@ from kinformer.from_json import from_json
 from kinformer.train.checkpoint import CheckpointError, check_kept, fill, read_tensors, save, spread, tensors_of
 from kinformer.train.files import crc32, remove, write_folder
 from kinformer.train.history import METRICS, Metrics, Silent
-from kinformer.train.kept import CONFIG, WEIGHTS
+from kinformer.train.kept import BEST, CONFIG, WEIGHTS
 
-BEST, TRAINER = "best", "trainer"
+TRAINER = "trainer"
 STATE, TENSORS, SHARDS = "trainer.json", "trainer.safetensors", "shards"
 EDITION = 2  # the first had no sums
 
@@ -126,9 +126,10 @@ class Run:
         except ValueError as error:
             raise CheckpointError(f"{path} is truncated or no JSON: {error}") from error
         if not isinstance(state, dict) or state.get("format") != EDITION:
-            raise CheckpointError(f"{path} is not of edition {EDITION} of its form, which this version reads")
+            edition = state.get("format", 1) if isinstance(state, dict) else None
+            raise CheckpointError(f"{path} is of another form: got edition {edition!r:.20}, expected edition {EDITION}")
         if state.pop("sum", None) != _sum(state):
-            raise CheckpointError(f"{path} is damaged: it is not what was written; put it back, or begin anew")
+            raise CheckpointError(f"{path} is damaged: it is not what was written; put it back")
         return state
 
     def restore(self, model: nn.Module) -> None:
@@ -144,9 +145,7 @@ class Run:
         here = self.folder / TRAINER / str(self.step)
         tensors, _ = read_tensors(here / TENSORS)
         if crc32(here / TENSORS) != self.state()["tensors_crc32"]:
-            raise CheckpointError(
-                f"{here / TENSORS} is damaged: it is not what was written; put it back, or begin anew"
-            )
+            raise CheckpointError(f"{here / TENSORS} is damaged: it is not what was written; put it back")
         if not (here / SHARDS).is_dir():
             return tensors
         from kinformer.train.sharded import read_shards

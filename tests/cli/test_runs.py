@@ -16,6 +16,7 @@ from kinformer.cli.support.phases import _planned
 from kinformer.cli.support.training import prepare
 from kinformer.cli.support.wanted import wanted
 from kinformer.train.checkpoint import load
+from kinformer.train.fit import fit
 from kinformer.train.history import History
 from kinformer.train.run import Run
 from tests.cli.test_commands import fails
@@ -72,7 +73,7 @@ def test_weights_of_another_run_are_begun_with(
     wide = [word.replace("d=16", "d=32") for word in command("--from", f"{tmp_path}/run", out="x")]
     fails(capsys, wide, "the weights are of a model with d=16, and one with d=32 came; give the same")
     other = [word if word != "gpt" else "llama" for word in command("--from", f"{tmp_path}/run", out="x")]
-    fails(capsys, [word for word in other if "length=" not in word], f"run is of the member gpt, not of llama")
+    fails(capsys, [word for word in other if "length=" not in word], "run is of the member gpt, not of llama")
     assert not (tmp_path / "x").exists()
 
 
@@ -172,6 +173,34 @@ def test_what_cannot_be_gone_on_with_is_told_and_kept(
     fails(capsys, command("--resume"), f"there is no {tmp_path}/run/trainer to go on from; --from {tmp_path}/run with")
     fails(capsys, command("--resume"), "another --out starts from its weights, --overwrite begins anew")
     assert weights.read_bytes() == data and (tmp_path / "run" / "best").is_dir()
+
+
+@pytest.mark.parametrize("name", ["trainer/6/trainer.safetensors", "trainer/6/trainer.json", "metrics.jsonl"])
+@pytest.mark.parametrize("spoil", ["cut", "other"])
+def test_a_damaged_file_of_the_trainer_says_what_to_do(
+    name: str, spoil: str, tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command()) == 0
+    path = tmp_path / "run" / name
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] if spoil == "cut" else b"{}\n" + bytes(len(data)))
+    before = {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    advice = f"; --from {tmp_path}/run/best with another --out starts from the best, --overwrite begins anew"
+    fails(capsys, command("--resume", steps=9), advice)
+    assert before == {file: file.read_bytes() for file in (tmp_path / "run").rglob("*") if file.is_file()}
+    with pytest.raises(ValueError, match=f"; {tmp_path}/run/best may have weights to load .* overwrite=True begins"):
+        model = wanted("gpt", ["d=16", "depth=1", "heads=2", "length=8"]).build(0)
+        data_spec = f"text={tmp_path}/text"
+        fit(model, data_spec, steps=9, batch=4, length=8, out=tmp_path / "run", resume=True)
+
+
+def test_an_earlier_form_of_the_trainer_says_what_to_do(
+    tmp_path: Path, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command()) == 0
+    path = tmp_path / "run/trainer/6/trainer.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 1}))
+    fails(capsys, command("--resume", steps=9), "got edition 1, expected edition 2; --from ")
 
 
 def test_what_was_made_of_weights_that_are_trained_on_is_named(

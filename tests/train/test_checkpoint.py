@@ -132,6 +132,21 @@ def test_a_spoiled_folder_is_named_in_one_line(saved: Path, spoil: Callable[[Pat
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_a_config_that_was_edited_names_the_keyword_and_the_copy_to_restore(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "best"):
+        save(tiny.bigram(d=4), folder)
+    edit(keywords={"d": 9})(tmp_path)
+    with pytest.raises(CheckpointError, match="of different models: .* differ: got d=9, expected d=4. Copy ") as error:
+        load(tmp_path, member=tiny.bigram)
+    words = str(error.value).partition("Copy ")[2].split()
+    (tmp_path / "config.json").write_bytes(Path(words[0]).read_bytes())
+    assert words[2] == f"{tmp_path}/config.json," and load(tmp_path, member=tiny.bigram).member.keywords == {"d": 4}
+    edit(keywords={"d": 9})(tmp_path)
+    edit(keywords={"d": 9})(tmp_path / "best")
+    with pytest.raises(CheckpointError, match="Put back the config.json that the training wrote, or train the model"):
+        load(tmp_path, member=tiny.bigram)
+
+
 def test_wrong_keywords_name_the_nearest(saved: Path) -> None:
     edit(keywords={"dd": 4})(saved)
     tensors(lambda found: None)(saved)

@@ -15,7 +15,7 @@ from kinformer.cli.support.results import Row
 from kinformer.cli.support.trials import Taken, Trial, length_of
 from kinformer.train.checkpoint import load
 from kinformer.train.history import History
-from kinformer.train.run import BEST
+from kinformer.train.kept import BEST
 
 CURVES = 0.02  # of the seconds of a training that curves against length may take
 

@@ -31,8 +31,9 @@ from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.decisions import Decisions
 from kinformer.train.files import write
 from kinformer.train.history import History
+from kinformer.train.kept import BEST
 from kinformer.train.recipe import Recipe
-from kinformer.train.run import BEST, Run
+from kinformer.train.run import Run
 from kinformer.train.settings import Settings
 from kinformer.train.stages import carry, doubled, finished, phase_recipe
 

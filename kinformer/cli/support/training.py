@@ -23,17 +23,18 @@ from kinformer.keywords import name_of, signature
 from kinformer.needs import as_word
 from kinformer.train.begun import refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.checkpoint import built_by, columns_of, keywords_of, load, occupied
+from kinformer.train.checkpoint import CheckpointError, built_by, columns_of, keywords_of, load, occupied
 from kinformer.train.claim import FolderInUse, claim
 from kinformer.train.decisions import Decisions, decide
 from kinformer.train.evaluate import measuring
 from kinformer.train.events import Events
 from kinformer.train.fits import out_of_memory
 from kinformer.train.history import History
+from kinformer.train.kept import BEST
 from kinformer.train.loop import TrainingStopped, stream, train
 from kinformer.train.parallel import ALONE, Alone
 from kinformer.train.progress import show
-from kinformer.train.run import BEST, Run
+from kinformer.train.run import Run
 from kinformer.train.settings import Settings
 from kinformer.train.stages import carry
 
@@ -95,7 +96,7 @@ class Job:
 
     def settled(self, folder: Path, model: Model) -> "Job":
         """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
-        with from_user(ValueError, LookupError):
+        with advised(_instead_of(folder)), from_user(ValueError, LookupError):
             state = Run(folder).state()
             refuse_others(folder, state["begun"], model, self.data, self.settings)
             return replace(self, settings=replace(self.settings, **state["measuring"]))
@@ -255,9 +256,25 @@ def spare(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> No
 def refuse_damaged(folder: Path) -> None:
     """UserError where the weights of a run cannot be read, so that to begin it anew would take away what is left."""
     if (damaged := Run(folder).damaged()) is not None:
-        best = folder / BEST
-        start = f"--from {best} with another --out starts from the best, " if best.is_dir() else ""
-        raise UserError(f"{damaged}; {start}{ANEW}")
+        raise UserError(f"{damaged}; {_instead_of(folder)}")
+
+
+def _instead_of(folder: Path) -> str:
+    """What to do instead of resuming a run with a damaged file."""
+    best = folder / BEST
+    start = f"--from {best} with another --out starts from the best, " if best.is_dir() else ""
+    return f"{start}{ANEW}"
+
+
+@contextmanager
+def advised(advice: str) -> Iterator[None]:
+    """Add advice to the UserError for a damaged file of a run."""
+    try:
+        yield
+    except UserError as error:
+        if not isinstance(error.__cause__, CheckpointError):
+            raise
+        raise UserError(f"{error}; {advice}", error.code) from error
 
 
 def starting(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
@@ -291,10 +308,12 @@ def learn(
     decisions: those that `trainable` has made of the model.
     """
     if resume and Run(folder).step is not None:
-        with from_user(ValueError, LookupError, OSError):
+        try:
             done = History.read(folder, Run(folder).state()["metrics"])
+        except (ValueError, LookupError, OSError) as error:
+            raise UserError(f"{error}; {_instead_of(folder)}") from error
         print(f"{name}: {_from_here(done, job.budget)}", file=sys.stderr)
-    with noted(), telling_what_is_past(folder):
+    with noted(), telling_what_is_past(folder), advised(_instead_of(folder)):
         return taught(name, model, job, folder, resume=resume, decisions=decisions)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.early import PLAN, RESULTS
 from kinformer.cli.support.fresh import costs
-from kinformer.cli.support.training import Job, taught
+from kinformer.cli.support.training import ANEW, Job, advised, taught
 from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.model import Model
 from kinformer.data.files import contents as read_file
@@ -159,7 +159,7 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
     titles = {trial.name: f"{trial.name} ({n} of {len(trials)})" for n, trial in enumerate(trials, 1)}
     for trial in trials:
         if (step := Run(trial.folder).step) is not None:
-            with from_user(ValueError, OSError):
+            with advised(ANEW), from_user(ValueError, OSError):
                 done[trial.name] = History.read(trial.folder)
             print(f"{titles[trial.name]}: goes on from step {step:,}", file=sys.stderr)
     turns = max(trial.job.budget.turns for trial in trials)
@@ -171,10 +171,11 @@ def in_turns(trials: Sequence[Trial]) -> tuple[dict[str, History], dict[str, Use
                     continue
                 try:
                     model = trial.one.build(trial.seed)
-                    done[trial.name] = taught(
-                        titles[trial.name], model, trial.job, trial.folder,
-                        resume=history is not None, until=until, decisions=trial.decisions,
-                    )  # fmt: skip
+                    with advised(ANEW):
+                        done[trial.name] = taught(
+                            titles[trial.name], model, trial.job, trial.folder,
+                            resume=history is not None, until=until, decisions=trial.decisions,
+                        )  # fmt: skip
                 except UserError as error:
                     failed[trial.name] = error
                     bad = {one.lr for one in trials if one.name in failed and one.member == trial.member}
