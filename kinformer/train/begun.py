@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +19,9 @@ from kinformer.train.settings import Settings
 KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")
 DEFAULTS: dict[str, Any] = json.loads(json.dumps({name: getattr(Settings(), name) for name in KEPT} | asdict(Recipe())))
 LOOKED_AT, BLOCKS = 4096, 64  # numbers of a block, and blocks, that tell data from other data
+
+
+Spell = Callable[[str, str, Any], str]  # of a section, a name in it and its value: how a user gives that value
 
 
 class ResumeError(ValueError):
@@ -39,10 +42,19 @@ def begun(model: Model, data: Any, settings: Settings) -> dict[str, Any]:
     return json.loads(json.dumps(settled))
 
 
-def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any, settings: Settings) -> None:
+def as_argument(section: str, name: str, value: Any) -> str:
+    """A value as an argument in Python: "lr=0.003"."""
+    return f"{name}={value}"
+
+
+def refuse_others(
+    where: object, before: dict[str, Any], model: Model, data: Any, settings: Settings, spell: Spell = as_argument
+) -> None:
     """Refuse to resume a run whose member, data or settings differ from those that it was started with.
 
     The same data may have another name. A setting or keyword that the record lacks had its default value.
+
+    spell: how the user gives a value; arguments in Python unless given.
 
     Errors: ResumeError that names the first difference.
     """
@@ -50,9 +62,11 @@ def refuse_others(where: object, before: dict[str, Any], model: Model, data: Any
     keywords = json.loads(json.dumps(recorded(model).defaults))
     if "settings" in before:
         settings_before = DEFAULTS | before["settings"]
-        words = difference(before | {"settings": settings_before, "keywords": keywords | before["keywords"]}, now)
+        words = difference(
+            before | {"settings": settings_before, "keywords": keywords | before["keywords"]}, now, spell
+        )
     else:
-        words = _since_then(keywords | before, now)
+        words = _since_then(keywords | before, now, spell)
     if words is not None:
         raise ResumeError(f"cannot resume {where}: {words}, or start another run in a new folder")
 
@@ -65,20 +79,22 @@ def in_form_of(before: Mapping[str, Any], now: dict[str, Any], data: Any) -> dic
     return now
 
 
-def _since_then(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def _since_then(before: Mapping[str, Any], now: Mapping[str, Any], spell: Spell) -> str | None:
     """The first difference to a flat record of an earlier version, which names its data without options."""
     sections = ("keywords", "settings", "drawing")
     flat = {name: value for section in sections for name, value in now[section].items()}
-    words = difference(DEFAULTS | {**before, "bytes": None}, {"member": now["member"], **flat})
+    words = difference(DEFAULTS | {**before, "bytes": None}, {"member": now["member"], **flat}, spell)
     if words is None and before["bytes"] != now["bytes"]:
         return (
-            f"got data={now['data']}, expected the contents that data={before['data']} had when the run started. "
-            "Pass those data"
+            f"got {spell('', 'data', now['data'])}, expected the contents that {spell('', 'data', before['data'])} had "
+            "when the run started. Pass those data"
         )
     return words
 
 
-def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], spell: Spell = as_argument, section: str = ""
+) -> str | None:
     """The first difference of two records, as "got batch=4, expected batch=3. Pass batch=3"; None if there is none.
 
     `data` is the name of the data and `bytes` their fingerprint. Data with equal fingerprints are the same.
@@ -88,21 +104,24 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
         if name == "data" or old == new:
             continue
         if name == "bytes":
-            return _other_data(str(before["data"]), str(now["data"]))
+            return _other_data(str(before["data"]), str(now["data"]), spell)
         if not isinstance(old, dict) or not isinstance(new, dict):
-            return f"got {name}={new}, expected {name}={old}. Pass {name}={old}"
-        if (words := difference(old, new)) is not None:
+            got, expected = (spell(section, name, value) for value in (new, old))
+            absent = expected.startswith("no ")
+            return f"got {got}, expected {expected}. {'Leave out' if absent else 'Pass'} {expected.removeprefix('no ')}"
+        if (words := difference(old, new, spell, name)) is not None:
             return words
     return None
 
 
-def _other_data(old: str, new: str) -> str:
+def _other_data(old: str, new: str, spell: Spell) -> str:
     """The options in which two names of data differ; for equal names, that the contents have changed."""
     if old == new:
         return f"the contents of {old} have changed since the run started. Restore them"
     (source_before, before), (source_now, now) = options_of(old), options_of(new)
     if source_before != source_now:
-        return f"got data={new}, expected data={old}. Pass data={old}"
+        got, expected = (spell("", "data", name) for name in (new, old))
+        return f"got {got}, expected {expected}. Pass {expected}"
     names = [name for name in dict.fromkeys((*before, *now)) if before.get(name) != now.get(name)]
     expected, got = (
         ", ".join(f"{name}={options[name]}" if name in options else f"no {name}=" for name in names)

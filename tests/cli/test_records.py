@@ -131,12 +131,12 @@ def test_a_refusal_of_resume_names_what_differs_and_leaves_the_folder_as_it_was(
         "got documents=lines, expected documents=blank in --data": trained(files, *valid(files), data=lines),
         f"got no valid=, expected valid={files}/valid in --data": trained(files),
         f"got valid={files}/text, expected valid={files}/valid in --data": trained(files, *valid(files, "text")),
-        "got batch=3, expected batch=2": trained(files, *valid(files), "--batch", "3"),
+        "got --batch 3, expected --batch 2": trained(files, *valid(files), "--batch", "3"),
         "got length=16, expected length=8": trained(files, *valid(files), member="gpt d=16 length=16"),
         "got d=32, expected d=16": trained(files, *valid(files), member="gpt d=32 length=8"),
-        "got member=llama, expected member=gpt": trained(files, *valid(files), member="llama d=16"),
+        "got train llama, expected train gpt": trained(files, *valid(files), member="llama d=16"),
         "--resume continues the run in --out, but --overwrite starts it again": trained(files, "--overwrite"),
-        "got lr=0.5, expected lr=0.002": trained(files, *valid(files), "--lr", "0.5"),
+        "got --lr 0.5, expected --lr 0.002": trained(files, *valid(files), "--lr", "0.5"),
     }
     for said, words in cases.items():
         fails(capsys, [*words, "--tensorboard", "--resume"], said)

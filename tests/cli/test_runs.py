@@ -55,9 +55,9 @@ def test_a_run_is_gone_on_with_and_made_longer(
     assert run(command("--resume", steps=9)) == 0
     assert "goes on from step 6" in capsys.readouterr().err and History.read(tmp_path / "run").step == 9
     fails(capsys, command(), "holds a model of 'gpt' that was trained before, which would be overwritten")
-    fails(capsys, command("--resume", "--lr", "0.1"), "got lr=0.1, expected lr=0.002. Pass lr=0.002")
-    fails(capsys, command("--resume", "--schedule", "linear"), "got schedule=linear, expected schedule=cosine")
-    fails(capsys, command("--resume", "--eps", "1e-9"), "got eps=1e-09, expected eps=1e-08")
+    fails(capsys, command("--resume", "--lr", "0.1"), "got --lr 0.1, expected --lr 0.002. Pass --lr 0.002")
+    fails(capsys, command("--resume", "--schedule", "linear"), "got --schedule linear, expected --schedule cosine")
+    fails(capsys, command("--resume", "--eps", "1e-9"), "got --eps 1e-09, expected --eps 1e-08")
     assert Run(tmp_path / "run").step == 9
 
 

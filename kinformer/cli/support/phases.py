@@ -20,6 +20,7 @@ from kinformer.cli.support.training import (
     tell_split,
     trainable,
 )
+from kinformer.cli.support.typed import as_typed, as_typed_in_phase
 from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.core.model import Model
 from kinformer.data.files import contents as read_file
@@ -213,12 +214,15 @@ def _same(out: Path, phases: Sequence[Phase]) -> None:
         count = f"got {len(phases)} phases, expected {len(recorded)}. Pass the same --then options"
         raise UserError(f"cannot resume {out}: {count}, or {advice}")
     for n, (before, phase) in enumerate(zip(recorded, phases, strict=True), 1):
-        if (words := _changed(before, phase)) is not None:
+        if (words := _changed(before, phase, n)) is not None:
             raise UserError(f"cannot resume phase {n} in {out}: {words}, or {advice}")
 
 
-def _changed(before: Any, phase: Phase) -> str | None:
-    """The first difference between a recorded phase and this one; None if there is none."""
+def _changed(before: Any, phase: Phase, number: int) -> str | None:
+    """The first difference between a recorded phase and this one; None if there is none.
+
+    number: of the phase, from 1; the words of all but the first are those of a --then.
+    """
     if isinstance(before, str):  # an earlier version wrote a sentence, which begins with the member
         member = f"{phase.one.text} on "
         same = before.startswith(member)
@@ -227,4 +231,6 @@ def _changed(before: Any, phase: Phase) -> str | None:
         return f"got {before!r:.40} in {PLAN}, expected a phase. Start again with --overwrite"
     usual = json.loads(json.dumps(asdict(Settings())))
     now = in_form_of(before, phase.plan, phase.job.data)
-    return difference(before | {"settings": usual | before["settings"]}, now)
+    spell = as_typed if number == 1 else as_typed_in_phase
+    words = difference(before | {"settings": usual | before["settings"]}, now, spell)
+    return words if words is None or number == 1 else f"{words} in its --then"

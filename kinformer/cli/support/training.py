@@ -14,6 +14,7 @@ from rich.console import Console
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, refuse_useless
 from kinformer.cli.support.afford import without_numbers
 from kinformer.cli.support.made import telling_what_is_past
+from kinformer.cli.support.typed import as_typed
 from kinformer.cli.support.wanted import Wanted
 from kinformer.core.model import ColumnScales, Model
 from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
@@ -98,7 +99,7 @@ class Job:
         """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
         with advised(_instead_of(folder)), from_user(ValueError, LookupError):
             state = Run(folder).state()
-            refuse_others(folder, state["begun"], model, self.data, self.settings)
+            refuse_others(folder, state["begun"], model, self.data, self.settings, as_typed)
             return replace(self, settings=replace(self.settings, **state["measuring"]))
 
 

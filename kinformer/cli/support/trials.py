@@ -12,6 +12,7 @@ from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.early import PLAN, RESULTS
 from kinformer.cli.support.fresh import costs
 from kinformer.cli.support.training import ANEW, Job, advised, taught
+from kinformer.cli.support.typed import as_typed
 from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.model import Model
 from kinformer.data.files import contents as read_file
@@ -208,7 +209,7 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
     with from_user(ValueError, KeyError, TypeError):
         fixed, now = {name: before[name] for name in FIXED}, in_form_of(before, now, job.data)
         whole = before | asdict(Settings()) | before  # settings that an earlier version did not know are as usual
-        words = difference(whole | fixed, now | fixed)
+        words = difference(whole | fixed, now | fixed, as_typed)
         if (names := ", ".join(before["members"])) != (others := ", ".join(now["members"])):
             words = f"got {others}, expected {names}. Pass the same members"
         if words is not None:
