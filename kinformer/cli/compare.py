@@ -1,5 +1,6 @@
 """`kinformer compare MEMBER ...`: members side by side on the same data, under the same budget."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,7 +25,7 @@ def compare(
     minutes: options.Minutes = None,
     steps: Annotated[int | None, typer.Option(help="Optimiser steps of each, instead of --minutes.")] = None,
     flops: Annotated[float | None, typer.Option(help="Additions and multiplications of each, such as 1e13.")] = None,
-    out: Annotated[Path, typer.Option(callback=early.no_comparison, help=options.OUT)],
+    out: Annotated[Path, typer.Option(callback=early.folder, help=options.OUT)],
     batch: options.Batch = options.BATCH,
     length: options.Length = options.LENGTH,
     lr: options.Rate = None,
@@ -74,6 +75,7 @@ def compare(
     job = prepare(
         data, steps if flops is None else 1, minutes,
         valid=valid, device=device, batch=batch, length=length, lr=tried[0], seed=seed,
+        check_out=partial(early.refuse_comparison, out, overwrite, resume),
     )  # fmt: skip
     if lrs is not None and not len(getattr(job.data, "test", ())):
         raise UserError(f"--lrs reports on test, which {job.data.name} leaves empty; give more data, or one --lr")

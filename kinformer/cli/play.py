@@ -50,9 +50,6 @@ def play(
     """
     if save is not None and save.suffix != ".npz":
         raise UserError(f"--save {save} is no .npz; give FILE.npz")
-    for one in (out, save):
-        if one is not None and one.exists():
-            raise UserError(f"{one} is there already; give another name, or take it away")
     if not all(map(math.isfinite, asked or ())):
         raise UserError("a return is a number, and --return nan or inf is none; give one that an episode can reach")
     if folder is None and asked:
@@ -77,4 +74,7 @@ def play(
         if not isinstance(model, Player):
             advice = "use one of a member that does, like decision_transformer"
             raise UserError(f"this model reads {model.reads} and does not act; {advice}")
+    for path in (out, save):
+        if path is not None and path.exists():
+            raise UserError(f"{path} is there already; give another name, or take it away")
     played(model, Way(env, episodes, None, random, seed), tuple(dict.fromkeys(asked or (None,))), out, save)

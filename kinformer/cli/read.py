@@ -52,8 +52,8 @@ def read(
         size = 0 if found(str(file), "give a file to read").is_dir() else unpacked.size(file)
     if file.is_dir() or not size:
         raise UserError(f"{file} is {'a folder' if file.is_dir() else 'empty'}; give a file with a text")
-    _refuse_place(save, overwrite)
     model = loaded(folder, member, device)
+    _refuse_place(save, overwrite)
     encode, began = spelling(model).encode, monotonic()
     length = _length(file, size, encode)
     refuse_no_room(model, 1, length)

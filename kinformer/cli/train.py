@@ -1,6 +1,7 @@
 """`kinformer train MEMBER [key=value ...]`: train a member on a text."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -44,7 +45,7 @@ def train(
     *,
     data: Data,
     valid: Valid = None,
-    out: Annotated[Path, typer.Option(callback=early.no_model, help=OUT)],
+    out: Annotated[Path, typer.Option(callback=early.folder, help=OUT)],
     steps: Annotated[int | None, typer.Option(help="How many optimiser steps, instead of --minutes.")] = None,
     minutes: Minutes = None,
     batch: Batch = BATCH,
@@ -133,6 +134,7 @@ def train(
             data, steps, minutes, valid=valid, device=device, tensorboard=tensorboard, group=group, batch=batch,
             length=length, lr=lr, schedule=schedule, warmup=warmup, betas=betas, eps=eps, seed=seed, clip=clip,
             accumulate=accumulate, precision=precision, checkpointing=checkpointing, compile=compile,
+            check_out=partial(early.refuse_model, out, overwrite or bool(then), resume),  # phases are checked first
         )  # fmt: skip
         first = out / FIRST if then else out
         one, job = fitting_weights(one, job, begins_from(start, first, resume))

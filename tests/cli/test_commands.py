@@ -70,8 +70,6 @@ EARLY = {
     "text= has no option 'tokeniser'; the nearest is": "train gpt --data text=stdlib,tokeniser=a --out o --steps 1",
     "there is no task 'recal'; the nearest is 'recall'": "train gpt --data task=recal,pairs=4 --out o --steps 1",
     "--valid names a file": "train gpt --data text=stdlib --valid /none --out o --steps 1",
-    "holds a model of 'gpt' that was trained before": "train gpt --data text=stdlib --out {model} --steps 1",
-    "holds a comparison, which would be": "compare gpt --data text=stdlib --out {model} --steps 1",
     "there is no file or folder none": "generate none",
     "is no checkpoint: it has no config.json": "fill {model}/.. --text a_b",
     "`kinformer datastore build` makes a datastore": "generate {model} --knn --datastore none",

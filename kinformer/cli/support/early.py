@@ -190,27 +190,32 @@ def _named(path: Path | None, advice: str) -> Path | None:
     return path
 
 
-def no_model(ctx: typer.Context, out: Path) -> Path:
-    """A folder to train in holds no model, unless that may be overwritten or is gone on with."""
+def folder(ctx: typer.Context, out: Path) -> Path:
+    """A folder to train in is no file; what it holds is checked last, by `refuse_model` and `refuse_comparison`."""
     _refuse_both_ways(ctx)
     if out.is_file():
         raise UserError(f"{out} is a file; --out names a folder")
-    if (out / WEIGHTS).is_file() and not (ctx.params.get("overwrite") or ctx.params.get("resume")):
+    return out
+
+
+def refuse_model(out: Path, overwrite: bool, resume: bool) -> None:
+    """UserError for a folder with a model, unless it may be overwritten or is resumed.
+
+    Call it once everything else is checked: a user who adds --overwrite must not learn of another mistake afterwards.
+    """
+    if (out / WEIGHTS).is_file() and not (overwrite or resume):
         raise UserError(
             f"{out} holds {_model(out)}, which would be overwritten; give another --out, or --overwrite, or --resume "
             "to go on with it"
         )
-    return out
 
 
-def no_comparison(ctx: typer.Context, out: Path) -> Path:
-    """A folder to compare in holds no comparison, unless that may be overwritten or is gone on with."""
-    _refuse_both_ways(ctx)
-    going_on = ctx.params.get("overwrite") or (ctx.params.get("resume") and (out / PLAN).is_file())
+def refuse_comparison(out: Path, overwrite: bool, resume: bool) -> None:
+    """UserError for a folder with a comparison, unless it may be overwritten or is resumed; call it last too."""
+    going_on = overwrite or (resume and (out / PLAN).is_file())
     if not going_on and any((out / name).exists() for name in (PLAN, RESULTS)):
         advice = "give another --out, --overwrite, or --resume to go on with it"
         raise UserError(f"{out} holds a comparison, which would be overwritten; {advice}")
-    return out
 
 
 def _refuse_both_ways(ctx: typer.Context) -> None:

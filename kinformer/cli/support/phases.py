@@ -8,6 +8,7 @@ from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
+from kinformer.cli.support.early import refuse_model
 from kinformer.cli.support.training import (
     FIRST,
     Job,
@@ -85,7 +86,10 @@ def _train(
     if going_on:
         for phase in phases:
             refuse_damaged(phase.folder)
-    decisions = _decided(phases, overwrite or going_on, going_on)
+    decisions, occupied = _decided(phases, overwrite or going_on, going_on)
+    if occupied is not None:
+        refuse_model(out, overwrite, resume)
+        raise occupied
     plan = [phase.plan for phase in phases]
     if going_on:
         _same(out, phases)
@@ -175,12 +179,12 @@ def _number(name: str, text: str) -> float:
         raise UserError(f"--then {name}={text}: {name} is a number; write {name}=100") from None
 
 
-def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> list[Decisions | None]:
-    """The decisions of each phase, None where an earlier command began them.
+def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> tuple[list[Decisions | None], UserError | None]:
+    """The decisions of each phase, None where an earlier command began them; and the error for a folder with a model.
 
     UserError, with the phase, for whatever any of them would refuse when it is reached.
     """
-    before, decisions = None, list[Decisions | None]()
+    before, decisions, occupied = None, list[Decisions | None](), None
     for n, phase in enumerate(phases):
         settings = phase.job.settings
         refuse_too_large(phase.one, -(-settings.batch // settings.accumulate), settings.length)
@@ -194,9 +198,12 @@ def _decided(phases: Sequence[Phase], may: bool, going_on: bool) -> list[Decisio
                 carry(before, model)
         except ValueError as error:
             raise UserError(f"{name}: {error}") from error
-        spare(phase.folder, model, may)
+        try:
+            spare(phase.folder, model, may)
+        except UserError as error:
+            occupied = occupied or error
         before = model
-    return decisions
+    return decisions, occupied
 
 
 def _same(out: Path, phases: Sequence[Phase]) -> None:

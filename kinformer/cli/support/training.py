@@ -112,13 +112,19 @@ def prepare(
     device: str | None = None,
     tensorboard: bool = False,
     group: Alone = ALONE,
+    check_out: Callable[[], None] = lambda: None,
     **settings: Any,
 ) -> Job:
-    """The data, the budget and the settings that options give; UserError where one makes no sense."""
+    """The data, the budget and the settings that options give; UserError where one makes no sense.
+
+    check_out: called once the options are checked, before any data is read, which may take long.
+    """
     where = device_named(device)
-    with from_user(ValueError, OSError, ImportError), noted():
+    with from_user(ValueError):
         budget: Budget = Steps(steps) if steps is not None else Minutes(minutes or 0.0)
         found = Settings(**settings)
+    check_out()
+    with from_user(ValueError, OSError, ImportError), noted():
         there = read_spec(data, **({} if valid is None else {"valid": valid}))
     return Job(there, budget, found, where, tensorboard and not group.rank, group)
 
