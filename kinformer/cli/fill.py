@@ -11,6 +11,7 @@ import typer
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.options import Device, Json, Own
 from kinformer.cli.support import early
+from kinformer.cli.support.printable import shown
 
 
 def fill(
@@ -55,11 +56,12 @@ def fill(
         for row in zip(which.tolist(), likely.tolist(), strict=True)
     ]
     if as_json:
-        print(json.dumps({"folder": str(folder), "text": text, "blanks": answers, "filled": whole}, ensure_ascii=False))
+        about = {"folder": str(folder), "text": text, "blanks": answers, "filled": whole}
+        print(shown(json.dumps(about, ensure_ascii=False)))
         return
     for number, row in enumerate(answers, 1):
         print(f"blank {number}: " + ", ".join(f"{one['text']!r} {one['probability']:.3f}" for one in row))
-    print(whole)
+    print(shown(whole))
 
 
 def _shown(text: bytes) -> str:

@@ -11,6 +11,7 @@ import typer
 from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_no_folder, refuse_useless
 from kinformer.cli.options import LAST_SEED, SEED, Datastore, Device, Json, Knn, Own, Temperature, Trained
 from kinformer.cli.support import early
+from kinformer.cli.support.printable import shown
 from kinformer.core.absent import absent
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def generate(
 
     Where none of --temperature, --top-k and --top-p is given, tokens are drawn at a temperature of 0.6 from the
     likeliest that reach 0.9; --temperature 1 alone draws as the model says.
+
+    A terminal shows � for control characters other than newline and tab; a pipe or file gets them as they are.
 
     A member that was trained on images=FOLDER draws --pictures into the PNG --out, each with a seed of its own.
 
@@ -259,29 +262,29 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
     from kinformer.cli.support.writing import write_all
     from kinformer.decoding.spelling import spelling
 
-    speak, stop, shown, said = spelling(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
+    speak, stop, printed, said = spelling(model).speaker(), (how.stop or b"").decode(errors="replace"), "", ""
     begun = False
 
     def begin() -> None:
         """The prompt, once what is warned of beforehand has been said."""
         nonlocal begun
         if not begun:
-            print(start.decode(errors="replace"), end="", flush=True)
+            print(shown(start.decode(errors="replace")), end="", flush=True)
         begun = True
 
     def say(new: list[int]) -> None:
-        nonlocal shown, said
+        nonlocal printed, said
         begin()
         said += speak(new[0])
         end = said.find(stop) + len(stop) if stop and stop in said else len(said)
-        print(said[len(shown) : end], end="", flush=True)
-        shown = said[:end]
+        print(shown(said[len(printed) : end]), end="", flush=True)
+        printed = said[:end]
 
     try:
         (one,), milliseconds = write_all(model, [start], tokens, how, hear=say, **more)
         text = one.text.decode(errors="replace")
         begin()
-        print(text[len(shown) :] if text.startswith(shown) else "", end="")  # a letter that is not whole
+        print(shown(text[len(printed) :]) if text.startswith(printed) else "", end="")  # a letter that is not whole
     finally:
         if begun:
             print()
@@ -292,7 +295,7 @@ def _stream(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, A
 def _searched(model: Any, start: bytes, tokens: int, how: "How", more: dict[str, Any]) -> "list[Written]":
     """Search for what goes on from one prompt, and print what was found."""
     (one,), milliseconds = _in_batch(model, [start], tokens, how, more)
-    print((start + one.text).decode(errors="replace"))
+    print(shown((start + one.text).decode(errors="replace")))
     _said(len(one.tokens), milliseconds)
     return [one]
 
@@ -317,7 +320,7 @@ def _in_batch(
 
 def _print(starts: list[bytes], written: "list[Written]", milliseconds: float) -> None:
     for number, (start, one) in enumerate(zip(starts, written, strict=True), 1):
-        print(f"[{number}]\n{(start + one.text).decode(errors='replace')}")
+        print(f"[{number}]\n{shown((start + one.text).decode(errors='replace'))}")
     _said(sum(len(one.tokens) for one in written), milliseconds / len(written))
 
 
@@ -334,7 +337,7 @@ def _print_json(folder: Path, found: "list[Written]", starts: list[bytes], sourc
         }
         for number, (start, one) in enumerate(zip(starts, found, strict=True))
     ]
-    print(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False))
+    print(shown(json.dumps({"folder": str(folder), "texts": texts}, ensure_ascii=False)))
 
 
 def _said(tokens: int, milliseconds: float) -> None:

@@ -17,6 +17,7 @@ from kinformer import __version__
 from kinformer.cli.support.afford import size
 from kinformer.cli.support.asked import TEMPERATURE
 from kinformer.cli.support.interval import SURE, Interval, unresolved
+from kinformer.cli.support.printable import printable
 from kinformer.cli.support.training import Job
 from kinformer.cli.support.trials import Spent
 from kinformer.data.text import Text
@@ -109,9 +110,9 @@ class Results:
             if not row.shown:
                 continue
             console.print(f"\n{row.name} {row.shown}:", style="bold" if row.answer is None else "", markup=False)
-            console.print(row.prompt, style="dim", end="" if row.joined else "\n", markup=False)
+            console.print(printable(row.prompt), style="dim", end="" if row.joined else "\n", markup=False)
             if row.answer is None:
-                console.print(row.sample, markup=False)
+                console.print(printable(row.sample), markup=False)
         console.print(self.table())
         files = "results.json, report.html, curves.png, and a folder for each member"
         for line in (*self.notes(), f"In {folder}: {files}."):
