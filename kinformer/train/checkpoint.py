@@ -10,6 +10,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,18 +177,13 @@ def _built(config: Mapping[str, Any]) -> str:
 
 
 def _refuse_mixed(folder: Path, config: Mapping[str, Any], built: str | None) -> None:
-    """CheckpointError if the weights in a folder, whose record is `built`, belong to another config.
-
-    The config of the best model tells what differs, if the weights belong to that one.
-    """
+    """CheckpointError if weights with the record `built` are not of a config; the best one may tell what differs."""
     if built == _built(config):
         return
     what = f"{CONFIG} and {WEIGHTS} in {folder} are of different models: their members or keywords differ"
-    path = folder / BEST / CONFIG
-    try:
+    path, best = folder / BEST / CONFIG, None
+    with suppress(CheckpointError, OSError):
         best = _read_config(path)
-    except (CheckpointError, OSError):
-        best = None
     if best is None or built != _built(best):
         raise CheckpointError(f"{what}. Put back the {CONFIG} that the training wrote, or train the model again")
     got, expected = (dict(member=one["member"], **one["keywords"]) for one in (config, best))
@@ -226,8 +222,7 @@ def load(folder: str | Path, member: Callable[..., Any] | None = None, moved: Ma
     folder = Path(folder)
     config, (tensors, said) = _read_config(folder / CONFIG), read_tensors(folder / WEIGHTS)
     function = _member(config, folder, member)
-    if "built" in said:
-        _refuse_mixed(folder, config, said["built"])
+    _refuse_mixed(folder, config, said.get("built", _built(config)))
     keywords = {name: tuple(value) if isinstance(value, list) else value for name, value in config["keywords"].items()}
     keywords |= moved or {}
     try:

@@ -8,19 +8,9 @@ from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import refuse_too_large
+from kinformer.cli.support.damaged import refuse_damaged
 from kinformer.cli.support.early import refuse_model
-from kinformer.cli.support.training import (
-    FIRST,
-    Job,
-    claimed,
-    learn,
-    readable,
-    refuse_damaged,
-    spare,
-    starting,
-    tell_split,
-    trainable,
-)
+from kinformer.cli.support.training import FIRST, Job, claimed, learn, readable, spare, starting, tell_split, trainable
 from kinformer.cli.support.typed import as_typed, as_typed_in_phase
 from kinformer.cli.support.wanted import Wanted, with_keywords
 from kinformer.core.model import Model

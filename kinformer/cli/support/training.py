@@ -13,6 +13,7 @@ from rich.console import Console
 
 from kinformer.cli.errors import FAILED, UserError, ended_by, from_user, noted, refuse_useless
 from kinformer.cli.support.afford import without_numbers
+from kinformer.cli.support.damaged import ANEW, advised, instead_of, refuse_damaged
 from kinformer.cli.support.made import telling_what_is_past
 from kinformer.cli.support.typed import as_typed
 from kinformer.cli.support.wanted import Wanted
@@ -24,14 +25,13 @@ from kinformer.keywords import name_of, signature
 from kinformer.needs import as_word
 from kinformer.train.begun import refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
-from kinformer.train.checkpoint import CheckpointError, built_by, columns_of, keywords_of, load, occupied
+from kinformer.train.checkpoint import built_by, columns_of, keywords_of, load, occupied
 from kinformer.train.claim import FolderInUse, claim
 from kinformer.train.decisions import Decisions, decide
 from kinformer.train.evaluate import measuring
 from kinformer.train.events import Events
 from kinformer.train.fits import out_of_memory
 from kinformer.train.history import History
-from kinformer.train.kept import BEST
 from kinformer.train.loop import TrainingStopped, stream, train
 from kinformer.train.parallel import ALONE, Alone
 from kinformer.train.progress import show
@@ -42,7 +42,6 @@ from kinformer.train.stages import carry
 FEW = 1000  # bytes to watch, below which a warning says what their mean is worth
 SPREAD = 2.5  # bits by which what a byte takes is spread about its mean, of texts that a model has begun to learn
 FIRST = "phase-1"  # the folder of the first phase, within that of the last
-ANEW = "--overwrite begins anew"
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Job:
 
     def settled(self, folder: Path, model: Model) -> "Job":
         """The same with the measurements of the run that it goes on with; UserError where that was begun otherwise."""
-        with advised(_instead_of(folder)), from_user(ValueError, LookupError):
+        with advised(instead_of(folder)), from_user(ValueError, LookupError):
             state = Run(folder).state()
             refuse_others(folder, state["begun"], model, self.data, self.settings, as_typed)
             return replace(self, settings=replace(self.settings, **state["measuring"]))
@@ -260,30 +259,6 @@ def spare(folder: Path, model: Any, overwrite: bool, resume: bool = False) -> No
         raise UserError(f"{folder} holds {other}, which would be overwritten; give another --out, or --overwrite")
 
 
-def refuse_damaged(folder: Path) -> None:
-    """UserError where the weights of a run cannot be read, so that to begin it anew would take away what is left."""
-    if (damaged := Run(folder).damaged()) is not None:
-        raise UserError(f"{damaged}; {_instead_of(folder)}")
-
-
-def _instead_of(folder: Path) -> str:
-    """What to do instead of resuming a run with a damaged file."""
-    best = folder / BEST
-    start = f"--from {best} with another --out starts from the best, " if best.is_dir() else ""
-    return f"{start}{ANEW}"
-
-
-@contextmanager
-def advised(advice: str) -> Iterator[None]:
-    """Add advice to the UserError for a damaged file of a run."""
-    try:
-        yield
-    except UserError as error:
-        if not isinstance(error.__cause__, CheckpointError):
-            raise
-        raise UserError(f"{error}; {advice}", error.code) from error
-
-
 def starting(folder: Path | None, function: Callable[..., Any], model: Any, data: Data) -> None:
     """Give a model the weights in a folder, if one is named; UserError where they are of another or of other tokens."""
     if folder is None:
@@ -318,9 +293,9 @@ def learn(
         try:
             done = History.read(folder, Run(folder).state()["metrics"])
         except (ValueError, LookupError, OSError) as error:
-            raise UserError(f"{error}; {_instead_of(folder)}") from error
+            raise UserError(f"{error}; {instead_of(folder)}") from error
         print(f"{name}: {_from_here(done, job.budget)}", file=sys.stderr)
-    with noted(), telling_what_is_past(folder), advised(_instead_of(folder)):
+    with noted(), telling_what_is_past(folder), advised(instead_of(folder)):
         return taught(name, model, job, folder, resume=resume, decisions=decisions)
 
 

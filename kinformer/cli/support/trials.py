@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user, noted
+from kinformer.cli.support.damaged import ANEW, advised
 from kinformer.cli.support.early import PLAN, RESULTS
 from kinformer.cli.support.fresh import costs
-from kinformer.cli.support.training import ANEW, Job, advised, taught
+from kinformer.cli.support.training import Job, taught
 from kinformer.cli.support.typed import as_typed
 from kinformer.cli.support.wanted import Wanted, folder_name
 from kinformer.core.model import Model

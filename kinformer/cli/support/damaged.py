@@ -1,0 +1,36 @@
+"""Damaged files of a run: what its error says to do instead of resuming it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kinformer.cli.errors import UserError
+from kinformer.train.checkpoint import CheckpointError
+from kinformer.train.kept import BEST
+from kinformer.train.run import Run
+
+ANEW = "--overwrite begins anew"
+
+
+def refuse_damaged(folder: Path) -> None:
+    """UserError where the weights of a run cannot be read, so that to begin it anew would take away what is left."""
+    if (damaged := Run(folder).damaged()) is not None:
+        raise UserError(f"{damaged}; {instead_of(folder)}")
+
+
+def instead_of(folder: Path) -> str:
+    """What to do instead of resuming a run with a damaged file."""
+    best = folder / BEST
+    start = f"--from {best} with another --out starts from the best, " if best.is_dir() else ""
+    return f"{start}{ANEW}"
+
+
+@contextmanager
+def advised(advice: str) -> Iterator[None]:
+    """Add advice to the UserError for a damaged file of a run."""
+    try:
+        yield
+    except UserError as error:
+        if not isinstance(error.__cause__, CheckpointError):
+            raise
+        raise UserError(f"{error}; {advice}", error.code) from error
