@@ -8,6 +8,7 @@ The loop knows of this through one object, `Alone` or a `Group`, and through not
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -209,7 +210,14 @@ class Sharded(Group):
 
         shard(model)
         program = made(model)
-        return lambda *given: whole(program(*given), self)
+
+        def call(*given: Any) -> Loss:
+            with warnings.catch_warnings():
+                # blocks may return views, such as the keys that `Lending` sends up; no part writes into what it reads
+                warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view")
+                return whole(program(*given), self)
+
+        return call
 
 
 class Held:
