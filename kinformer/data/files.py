@@ -16,10 +16,11 @@ def found(where: str, advice: str) -> Path:
     return path
 
 
-def contents(path: Path, advice: str = "") -> bytes:
-    """All bytes of a file; OSError, in one line that ends with the advice, where it cannot be read."""
+def contents(path: Path, advice: str = "", *, size: int = -1) -> bytes:
+    """All bytes of a file, or its first `size`; OSError, in one line that ends with the advice, if it is unreadable."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            return file.read(size)
     except OSError as error:
         raise OSError(f"cannot read {path}: {error.strerror}{advice}") from error
 

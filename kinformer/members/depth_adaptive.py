@@ -57,10 +57,7 @@ def depth_adaptive(
     elif classifier == "geometric":
         rule = Geometric(d, depth, threshold=threshold, shared=shared, oracle=named)
     else:
-        unread(
-            "classifier='probability'", shared=(shared, True), oracle=(oracle, "likelihood"), price=(price, 0.01),
-            sigma=(sigma, 0.0), alpha=(alpha, 1.0)
-        )
+        unread("classifier='probability'", shared=(shared, True), oracle=(oracle, "likelihood"), alpha=(alpha, 1.0))
         rule = Confident(SoftmaxProbability(), threshold)
     made = Wiring(d, heads, head_dim, position, length, norm=norm, dropout=dropout)
     return early_exit(

@@ -65,7 +65,7 @@ def guided_attention(
     width, some = head_width(d, heads, head_dim), round(within("share", share, 0, 1) * heads)
 
     within("alpha", alpha, 0, math.inf)
-    if not guides or not some:
+    if not some:
         unread("no guided head", alpha=(alpha, 1.0), hold=(hold, 0.5), over=(over, "sum"))
     heads_of = {guides[n % len(guides)] for n in range(depth * some)} if guides else set()
     for name, values in {"delimiter": (delimiter, 10), "period": (period, 46)}.items():

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from kinformer.data.files import contents
+
 
 def write(path: Path, data: bytes) -> None:
     """Replace a file in one step, or leave it as it is and raise OSError in one clear line."""
@@ -55,11 +57,7 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 def crc32(path: Path, size: int = -1) -> int:
     """The CRC-32 of a file, or of its first bytes; OSError, in one line, if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return zlib.crc32(file.read(size))
-    except OSError as error:
-        raise OSError(f"cannot read {path}: {error.strerror}") from error
+    return zlib.crc32(contents(path, size=size))
 
 
 def remove(path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kinformer.core.model import Metric
+from kinformer.data.files import contents
 from kinformer.from_json import from_json
 from kinformer.train.files import crc32
 
@@ -58,11 +59,7 @@ class History:
         Errors: ValueError, in one line, for a file that is no such one; OSError, in one line, if it cannot be read.
         """
         path = Path(folder) / METRICS
-        try:
-            with path.open("rb") as file:
-                lines = file.read(-1 if size is None else size).splitlines(keepends=True)
-        except OSError as error:
-            raise OSError(f"cannot read {path}: {error.strerror}") from error
+        lines = contents(path, size=-1 if size is None else size).splitlines(keepends=True)
         try:
             told = [from_json(line) for line in lines if line.endswith(b"\n")]
             history = cls(Metric(**told[0]["metric"]))

@@ -92,6 +92,17 @@ def expected(folder: str) -> numpy.ndarray:
     return said * deviation[1:] + mean[1:]
 
 
+def without_columns(trained: str, folder: Path) -> str:
+    """A copy of a run as earlier versions kept it, without names and scales of its columns."""
+    old = folder / "old"
+    old.mkdir()
+    config = json.loads(Path(trained, "config.json").read_text())
+    del config["columns"]
+    (old / "config.json").write_text(json.dumps(config))
+    (old / "model.safetensors").write_bytes(Path(trained, "model.safetensors").read_bytes())
+    return str(old)
+
+
 @pytest.mark.parametrize("names", ["abc", "cab", "bca"])
 def test_a_longer_file_is_forecast_by_the_scale_of_the_training_and_columns_by_name(
     names: str, trained: str, tmp_path: Path
@@ -211,15 +222,10 @@ def test_a_run_of_an_earlier_version_reads_by_the_file_and_says_so_once(
     trained: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run that has no names and scales: columns by their order, and the scale of the first 60% of the file."""
-    config = json.loads(Path(trained, "config.json").read_text())
-    del config["columns"]
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "config.json").write_text(json.dumps(config))
-    (old / "model.safetensors").write_bytes(Path(trained, "model.safetensors").read_bytes())
+    old = without_columns(trained, tmp_path)
     spec = written(tmp_path / "a.csv", columns(MORE)) + ",target=b+c"
     capsys.readouterr()
-    found = forecast(str(old), spec, tmp_path / "x.csv")
+    found = forecast(old, spec, tmp_path / "x.csv")
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(warned) == 1 and "kept no names and scales of columns" in warned[0]
     learned = EVERY[: round(0.6 * MORE)]
@@ -228,7 +234,7 @@ def test_a_run_of_an_earlier_version_reads_by_the_file_and_says_so_once(
     with torch.inference_mode():
         said = load(old).forecast(batch)[0].double().numpy()
     assert numpy.allclose(found, said * learned.std(0)[1:] + learned.mean(0)[1:], rtol=1e-6, atol=1e-6)
-    assert run(["evaluate", str(old), "--data", spec, "--split", "all"]) == 0
+    assert run(["evaluate", old, "--data", spec, "--split", "all"]) == 0
     warned = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(warned) == 1
 
@@ -356,14 +362,9 @@ def test_a_training_from_weights_of_a_missing_column_is_refused(
 def test_a_training_from_weights_without_columns_takes_the_order_and_scale_of_its_file(
     trained: str, tmp_path: Path
 ) -> None:
-    config = json.loads(Path(trained, "config.json").read_text())
-    del config["columns"]
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "config.json").write_text(json.dumps(config))
-    (old / "model.safetensors").write_bytes(Path(trained, "model.safetensors").read_bytes())
+    old = without_columns(trained, tmp_path)
     spec = written(tmp_path / "a.csv", columns(MORE, "cab")) + ",target=b+a"
-    train_from(str(old), spec, tmp_path / "run")
+    train_from(old, spec, tmp_path / "run")
     kept, learned = load(tmp_path / "run").columns, EVERY[: round(0.6 * MORE), [2, 1, 0]]
     assert kept.names == ("c", "b", "a")
     assert numpy.allclose(kept.mean, learned.mean(0)) and numpy.allclose(kept.deviation, learned.std(0))

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kinformer.core.search import Index, Search, spread
+from kinformer.data.files import contents
 from kinformer.from_json import from_json
 from kinformer.memories.support.shards import DatastoreError, Shards
 from kinformer.search.exact import Exact
@@ -63,12 +64,12 @@ def there(folder: Path) -> Kept | None:
     if not path.is_file():
         return None
     try:
-        told = from_json(path.read_bytes())
+        told = from_json(contents(path))
         form = {"search": str, "keys": int, "sha256": str, "recall": float}
         if not isinstance(told, dict) or any(type(told.get(name)) is not kind for name, kind in form.items()):
             raise ValueError("it says nothing of an index")
     except OSError as error:
-        raise DatastoreError(f"cannot read {path}: {error.strerror}") from error
+        raise DatastoreError(str(error)) from error
     except ValueError as error:
         raise DatastoreError(f"{path} is damaged: {error}; remove it, or make the index again") from error
     return Kept(**{name: told[name] for name in form})
@@ -78,9 +79,9 @@ def opened(folder: Path, kept: Kept, keys: Shards) -> Index:
     """The index beside the keys; DatastoreError where it is truncated, or of other keys."""
     path, advice = folder / INDEX, "make it again: kinformer datastore index"
     try:
-        data = path.read_bytes()
+        data = contents(path, f"; {advice}")
     except OSError as error:
-        raise DatastoreError(f"cannot read {path}: {error.strerror}; {advice}") from error
+        raise DatastoreError(str(error)) from error
     if hashlib.sha256(data).hexdigest() != kept.sha256:
         raise DatastoreError(f"{path} is truncated or damaged; {advice}")
     search = search_named(kept.search)
