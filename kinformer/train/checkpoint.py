@@ -366,7 +366,7 @@ def _member(config: Mapping[str, Any], folder: Path, given: Callable[..., Any] |
     found = members()
     if name not in found:
         raise CheckpointError(
-            f"the model in {folder} was built by {name!r}, and no member is called so{nearest(name, found)}"
+            f"the model in {folder} was built by {name!r}, which is not the name of a member{nearest(name, found)}"
         )
     return found[name]
 

@@ -66,7 +66,7 @@ class History:
             for line in told[1:]:
                 history.add(line)
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-            raise ValueError(f"{path} does not tell of a training: {error!r}") from error
+            raise ValueError(f"{path} is no record of a training: {error!r}") from error
         return history
 
     def add(self, line: dict[str, Any]) -> None:

@@ -116,7 +116,7 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(
     whole = plan.read_bytes()
     for spoiled in (b"[]", b"5", b"{"):
         plan.write_bytes(spoiled)
-        fails(capsys, words("killed", "--resume"), "holds no comparison that can be gone on with")
+        fails(capsys, words("killed", "--resume"), "cannot resume the comparison in")
     plan.write_bytes(whole)
     assert run(words("killed", "--resume")) == 0
     assert "goes on from step" in capsys.readouterr().err

@@ -210,13 +210,13 @@ def test_a_name_in_a_folder_never_runs_a_file(saved: Path) -> None:
     evil.write_text("raise SystemExit('code from a folder was run')")
     edit(member=f"{evil}:bigram", file=None)(saved)
     tensors(lambda found: None)(saved)
-    with pytest.raises(CheckpointError, match="no member is called so"):
+    with pytest.raises(CheckpointError, match="which is not the name of a member"):
         load(saved)
 
 
 def test_an_unknown_member_names_the_nearest(saved: Path) -> None:
     edit(member="gpd", file=None)(saved)
-    with pytest.raises(CheckpointError, match="no member is called so; the nearest is 'gpt'"):
+    with pytest.raises(CheckpointError, match="which is not the name of a member; the nearest is 'gpt'"):
         load(saved)
 
 

@@ -234,7 +234,7 @@ def test_only_lines_of_steps_have_a_step_and_history_reads_them(tmp_path: Path) 
         file.write(b'{"step": 6, "to')  # torn off by a kill
     assert History.read(tmp_path) == history
     (tmp_path / "metrics.jsonl").write_text("x\n")
-    with pytest.raises(ValueError, match=r"metrics.jsonl does not tell of a training"):
+    with pytest.raises(ValueError, match=r"metrics.jsonl is no record of a training"):
         History.read(tmp_path)
 
 

@@ -156,7 +156,7 @@ def test_a_history_of_no_numbers_is_refused(tmp_path: Path, line: dict[str, Any]
     metrics = Metrics(tmp_path, tiny.bigram().metric)
     metrics.write(line | {"minutes": 1.0, "train": 1.0})
     metrics.close()
-    with pytest.raises(ValueError, match="does not tell of a training: .* is no (whole )?number"):
+    with pytest.raises(ValueError, match="is no record of a training: .* is no (whole )?number"):
         History.read(tmp_path)
 
 

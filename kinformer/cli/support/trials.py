@@ -206,7 +206,7 @@ def gone_on(out: Path, now: dict[str, Any], job: Job) -> Job:
         if not isinstance(before, dict):
             raise ValueError(f"{PLAN} is not what kinformer wrote")
     except (OSError, ValueError) as error:
-        raise UserError(f"{out} holds no comparison that can be gone on with: {error}") from error
+        raise UserError(f"cannot resume the comparison in {out}: {error}") from error
     with from_user(ValueError, KeyError, TypeError):
         fixed, now = {name: before[name] for name in FIXED}, in_form_of(before, now, job.data)
         whole = before | asdict(Settings()) | before  # settings that an earlier version did not know are as usual

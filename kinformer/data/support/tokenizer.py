@@ -302,8 +302,10 @@ def read(path: Path) -> Tokenizer:
     try:
         text = b"".join(opened(path)).decode()
         known = isinstance(from_json(text), dict)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path} is no tokenizer.json: it is no JSON, or cannot be read") from error
+    except OSError as error:
+        raise ValueError(str(error)) from error
+    except ValueError as error:
+        raise ValueError(f"{path} is no tokenizer.json: it is truncated or no JSON") from error
     found = Tokenizer(text, str(path))
     if not known or not found.size:
         raise ValueError(f"{path} is no tokenizer.json: it has no vocabulary")
