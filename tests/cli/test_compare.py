@@ -105,19 +105,23 @@ def test_a_killed_comparison_goes_on_to_the_same_weights(
     fails(
         capsys, words("killed"), "holds a comparison, which would be overwritten; give another --out, --overwrite, or"
     )
-    fails(capsys, words("killed", "--resume", "--lr", "0.5"), "holds a comparison with rates=[None], and [0.5] came")
-    fails(capsys, words("killed", "--resume", "--seed", "4"), "with seed=0, and 4 came")
-    fails(
-        capsys,
-        words("killed", "--resume")[:1] + words("killed", "--resume")[2:],
-        f"with {SMALL}, bigram, and bigram came",
-    )
+    fails(capsys, words("killed", "--resume", "--lr", "0.5"), "got --lr 0.5, expected no --lr. Leave out --lr, or")
+    fails(capsys, words("killed", "--resume", "--seed", "4"), "got --seed 4, expected --seed 0. Pass --seed 0, or")
+    less = words("killed", "--resume")
+    less.remove(SMALL)
+    fails(capsys, less, f"got bigram, expected {SMALL}, bigram. Pass the same members, or")
     plan = tmp_path / "killed/comparison.json"
     whole = plan.read_bytes()
     for spoiled in (b"[]", b"5", b"{"):
         plan.write_bytes(spoiled)
         fails(capsys, words("killed", "--resume"), "cannot resume the comparison in")
     plan.write_bytes(whole)
+    weights = min(tmp_path.glob("killed/*/*/model.safetensors"))
+    kept = weights.read_bytes()
+    weights.write_bytes(kept[:-9])
+    fails(capsys, words("killed", "--resume"), f"{weights} is truncated")
+    assert weights.read_bytes() == kept[:-9], "what is left is not trained over"
+    weights.write_bytes(kept)
     assert run(words("killed", "--resume")) == 0
     assert "goes on from step" in capsys.readouterr().err
     for a, b in zip(results(tmp_path / "whole")["members"], results(tmp_path / "killed")["members"], strict=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.afford import refuse_too_large
+from kinformer.cli.support.damaged import ANEW, refuse_damaged
 from kinformer.cli.support.early import PLAN
 from kinformer.cli.support.match import matched
 from kinformer.cli.support.measured import row_of
@@ -103,7 +104,10 @@ def ready(it: Comparison, overwrite: bool) -> tuple[Comparison, dict[str, Taken]
         replace(trial, decisions=decisions.get(trial.member))
         for trial in trials(_each(it, budgets), it.job, it.rates, it.seeds, it.out)
     ]
-    if not it.going_on:
+    if it.going_on:
+        for trial in every:
+            refuse_damaged(trial.folder, ANEW)
+    else:
         for trial in every:
             spare(trial.folder, models[trial.member], overwrite)
         make_folder(it.out)

@@ -12,10 +12,13 @@ from kinformer.train.run import Run
 ANEW = "--overwrite begins anew"
 
 
-def refuse_damaged(folder: Path) -> None:
-    """UserError where the weights of a run cannot be read, so that to begin it anew would take away what is left."""
+def refuse_damaged(folder: Path, advice: str | None = None) -> None:
+    """Refuse to resume a run whose weights cannot be read, because a new start would overwrite what is left of them.
+
+    advice: what to do instead; that of `instead_of` unless given.
+    """
     if (damaged := Run(folder).damaged()) is not None:
-        raise UserError(f"{damaged}; {instead_of(folder)}")
+        raise UserError(f"{damaged}; {advice or instead_of(folder)}")
 
 
 def instead_of(folder: Path) -> str:
