@@ -20,5 +20,7 @@ def contents(path: Path) -> bytes:
     if not path.parent.is_dir():
         raise FileNotFoundError(absent(path.parent))
     if not path.is_file():
-        raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}")
+        inside = ", ".join(str(one.parent) for one in sorted(path.parent.glob(f"*/{path.name}")))
+        advice = f"; give one of the folders in it: {inside:.200}" if inside else ""
+        raise FileNotFoundError(f"{path.parent} is no checkpoint: it has no {path.name}{advice}")
     return read_file(path)

@@ -334,3 +334,10 @@ def test_equal_weights_are_equal_bytes_in_every_process(tmp_path: Path) -> None:
     path.write_bytes(every.pop())
     back, told_back = read_tensors(path)
     assert told_back == said and all(torch.equal(back[name], tensors[name]) for name in tensors)
+
+
+def test_a_folder_of_models_names_them(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        save(tiny.bigram(), tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=f"it has no config.json; give one of .*: {tmp_path / 'a'}, .*b$"):
+        load(tmp_path)
