@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from kinformer import Context
 from kinformer.claims.support.trained import Heads, heads
+from kinformer.core.after_step import after_step
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.model import Model
@@ -43,7 +44,6 @@ from kinformer.patterns.full import Full
 from kinformer.shorteners.convolved import Convolved
 from kinformer.shorteners.linformer import Linformer
 from kinformer.shorteners.pooled import Pooled
-from kinformer.train.after_step import after_step
 from kinformer.train.cost import counting
 from kinformer.train.fit import fit
 

@@ -17,8 +17,8 @@ import torch
 from interleave import Contender, Middle, asked, middle, race, ready
 from matplotlib.figure import Figure
 
+from kinformer.core.discover import find_member
 from kinformer.core.model import Model
-from kinformer.discover import find_member
 
 SIZES = {"d": 256, "depth": 1, "heads": 4}
 LENGTHS, MOST = (1_024, 4_096, 16_384), 20.0  # tokens; seconds of a step, beyond which a member is left out

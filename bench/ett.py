@@ -22,13 +22,13 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from kinformer.core.model import Forecaster
+from kinformer.core.recipe import Recipe
 from kinformer.data.series import Series, read, rows_of
 from kinformer.members.informer import informer
 from kinformer.train.budget import Steps
 from kinformer.train.checkpoint import load
 from kinformer.train.evaluate import evaluate_batches
 from kinformer.train.loop import train
-from kinformer.train.recipe import Recipe
 from kinformer.train.settings import Settings
 
 MONTHS = "14400"  # hours of the 20 months

@@ -7,8 +7,8 @@ from statistics import median
 import torch
 from interleave import setup
 
+from kinformer.core.discover import find_member
 from kinformer.core.model import Writer
-from kinformer.discover import find_member
 
 LENGTH, SPAN = 2_048, 128  # tokens of a text; tokens that a median is taken over
 PLACES = (256, 512, 1_024, 1_920)

@@ -18,7 +18,7 @@ from interleave import commit
 
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.members import ROWS, at_length, fixed, model_of
-from kinformer.discover import members
+from kinformer.core.discover import members
 from kinformer.train.cost import cost
 
 TIMED = Path(__file__).parent / "results" / "crossover.json"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kinformer.core.block import Join, ResidualBlock
     from kinformer.core.cache import KV
     from kinformer.core.choice import choice, recomputed
+    from kinformer.core.discover import member
     from kinformer.core.example import Example
     from kinformer.core.feature_map import FeatureMap
     from kinformer.core.heads import Keys, Queries, Room, Side, Sizes
@@ -29,17 +30,16 @@ if TYPE_CHECKING:
     from kinformer.core.position import Position, Rotation
     from kinformer.core.projection import Projection
     from kinformer.core.read import Read, mass, merge, weights
+    from kinformer.core.recipe import Recipe
     from kinformer.core.request import Refusal, Request
     from kinformer.core.score import Score
     from kinformer.core.shorten import Shorten
     from kinformer.core.state import Exact, detach, fork, reset, select, shared
     from kinformer.data.batches import Batches
-    from kinformer.discover import member
     from kinformer.execute import attend, explain
     from kinformer.generation import generate
     from kinformer.train.checkpoint import load, save
     from kinformer.train.fit import fit
-    from kinformer.train.recipe import Recipe
     from kinformer.train.recipe_lr import RecipeLR
 
 __version__ = "0.1.0"

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from kinformer.core.example import Example
-from kinformer.keywords import nearest
+from kinformer.core.keywords import nearest
 from kinformer.laws.support.judging import Judged, Verdict, laws, unjudged_kind, verdict
 from kinformer.laws.support.own import read
 

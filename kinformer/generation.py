@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from kinformer.core.bias import Bias
 from kinformer.core.cache import widened
 from kinformer.core.checks import a_number, from_to, unread, whole
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import State
 from kinformer.core.position import Position, Rotation
 from kinformer.core.state import leaves
 from kinformer.decoding.beam import search
 from kinformer.decoding.draw import LENGTH_PENALTY, Hear, Seed, Stop, default_draw, draw, sampler
-from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.text import Text
 from kinformer.models.support.sliding import Slid, Sliding, beyond
 

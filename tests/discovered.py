@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import partial
 from types import ModuleType
 
-from kinformer.discover import examples, modules
+from kinformer.core.discover import examples, modules
 from kinformer.laws.support.judging import Judged
 
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import pytest
 
-from kinformer import discover
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.wanted import member_named
-from kinformer.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
-from kinformer.keywords import as_texts, describe, nearest, signature, split
+from kinformer.core import discover
+from kinformer.core.discover import Record, examples, find_member, kinds, member, members, modules, parse_keywords
+from kinformer.core.keywords import as_texts, describe, nearest, signature, split
 from kinformer.laws.support import own
 
 
@@ -139,7 +139,7 @@ def test_a_member_is_found_beside_a_plugin_that_cannot_be_imported(monkeypatch: 
 
 
 def test_discovery_and_its_import_bring_in_no_torch() -> None:
-    code = "import sys; from kinformer.discover import kinds, member; kinds(); sys.exit('torch' in sys.modules)"
+    code = "import sys; from kinformer.core.discover import kinds, member; kinds(); sys.exit('torch' in sys.modules)"
     root = Path(__file__).parents[1]
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
 
@@ -195,7 +195,8 @@ def test_too_many_or_twice() -> None:
 
 def declare(text: str) -> None:
     exec(
-        f"from kinformer.discover import member\nfrom typing import Any\n@member\ndef f({text}): ...", {"__name__": "x"}
+        f"from kinformer.core.discover import member\nfrom typing import Any\n@member\ndef f({text}): ...",
+        {"__name__": "x"},
     )
 
 
@@ -235,7 +236,7 @@ def test_an_unknown_member_names_the_nearest() -> None:
 
 OWN = """
 from __future__ import annotations
-from kinformer.discover import member
+from kinformer.core.discover import member
 
 class Model:
     pass

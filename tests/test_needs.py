@@ -6,11 +6,11 @@ from typing import Any, Literal
 import pytest
 from torch import nn
 
-from kinformer.discover import member
-from kinformer.keywords import parse_keywords
+from kinformer.core.discover import member
+from kinformer.core.keywords import parse_keywords
+from kinformer.core.needs import by_keyword, check_used, has_effect
 from kinformer.members.agent import agent
 from kinformer.members.gpt import gpt
-from kinformer.needs import by_keyword, check_used, has_effect
 from kinformer.train.checkpoint import load, save
 
 VALUES: dict[str, Any] = {

@@ -46,7 +46,7 @@ packages = ["plugged"]
 RUN = """
 import contextlib, io, json, sys
 from kinformer.cli.__main__ import run
-from kinformer.discover import find_member, modules
+from kinformer.core.discover import find_member, modules
 found = {}
 for words in json.load(sys.stdin):
     out, err = io.StringIO(), io.StringIO()
@@ -63,7 +63,7 @@ JUDGE = """
 import json, sys
 import torch
 from kinformer import attend, fit
-from kinformer.discover import kinds, modules
+from kinformer.core.discover import kinds, modules
 from kinformer.laws.support.judging import laws, verdict
 from tests.discovered import discovered
 found = {"kinds": kinds(), "verdicts": [], "executors": []}

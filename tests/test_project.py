@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import kinformer
-from kinformer import discover
+from kinformer.core import discover
 from kinformer.execute import attend
 from kinformer.patterns.causal import Causal
 
@@ -127,7 +127,7 @@ def python(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("module", ["kinformer", "kinformer.discover", "kinformer.cli.__main__"])
+@pytest.mark.parametrize("module", ["kinformer", "kinformer.core.discover", "kinformer.cli.__main__"])
 def test_importing_it_does_not_import_torch(module: str) -> None:
     python(f"import sys, {module}; assert 'torch' not in sys.modules and 'numpy' not in sys.modules")
 

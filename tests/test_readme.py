@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kinformer.discover import find_member
+from kinformer.core.discover import find_member
 from kinformer.members.gpt import gpt
 from kinformer.train.checkpoint import save
 from kinformer.train.fit import fit

@@ -271,7 +271,7 @@ def _members_with_exits() -> list[str]:
     """Members whose models have exits, by what they say they return."""
     from typing import get_args, get_type_hints
 
-    from kinformer.discover import members
+    from kinformer.core.discover import members
     from kinformer.models.support.exits import ManyExits
 
     def made(function: Any) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ def check(
     from kinformer.checking import TimeIsUp, limited, verdicts
     from kinformer.cli.errors import from_user
     from kinformer.cli.support.growth import Growth
-    from kinformer.keywords import nearest
+    from kinformer.core.keywords import nearest
     from kinformer.laws.support.judging import laws
     from kinformer.laws.support.own import Unreadable, read
 

@@ -8,8 +8,8 @@ import typer
 
 from kinformer.cli.errors import FAILED, UserError, from_user, noted, refuse_useless
 from kinformer.cli.support import parts, unrun
-from kinformer.discover import modules, own_files, plugged
-from kinformer.keywords import nearest
+from kinformer.core.discover import modules, own_files, plugged
+from kinformer.core.keywords import nearest
 
 if TYPE_CHECKING:
     from kinformer.claims.support.verdict import Claim

@@ -59,7 +59,7 @@ def build(
     from kinformer.cli.support.loaded import loaded
     from kinformer.cli.support.progress import progress
     from kinformer.cli.support.wanted_text import text_of
-    from kinformer.decoding.evaluating import evaluating
+    from kinformer.core.evaluating import evaluating
     from kinformer.memories.datastore import Datastore
     from kinformer.memories.support.indexing import there as index_there
     from kinformer.memories.support.manifest import BUILDING
@@ -144,7 +144,7 @@ def search(
     import torch
 
     from kinformer.cli.support.loaded import loaded
-    from kinformer.decoding.evaluating import evaluating
+    from kinformer.core.evaluating import evaluating
     from kinformer.decoding.spelling import spelling, warn_of_loss
     from kinformer.memories.datastore import Datastore
     from kinformer.models.support.taps import Tap

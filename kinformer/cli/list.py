@@ -7,9 +7,9 @@ import typer
 from kinformer.cli.errors import UserError, noted
 from kinformer.cli.options import WIDTH
 from kinformer.cli.support import parts, unrun
-from kinformer.discover import kinds, own_files, plugged
+from kinformer.core.discover import kinds, own_files, plugged
+from kinformer.core.keywords import nearest
 from kinformer.environments.support.making import EXTRA, played_in
-from kinformer.keywords import nearest
 
 
 def list_parts(

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kinformer.cli.support import early
-from kinformer.train.recipe import ScheduleName
+from kinformer.core.recipe import ScheduleName
 
 MOST = 10**12  # of anything that is counted; what memory holds is asked where it is needed
 WIDTH = 200  # of a table where there is no terminal to ask, so that no cell is cut

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 import torch
 from torch import Tensor, nn
 
-from kinformer.needs import RECORDED
+from kinformer.core.needs import RECORDED
 
 V = TypeVar("V")
 

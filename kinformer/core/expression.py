@@ -4,9 +4,9 @@ import ast
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kinformer.core.discover import modules
+from kinformer.core.keywords import nearest
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.discover import modules
-from kinformer.keywords import nearest
 
 Made = Mapping[str, Callable[..., Any]]
 

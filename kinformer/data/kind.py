@@ -11,6 +11,7 @@ from dataclasses import is_dataclass, replace
 from functools import cached_property, wraps
 from typing import Any, ClassVar, ParamSpec, TypeVar, cast
 
+from kinformer.core.discover import modules
 from kinformer.core.model import Metric, Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.carried import Carried
@@ -19,7 +20,6 @@ from kinformer.data.support.fingerprint import fingerprint_of
 from kinformer.data.support.prompts import Prompts
 from kinformer.data.support.tokenizer import Tokenizer
 from kinformer.data.windows import Windows
-from kinformer.discover import modules
 
 KINDS = {"vocab": "kinds of tokens", "classes": "labels"}
 Stream = Lanes | Windows | Batches | Carried

@@ -17,6 +17,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from kinformer.core.checks import one_of
+from kinformer.core.keywords import nearest, parse_keywords
 from kinformer.core.model import Model, called
 from kinformer.data.batches import Batches
 from kinformer.data.files import TEST, VALID, digest, found
@@ -25,7 +26,6 @@ from kinformer.data.support.arrays import arrays
 from kinformer.data.support.drawn_sets import PROBLEMS, Drawn, Problem
 from kinformer.data.support.scales import refuse_flattened
 from kinformer.data.task import split_of
-from kinformer.keywords import nearest, parse_keywords
 
 FORM, SERVES = "sets=maximum,most=10", ("sets",)
 SPLITS = ("train", "valid", "test")

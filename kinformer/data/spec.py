@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Callable
 from typing import get_type_hints
 
+from kinformer.core.discover import modules
 from kinformer.data.kind import Data, named
 from kinformer.data.support.words import refuse_unknown, words_of
-from kinformer.discover import modules
 
 
 def read_spec(spec: str, **more: str) -> Data:

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from kinformer.core.batch import TokenBatch
 from kinformer.core.checks import at_least
+from kinformer.core.discover import modules, own_module
+from kinformer.core.keywords import nearest, parse_keywords
 from kinformer.core.model import ACCURACY, Metric, Model
 from kinformer.core.task import Row, Task
 from kinformer.data.batches import Batches
@@ -19,8 +21,6 @@ from kinformer.data.files import digest
 from kinformer.data.kind import Data
 from kinformer.data.support.padded import padded
 from kinformer.data.support.prompts import Prompts
-from kinformer.discover import modules, own_module
-from kinformer.keywords import nearest, parse_keywords
 
 FORM, SERVES = "task=NAME,size=8", ("text", "masked", "pairs")
 SPLITS = ("train", "valid", "test")

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from kinformer.core.autocast import precise
-from kinformer.decoding.evaluating import evaluating
+from kinformer.core.evaluating import evaluating
 from kinformer.models.support.sliding import beyond, in_windows
 
 ROUNDS = 64  # in which a text is filled in, at most

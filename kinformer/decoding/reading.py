@@ -7,11 +7,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Decoding, State
 from kinformer.core.model import called
 from kinformer.core.numbering import Numbered, numbered
 from kinformer.core.state import fork, select
-from kinformer.decoding.evaluating import evaluating
 from kinformer.models.support.sliding import Sliding, beyond
 
 

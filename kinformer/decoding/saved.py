@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from kinformer import __version__
 from kinformer.core.absent import absent
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import State
 from kinformer.core.state import Exact
 from kinformer.data.files import contents as read_file
-from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.reading import Reading, reader
 from kinformer.from_json import from_json
 from kinformer.train.files import write

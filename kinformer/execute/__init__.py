@@ -14,13 +14,13 @@ from torch import Tensor
 from kinformer.core.autocast import precision
 from kinformer.core.bias import Bias
 from kinformer.core.checks import a_part, a_pattern, one_of
+from kinformer.core.discover import modules
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, whole
 from kinformer.core.memo import Memo
 from kinformer.core.pattern import Pattern, narrowed
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
-from kinformer.discover import modules
 from kinformer.patterns.full import Full
 from kinformer.scores.product import Product
 

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.checks import at_least
+from kinformer.core.evaluating import evaluating
 from kinformer.core.loss import surprise
-from kinformer.decoding.evaluating import evaluating
 
 DRAWS, SEGMENTS = 10_000, 10
 GRID = 100_000  # vectors of a grid at most

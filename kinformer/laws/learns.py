@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from kinformer.core.discover import find_member
 from kinformer.core.layer import Context
 from kinformer.core.loss import CHOICES, penalties_of
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
-from kinformer.discover import find_member
 from kinformer.laws.support.copying import SYMBOLS, copied, copy_at_distance
 from kinformer.laws.support.finding import Broken, Unjudged, found
 from kinformer.laws.support.subject import EFFORT

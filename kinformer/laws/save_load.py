@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kinformer.discover import Record, find_member
+from kinformer.core.after_step import after_step
+from kinformer.core.discover import Record, find_member
 from kinformer.laws.support.compare import agree_out
 from kinformer.laws.support.finding import Broken, found
 from kinformer.laws.support.subject import Subject, Trained
-from kinformer.train.after_step import after_step
 from kinformer.train.checkpoint import load, save
 
 SAYS = "what is saved and loaded computes the same"

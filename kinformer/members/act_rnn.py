@@ -5,12 +5,12 @@ from typing import Literal
 from torch import nn
 
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.recipe import Recipe
 from kinformer.depth.act import Halting, Last, running, weighted
 from kinformer.depth.recurrent_act import RecurrentACT
-from kinformer.discover import member
 from kinformer.models.lm import LM
-from kinformer.train.recipe import Recipe
 
 Cell = Literal["rnn", "gru", "lstm"]
 

@@ -8,16 +8,16 @@ from kinformer.biases.masked import Masking, Nearest, masking
 from kinformer.biases.relative import Relative
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.restricted import Restricted
 from kinformer.memories.hidden import Hidden
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 
 @member(recipe=Recipe(lr=4e-3), needs={"ramp, penalty": "spans=static|dynamic"})

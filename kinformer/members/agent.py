@@ -1,9 +1,9 @@
 """Agent: the layers of another member, with a policy and a value in place of words."""
 
-from kinformer.discover import member
+from kinformer.core.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.members.support.lent import stack_of
 from kinformer.models.agent import Agent
-from kinformer.train.recipe import Recipe
 
 
 @member(recipe=Recipe(lr=5e-4, warmup=0.05))

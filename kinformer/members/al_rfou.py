@@ -4,14 +4,14 @@ import math
 from typing import Any
 
 from kinformer.core.checks import at_least, unread, within
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
-from kinformer.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.auxiliary import LowerSchedule
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.auxiliary import AuxiliaryLM
-from kinformer.train.recipe import Recipe
 
 
 @member(

@@ -3,9 +3,9 @@
 from typing import Any, Literal
 
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.mixers.average_attention import AverageAttention

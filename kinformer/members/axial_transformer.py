@@ -3,11 +3,12 @@
 from typing import Any
 
 from kinformer.core.checks import unread
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.recipe import Recipe
 from kinformer.depth.axial import AxialDecoder
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.image import Image, a_shape
@@ -15,7 +16,6 @@ from kinformer.models.support.categorical import Categorical
 from kinformer.patterns.axial import Axial
 from kinformer.patterns.causal import Causal
 from kinformer.positions.coordinates import Coordinates
-from kinformer.train.recipe import Recipe
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.05))

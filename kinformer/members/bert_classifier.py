@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from kinformer.discover import member
+from kinformer.core.discover import member
 from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring

@@ -6,14 +6,15 @@ from typing import Any, Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
+from kinformer.core.recipe import Recipe
 from kinformer.depth.global_ends import GlobalEnds
 from kinformer.depth.global_nodes import GlobalNodes
 from kinformer.depth.random_keys import RandomKeys
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.windows import each
@@ -27,7 +28,6 @@ from kinformer.patterns.shifted import Shifted
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 

@@ -5,9 +5,10 @@ from functools import partial
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.mlm import MLM
@@ -15,7 +16,6 @@ from kinformer.norms.layer import LayerNorm
 from kinformer.patterns.blockwise import Blockwise
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 SHARES = {(12, 2): (10, 2), (12, 3): (8, 2, 2)}  # the paper's, by heads and blocks

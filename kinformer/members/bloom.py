@@ -7,10 +7,10 @@ from kinformer.attention import Attention
 from kinformer.biases.alibi import ALiBi
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Context, Layer, Out, State
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import tied_start

@@ -7,10 +7,11 @@ from kinformer.attention import Attention
 from kinformer.biases.tree_edges import TreeEdges
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.recipe import Recipe
 from kinformer.depth.span_nodes import SpanNodes
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.tree_softmax import TreeSoftmax
 from kinformer.members.support.wiring import START
@@ -19,7 +20,6 @@ from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.sinusoidal import Sinusoidal
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.2), needs={"clip": "position=edges"})

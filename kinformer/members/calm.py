@@ -3,7 +3,7 @@
 from typing import Literal
 
 from kinformer.core.checks import a_flag, one_of, unread
-from kinformer.discover import member
+from kinformer.core.discover import member
 from kinformer.exits.confidence import Confidence, Probe, Saturation, SoftmaxResponse
 from kinformer.exits.decaying import Decaying
 from kinformer.exits.rules import Confident

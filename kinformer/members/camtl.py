@@ -5,9 +5,9 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.biases.camtl import CAMTL, Blocks, CAMTLByColumn
 from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import Wiring

@@ -4,8 +4,9 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
-from kinformer.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.clustered import Clustered
 from kinformer.mechanisms.clustered_improved import ImprovedClustered
@@ -14,7 +15,6 @@ from kinformer.members.bert import EPS
 from kinformer.members.support.wiring import Norms, Wiring
 from kinformer.models.mlm import MLM
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 Form = Literal["improved", "plain"]
 Added = Literal["learned", "sinusoidal", "tensor2tensor", "none"]  # means of queries know no distance of keys

@@ -7,9 +7,10 @@ from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import SHARED, TransformerXL
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.compression import AttentionReconstruction, AutoEncoding, Norm
 from kinformer.mechanisms.softmax import Softmax
@@ -19,7 +20,6 @@ from kinformer.memories.places import CUTS, BySlots, ByTokens
 from kinformer.models.lm import LM
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 Compression = Literal["mean", "max", "conv", "dilated", "most_used"]
 Reconstruction = Literal["attention", "autoencoding"]

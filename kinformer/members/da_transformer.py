@@ -6,10 +6,10 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.biases.distance_aware import DistanceAware
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.layer import Layer
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import Norms, Wiring

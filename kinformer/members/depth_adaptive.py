@@ -3,8 +3,8 @@
 from typing import Literal
 
 from kinformer.core.checks import one_of, unread
+from kinformer.core.discover import member
 from kinformer.core.example import Example
-from kinformer.discover import member
 from kinformer.exits.confidence import SoftmaxProbability
 from kinformer.exits.rules import BySequence, Confident, Geometric, Multinomial, Rule
 from kinformer.losses.aligned import Weights

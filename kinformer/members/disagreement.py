@@ -5,10 +5,10 @@ import math
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, within
+from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.regulariser import Regulariser
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.disagreement import OutputDisagreement, PositionDisagreement, SubspaceDisagreement
 from kinformer.mechanisms.regularised import Regularised

@@ -9,13 +9,13 @@ from kinformer.attention import Attention
 from kinformer.biases.etc_labels import ETCLabels
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.core.mechanism import Mechanism
 from kinformer.data.segments import segments
 from kinformer.depth.global_tokens import GlobalTokens
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.contrastive import Contrastive
 from kinformer.mechanisms.four_pieces import FourPieces

@@ -2,9 +2,10 @@
 
 from kinformer.biases.gaussian_prior import GaussianPrior
 from kinformer.core.checks import a_flag
+from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.forms import Form, of_form
 from kinformer.members.support.wiring import Norms, Positions, Wiring
@@ -13,7 +14,6 @@ from kinformer.models.mlm import MLM
 from kinformer.models.seq2seq import Seq2Seq
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from kinformer.train.recipe import Recipe
 
 
 @member(recipe=Recipe(lr=1e-3), needs={"length": "position=learned", "smoothing": "form=encoder_decoder"})

@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
+from kinformer.core.discover import member
 from kinformer.core.layer import Layer
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.windows import each

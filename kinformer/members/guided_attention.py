@@ -8,10 +8,11 @@ from torch import Tensor
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, head_width, unread, within
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.loss import Fading
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.guided_attention import Guide, GuidedAttention, Over
 from kinformer.mechanisms.regularised import Regularised
@@ -22,7 +23,6 @@ from kinformer.patterns.full import Full
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 Name = Literal["next", "previous", "first", "delimiter", "period", "same"]
 GUIDES: dict[str, Guide] = {

@@ -6,11 +6,11 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.biases.hard_coded_gaussian import HardCodedGaussian
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.core.keyed import Keyed
 from kinformer.core.layer import Layer
 from kinformer.core.pattern import Pattern
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.mechanisms.unnormalised import Unnormalised

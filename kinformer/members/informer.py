@@ -4,10 +4,11 @@ from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.core.mechanism import Mechanism
+from kinformer.core.recipe import Recipe
 from kinformer.depth.distilled import Distilled
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.probsparse import Divisor, Measure, ProbSparse, Rest
 from kinformer.mechanisms.softmax import Softmax
@@ -16,7 +17,6 @@ from kinformer.models.forecast import Forecast
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 Kind = Literal["probsparse", "full"]
 

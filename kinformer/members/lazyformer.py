@@ -5,9 +5,9 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.lending import Lending
 from kinformer.mechanisms.reused import Reused

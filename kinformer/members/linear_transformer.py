@@ -6,9 +6,9 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.elu import ELU
 from kinformer.maps.relu import ReLU

@@ -6,10 +6,11 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import head_width, multiple, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.recipe import Recipe
 from kinformer.core.shorten import Shorten
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.shortened import Shortened
 from kinformer.mechanisms.softmax import Softmax
@@ -23,7 +24,6 @@ from kinformer.shorteners.convolved import Convolved
 from kinformer.shorteners.linformer import Linformer
 from kinformer.shorteners.max_pooled import MaxPooled
 from kinformer.shorteners.pooled import Pooled
-from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 Along = Literal["linear", "mean", "max", "convolution"]

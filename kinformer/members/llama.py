@@ -3,8 +3,8 @@
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.discover import member
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import GatedMLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.models.lm import LM

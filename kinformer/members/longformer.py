@@ -5,8 +5,9 @@ from functools import partial
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.global_softmax import GlobalSoftmax
 from kinformer.members.support.windows import by_layer, growing, near
@@ -16,7 +17,6 @@ from kinformer.patterns.rows import Rows
 from kinformer.patterns.tokens import Tokens
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 EPS = 1e-12
 

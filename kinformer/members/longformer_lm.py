@@ -4,9 +4,9 @@ from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import head_width
+from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.windows import by_layer, growing, near

@@ -5,9 +5,9 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.low_rank_band import Combine, LowRankBand
 from kinformer.members.support.wiring import tied_start

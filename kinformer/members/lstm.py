@@ -1,10 +1,10 @@
 """LSTM: the recurrent language model that attention took the place of."""
 
 from kinformer.core.checks import at_least
-from kinformer.discover import member
+from kinformer.core.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.mixers.lstm import LSTM
 from kinformer.models.lm import LM
-from kinformer.train.recipe import Recipe
 
 
 @member(recipe=Recipe(lr=3e-3))

@@ -5,10 +5,10 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, multiple
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.depth.luna import LunaBlock, LunaStack, Nested
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.luna_causal import LunaCausal, Weight
 from kinformer.mechanisms.support.packs import Packs, Start

@@ -6,8 +6,8 @@ from kinformer.attention import Attention
 from kinformer.biases.t5 import T5
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, from_to, one_of
+from kinformer.core.discover import member
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.softmax import Softmax

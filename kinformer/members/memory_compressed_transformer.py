@@ -5,9 +5,9 @@ from torch import Tensor
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, unread
+from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.shortened import Shortened
 from kinformer.mechanisms.softmax import Softmax

@@ -3,8 +3,8 @@
 from typing import Literal
 
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.layer import Layer
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.members.support.wiring import Wiring
 from kinformer.models.lm import LM

@@ -4,15 +4,15 @@ import math
 from typing import Literal
 
 from kinformer.core.checks import at_least, one_of, unread, whole_numbers, within
+from kinformer.core.discover import member
 from kinformer.core.pattern import Heads, Pattern
-from kinformer.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.members.support.encoder import encoder
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.lm import LM
 from kinformer.models.mlm import MLM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
-from kinformer.train.recipe import Recipe
 
 Form = Literal["encoder", "decoder"]
 

@@ -6,9 +6,10 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.nystrom import ACROSS_ROWS, Norms, Nystrom
 from kinformer.mechanisms.nystrom_published import PublishedNystrom
@@ -17,7 +18,6 @@ from kinformer.models.mlm import MLM
 from kinformer.norms.layer import LayerNorm
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 EPS = 1e-5
 FORMS: dict[str, tuple[type[Nystrom], Norms]] = {"paper": (Nystrom, "head"), "published": (PublishedNystrom, "batch")}

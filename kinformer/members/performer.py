@@ -5,11 +5,11 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.feature_map import FeatureMap
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.favor import FAVOR, SCALED, Stabiliser
 from kinformer.maps.generalised import GeneralisedKernel

@@ -5,10 +5,10 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.core.pattern import Pattern
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.evolving import EvolvingAttention
 from kinformer.mechanisms.explicit import Explicit

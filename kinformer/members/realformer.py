@@ -6,9 +6,10 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.pattern import Pattern
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.talking_heads import MixHeads
@@ -21,7 +22,6 @@ from kinformer.patterns.full import Full
 from kinformer.positions.learned import Learned
 from kinformer.projections.qkv import QKV
 from kinformer.scores.residual import ResidualScores
-from kinformer.train.recipe import Recipe
 
 Form = Literal["encoder", "decoder"]
 Sums = Literal["sum", "mean", "weighted"]

@@ -4,11 +4,11 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.doubled import Doubled
 from kinformer.depth.reversible import Coupled, Reversible
-from kinformer.discover import member
 from kinformer.feedforward.chunked import Chunked
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.lsh import LSH

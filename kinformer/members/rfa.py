@@ -5,9 +5,9 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, one_of
+from kinformer.core.discover import member
 from kinformer.core.feature_map import FeatureMap
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.maps.arc_cosine import ArcCosine
 from kinformer.maps.random_fourier import RandomFourier

@@ -8,10 +8,10 @@ from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.aggregation import Aggregation
 from kinformer.core.checks import at_least, from_to, head_width, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.encoder_decoder import start

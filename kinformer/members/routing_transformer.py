@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from kinformer.attention import Attention
 from kinformer.core.checks import at_least, multiple, one_of, within
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.mechanism import Mechanism
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.routing import Norm, Routing
 from kinformer.mechanisms.routing_published import PublishedRouting

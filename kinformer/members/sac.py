@@ -2,8 +2,8 @@
 
 from functools import partial
 
+from kinformer.core.discover import member
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.losses.reinforce import Per
 from kinformer.mechanisms.sac import SAC, GivenEdges
 from kinformer.members.support.connections import Share, block, sharing

@@ -2,8 +2,8 @@
 
 from functools import partial
 
+from kinformer.core.discover import member
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.mechanisms.sac_published import GivenPairs, PublishedSAC
 from kinformer.members.support.connections import Share, block, sharing
 from kinformer.models.reinforced import ReinforcedMLM

@@ -8,9 +8,9 @@ from kinformer.blocks.inducing import ISAB, PMA
 from kinformer.blocks.mab import MAB, PublishedMAB
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least
+from kinformer.core.discover import member
 from kinformer.core.layer import Layer
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.models.sets import Sets
 from kinformer.models.support.answers import Answer, Count, Number

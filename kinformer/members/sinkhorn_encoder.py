@@ -1,9 +1,9 @@
 """Sinkhorn Transformer as an encoder: blocks sorted over the whole row, and SortCut."""
 
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn, Together
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
 from kinformer.models.mlm import MLM

@@ -1,8 +1,8 @@
 """Sinkhorn Transformer: blocks that read themselves and what a learned sort of blocks puts beside them."""
 
 from kinformer.core.checks import at_least, head_width
+from kinformer.core.discover import member
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.mechanisms.sinkhorn import Pool, Sinkhorn, Together
 from kinformer.members.support.sorting import Net, sort_net, sorting_block
 from kinformer.members.support.wiring import tied_start

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.depth.star import PADDED
-from kinformer.discover import member
 from kinformer.members.star_transformer import Form, star
 from kinformer.models.classifier import Classifier
 from kinformer.models.support.pooling import Max

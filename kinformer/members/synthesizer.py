@@ -6,10 +6,10 @@ from typing import Literal
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, head_width, one_of, unread
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.score import Score
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.support.wiring import tied_start

@@ -6,9 +6,9 @@ from kinformer.aggregations.out_projection import OutProjection
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
 from kinformer.core.checks import at_least, multiple, one_of
+from kinformer.core.discover import member
 from kinformer.core.expression import parse
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.explicit import Explicit
 from kinformer.mechanisms.talking_heads import MixHeads

@@ -4,9 +4,9 @@ from typing import Literal
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.discover import member
 from kinformer.core.mechanism import Mechanism
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.mechanisms.topk import TopK
 from kinformer.mechanisms.topk_equals import TopKEquals

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from kinformer.discover import member
+from kinformer.core.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.initialise import Scheme, at_width, initialise
 from kinformer.members.support.encoder_decoder import encoder_decoder, start
 from kinformer.members.support.wiring import Norms, Positions, Wiring
 from kinformer.models.seq2seq import Seq2Seq
-from kinformer.train.recipe import Recipe
 
 
 @member(

@@ -4,9 +4,10 @@ from kinformer.attention import Attention
 from kinformer.biases.transformer_xl import SHARED, TransformerXL
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import a_flag, at_least, head_width
+from kinformer.core.discover import member
 from kinformer.core.example import Example
+from kinformer.core.recipe import Recipe
 from kinformer.depth.stack import Stack
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.initialise import Scheme, at_width, initialise, with_embeddings
 from kinformer.mechanisms.softmax import Softmax
@@ -16,7 +17,6 @@ from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.segment import Segment
 from kinformer.projections.qkv import QKV
-from kinformer.train.recipe import Recipe
 
 
 @member(recipe=Recipe(lr=1e-3, warmup=0.2))

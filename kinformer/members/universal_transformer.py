@@ -5,11 +5,11 @@ from typing import Any, Literal
 from kinformer.attention import Attention
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.discover import member
 from kinformer.core.example import Example
 from kinformer.core.layer import Layer
 from kinformer.depth.act import ACT, Halted, Halting, running, weighted
 from kinformer.depth.universal import Universal
-from kinformer.discover import member
 from kinformer.feedforward.mlp import MLP
 from kinformer.feedforward.separable_conv import SeparableConv
 from kinformer.mechanisms.softmax import Softmax

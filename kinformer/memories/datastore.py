@@ -10,10 +10,10 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from kinformer.core.checks import at_least
+from kinformer.core.evaluating import evaluating
 from kinformer.core.neighbours import Neighbours, Store
 from kinformer.core.search import Index, Search
 from kinformer.data.support.part import Part as Text
-from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.saved import fingerprint
 from kinformer.memories.support import indexing
 from kinformer.memories.support.building import SHARD, Dtype, build, planned

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kinformer.core.checks import a_flag, a_part, a_probability, at_least, if_given, multiple, whole_numbers, within
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Device, Dtype, Layer, Out, State, prefixed, room
 from kinformer.core.loss import Loss, Weight, gathered, known, weighed
 from kinformer.core.model import Judged, Metric, Predictor
 from kinformer.core.position import Position
 from kinformer.core.raster import Raster
 from kinformer.core.state import shared
-from kinformer.decoding.evaluating import evaluating
 from kinformer.models.support.values import Values
 
 Batch = tuple[UInt8[Tensor, "B C H W"], Int[Tensor, " B"]]

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from kinformer.core.after_step import FrozenBuffers
 from kinformer.core.experience import Experience, Told
 from kinformer.core.layer import State
 from kinformer.core.state import fork, reset
@@ -19,7 +20,6 @@ from kinformer.environments.support.worlds import ADVICE, Came, Done, WorldError
 from kinformer.losses.clipped_policy import advantages
 from kinformer.models.agent import Agent
 from kinformer.models.support.remembering import Said, told_one
-from kinformer.train.after_step import FrozenBuffers
 from kinformer.train.evaluate import device_of
 from kinformer.train.learner import NotLearned
 from kinformer.train.remember import restore_state, state_tensors
@@ -154,7 +154,7 @@ class Rollouts(Carried):
 
         Errors: ValueError for an environment that fails, and where the agent can play no further.
         """
-        from kinformer.decoding.evaluating import evaluating
+        from kinformer.core.evaluating import evaluating
 
         try:
             with evaluating(self.model):

@@ -9,11 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from kinformer.core.model import Model
+from kinformer.core.recipe import Recipe
 from kinformer.data.kind import Data
 from kinformer.data.support.fingerprint import PREFIX
 from kinformer.data.support.words import options_of
 from kinformer.train.checkpoint import recorded
-from kinformer.train.recipe import Recipe
 from kinformer.train.settings import Settings
 
 KEPT = ("batch", "length", "seed", "decay", "clip", "accumulate", "precision")

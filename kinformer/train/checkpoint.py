@@ -21,11 +21,11 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from kinformer import __version__
+from kinformer.core.discover import Origin, Record, members
+from kinformer.core.keywords import check_keywords, name_of, nearest
 from kinformer.core.model import ColumnScales, Metric
 from kinformer.data.support.tokenizer import Tokenizer
-from kinformer.discover import Origin, Record, members
 from kinformer.from_json import from_json
-from kinformer.keywords import check_keywords, name_of, nearest
 from kinformer.train.files import write_together
 from kinformer.train.kept import BEST, CONFIG, TOKENIZER, WEIGHTS, contents
 from kinformer.train.upgrade import upgraded

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.after_step import after_step
 from kinformer.core.layer import State
 from kinformer.core.mechanism import NoState
 from kinformer.core.memo import fresh
@@ -23,7 +24,6 @@ from kinformer.core.state import detach, leaves
 from kinformer.execute import reference
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
-from kinformer.train.after_step import after_step
 from kinformer.train.optimise import adamw, clip, clipped_apart
 from kinformer.train.reads import layers_that_read, reading_through
 from kinformer.train.resident import highest, resident, restart

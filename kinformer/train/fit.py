@@ -6,11 +6,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from kinformer.core.keywords import nearest
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.data.kind import Data
 from kinformer.data.spec import read_spec
-from kinformer.keywords import nearest
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import CheckpointError, occupied
 from kinformer.train.claim import claim

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kinformer.core.after_step import after_step
 from kinformer.core.layer import State
 from kinformer.core.loss import Loss
 from kinformer.core.model import Model
@@ -16,7 +17,6 @@ from kinformer.data.batches import on, tokens_of
 from kinformer.data.carried import Carried
 from kinformer.data.kind import Stream
 from kinformer.data.lanes import Lanes
-from kinformer.train.after_step import after_step
 from kinformer.train.evaluate import device_of
 from kinformer.train.fits import fitting, out_of_memory
 from kinformer.train.optimise import adamw, clip, clipped_apart

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from kinformer.core.bias import Bias
+from kinformer.core.keywords import signature
 from kinformer.core.model import Model, called
+from kinformer.core.needs import has_effect
+from kinformer.core.recipe import Recipe
 from kinformer.exits.confidence import Confidence
-from kinformer.keywords import signature
-from kinformer.needs import has_effect
 from kinformer.positions.learned import Learned
 from kinformer.train.budget import Budget, Steps
 from kinformer.train.history import History
-from kinformer.train.recipe import Recipe
 from kinformer.train.run import Run
 
 MAY = ("window", "top", "length")  # keywords in which two phases may differ

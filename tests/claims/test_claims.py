@@ -46,8 +46,8 @@ from kinformer.claims.support.half_easy import Lost
 from kinformer.claims.support.trained import Heads, heads
 from kinformer.claims.support.verdict import Claim, Measure, slope
 from kinformer.cli import __main__ as command
+from kinformer.core.discover import modules
 from kinformer.data.support.part import Part
-from kinformer.discover import modules
 from kinformer.maps.favor import FAVOR
 from kinformer.maps.trigonometric import Trigonometric
 from kinformer.mechanisms.probsparse import ProbSparse

@@ -56,8 +56,8 @@ from kinformer.claims import (
 from kinformer.claims.support import agents, half_easy
 from kinformer.claims.support.half_easy import Lost
 from kinformer.claims.support.verdict import Claim
+from kinformer.core.discover import modules
 from kinformer.depth.act import Halting
-from kinformer.discover import modules
 from kinformer.exits import learn_then_test
 from kinformer.exits.confidence import SoftmaxResponse
 from kinformer.losses.disagreement import OutputDisagreement

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from kinformer.discover import find_member
+from kinformer.core.discover import find_member
 from kinformer.train.checkpoint import save
 
 SMALL = {"d": 16, "depth": 1, "heads": 2}

@@ -12,7 +12,7 @@ from kinformer.cli.__main__ import run
 from kinformer.cli.support.advice import READS, room
 from kinformer.cli.support.members import ROWS, at_length, fixed, model_of, table, taken
 from kinformer.cli.support.wanted import wanted
-from kinformer.discover import members
+from kinformer.core.discover import members
 from kinformer.train.cost import cost
 from tests.cli.test_commands import fails
 

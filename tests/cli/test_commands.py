@@ -16,8 +16,8 @@ from kinformer.cli.support import unrun
 from kinformer.cli.support.parts import first_sentence
 from kinformer.cli.support.progress import progress
 from kinformer.cli.support.wanted import folder_name, spelled, titles
-from kinformer.discover import find_member, kinds, members, modules, own_files
-from kinformer.keywords import signature
+from kinformer.core.discover import find_member, kinds, members, modules, own_files
+from kinformer.core.keywords import signature
 from kinformer.train.checkpoint import load, save
 from kinformer.train.interrupt import Stopped
 

@@ -3,7 +3,7 @@
 import pytest
 
 from kinformer.cli.pictures.support.every import pictures
-from kinformer.discover import examples
+from kinformer.core.discover import examples
 
 
 @pytest.mark.prove

@@ -35,11 +35,12 @@ from kinformer.cli.support.page import pictures
 from kinformer.cli.support.parts import named
 from kinformer.cli.support.sparsity import numbers
 from kinformer.cli.support.topics import ALSO, TOPICS
+from kinformer.core.discover import examples, kinds, members, modules
 from kinformer.core.expression import parse
+from kinformer.core.keywords import signature
 from kinformer.core.layout import Near, Residue
+from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Heads
-from kinformer.discover import examples, kinds, members, modules
-from kinformer.keywords import signature
 from kinformer.mechanisms.lsh import LSH
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.retrieval import Retrieval
@@ -51,7 +52,6 @@ from kinformer.memories.compression import MeanPool
 from kinformer.memories.compressive import Compressive
 from kinformer.memories.hidden import Hidden
 from kinformer.memories.places import BySlots, ByTokens
-from kinformer.needs import has_effect
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from kinformer.core.discover import find_member
 from kinformer.core.model import Model
 from kinformer.core.vocabulary import rows
-from kinformer.discover import find_member
 
 SIZE = {"d": 8, "depth": 1, "heads": 1, "vocab": 11}
 

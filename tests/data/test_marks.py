@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.core.discover import modules
 from kinformer.data.spec import read_spec
 from kinformer.data.support.tokenizer import read as tokenizer_of
 from kinformer.data.support.tokenizer import trained
 from kinformer.data.support.unpacked import decoded, size, text
-from kinformer.discover import modules
 from tests.cli.folders import folder
 
 ENCODED: dict[str, Callable[[str], bytes]] = {

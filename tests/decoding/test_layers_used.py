@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from kinformer.cli.support.writing import How, write_all
+from kinformer.core.discover import find_member
+from kinformer.core.evaluating import evaluating
 from kinformer.data.support.part import Part
-from kinformer.decoding.evaluating import evaluating
-from kinformer.discover import find_member
 from kinformer.train.evaluate import evaluate
 
 SIZES = {"d": 16, "depth": 3, "heads": 2}

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from kinformer.core.discover import examples
 from kinformer.core.mechanism import NoState
 from kinformer.core.model import Writer
 from kinformer.core.state import leaves
 from kinformer.decoding.reading import Reading, read
 from kinformer.decoding.saved import StateError, fingerprint, load_reading, save_reading
-from kinformer.discover import examples
 from kinformer.generation import generate
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt

@@ -2,8 +2,8 @@
 
 import torch
 
+from kinformer.core.discover import find_member
 from kinformer.core.model import Writer
-from kinformer.discover import find_member
 
 VOCAB = 7
 FORMS = {

@@ -8,7 +8,7 @@ import numpy
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from kinformer.discover import modules
+from kinformer.core.discover import modules
 from kinformer.environments.support.making import make
 
 OURS = {"t_maze": "t_maze,corridor=3", "repeat_previous": "repeat_previous,back=2,length=5"}

@@ -12,11 +12,11 @@ from kinformer.biases.relative import Relative
 from kinformer.biases.t5 import T5
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.core.bias import Bias
+from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.request import Request
 from kinformer.core.scores import scores
-from kinformer.discover import examples
 from kinformer.execute import pieces, reference
 from kinformer.execute.support import explicit, flash, plain, plan
 from kinformer.execute.support.flash import Planned

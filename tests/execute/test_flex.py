@@ -12,11 +12,11 @@ import torch
 
 from kinformer.biases.relative import Relative
 from kinformer.biases.t5 import T5
+from kinformer.core.discover import examples
 from kinformer.core.expression import parse
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Pattern, pairs
 from kinformer.core.request import Refusal, Request
-from kinformer.discover import examples
 from kinformer.execute import explain, flex, read, reference
 from kinformer.laws import impl
 from kinformer.laws.support.batch import varied

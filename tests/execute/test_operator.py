@@ -12,9 +12,9 @@ from torch.autograd import forward_ad
 
 from kinformer import Attention, Context, attend
 from kinformer.biases.alibi import ALiBi
+from kinformer.core.discover import examples
 from kinformer.core.pattern import Heads, Index, Pattern
 from kinformer.core.request import Refusal, Request
-from kinformer.discover import examples
 from kinformer.execute import reference
 from kinformer.execute.support import kernel, operator, spelling
 from kinformer.laws import impl

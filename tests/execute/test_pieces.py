@@ -16,10 +16,10 @@ from kinformer.biases.alibi import ALiBi
 from kinformer.biases.t5 import T5
 from kinformer.biases.transformer_xl import TransformerXL
 from kinformer.core.bias import Bias
+from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.request import Refusal, Request
-from kinformer.discover import examples
 from kinformer.execute import explain, pieces, reference
 from kinformer.execute.support import plan
 from kinformer.execute.support.lines import Lines, Run

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context
 from kinformer.data.support.prompts import Prompts
 from kinformer.decoding.consistency import written
-from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.layers_used import layers_used
 from kinformer.decoding.reading import read
 from kinformer.exits.confidence import Confidence, Head, States

@@ -3,7 +3,7 @@
 import pytest
 from torch import nn
 
-from kinformer.discover import kinds
+from kinformer.core.discover import kinds
 from kinformer.train.pieces import across_rows
 from tests.discovered import discovered
 

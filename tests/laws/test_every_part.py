@@ -10,7 +10,7 @@ from itertools import cycle
 
 import pytest
 
-from kinformer.discover import kinds
+from kinformer.core.discover import kinds
 from kinformer.laws.support.judging import Judged, Verdict, laws, over, unjudged_kind, verdict, words
 from tests.discovered import discovered
 from tests.unhooked import process

@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
+from kinformer.core.discover import examples
 from kinformer.core.expression import parse
 from kinformer.core.pattern import Heads
 from kinformer.core.read import Read
 from kinformer.core.request import Refusal, Request
-from kinformer.discover import examples
 from kinformer.execute import pieces, reference, sdpa
 from kinformer.laws import impl, sharp
 from kinformer.laws import pattern as law

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.after_step import after_step
 from kinformer.feedforward.mlp import MLP
 from kinformer.losses.reinforce import Reinforce
 from kinformer.mechanisms.support.chance import Chance
 from kinformer.members.sac import sac
 from kinformer.models.reinforced import Reinforced
-from kinformer.train.after_step import after_step
 
 pytestmark = pytest.mark.usefixtures("float64")
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kinformer.attention import Attention
+from kinformer.core.after_step import after_step
 from kinformer.core.heads import Keys, Queries
 from kinformer.core.layer import Context, PerPair
 from kinformer.core.mechanism import NoState
@@ -16,7 +17,6 @@ from kinformer.patterns.causal import Causal
 from kinformer.patterns.document import Document
 from kinformer.patterns.full import Full
 from kinformer.projections.qkv import QKV
-from kinformer.train.after_step import after_step
 from tests.mechanisms.test_sac import PADDED, B, H, K, N, bundles, lstm
 
 pytestmark = pytest.mark.usefixtures("float64")

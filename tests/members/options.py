@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from kinformer.core.keywords import signature
 from kinformer.core.mechanism import NoState
+from kinformer.core.needs import has_effect
 from kinformer.core.pattern import Pattern
-from kinformer.keywords import signature
-from kinformer.needs import has_effect
 
 ROWS, LENGTH = 2, 26
 VALUES: dict[str, tuple[Any, ...]] = {  # of keywords whose annotation says too little

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kinformer.discover import find_member
+from kinformer.core.discover import find_member
 
 SMALL = {"d": 16, "depth": 2, "heads": 2, "vocab": 97}
 FLAT: dict[str, tuple[str, dict[str, Any], int]] = {  # member, keywords, tokens after which it is flat

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kinformer.core.discover import find_member, modules
 from kinformer.core.example import Example
-from kinformer.discover import find_member, modules
 from kinformer.mechanisms.softmax import Softmax
 
 SUBLAYERS = "its paper drops the outputs of sublayers alone"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kinformer.attention import Attention
-from kinformer.discover import find_member, members
+from kinformer.core.discover import find_member, members
 
 SIZES = {"d": 16, "depth": 2, "heads": 2, "head_dim": 12}
 FORMS = {"average_attention": {"form": "encoder_decoder"}}  # its decoder alone has no attention

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
+from kinformer.core.discover import find_member
 from kinformer.core.state import leaves
-from kinformer.discover import find_member
 from kinformer.members.collaborative import collaborative
 from kinformer.members.disagreement import disagreement
 from kinformer.members.gpt import gpt

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.core.after_step import after_step
+from kinformer.core.discover import find_member
 from kinformer.core.state import leaves
-from kinformer.discover import find_member
 from kinformer.maps.arc_cosine import ArcCosine
 from kinformer.maps.elu import ELU
 from kinformer.maps.favor import FAVOR
@@ -20,7 +21,6 @@ from kinformer.mechanisms.linear import GatedSum, Sum
 from kinformer.members.performer import performer
 from kinformer.members.rfa import rfa
 from kinformer.models.mlm import MLM
-from kinformer.train.after_step import after_step
 
 
 @pytest.mark.parametrize("name", ["linear_transformer", "performer"])

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kinformer.core.discover import find_member, modules
 from kinformer.core.example import Example
-from kinformer.discover import find_member, modules
 from tests.members.options import Watched, values
 
 NAMES = sorted(modules("members"))

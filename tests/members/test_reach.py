@@ -12,9 +12,9 @@ import pytest
 from torch import Tensor, nn
 
 import kinformer
+from kinformer.core.discover import examples, members, modules, parse_keywords
 from kinformer.core.expression import parse
 from kinformer.core.pattern import Pattern
-from kinformer.discover import examples, members, modules, parse_keywords
 
 FOLDERS = (
     "patterns", "biases", "scores", "projections", "positions", "mechanisms", "maps", "shorteners", "memories",

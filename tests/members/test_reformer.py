@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.after_step import after_step
 from kinformer.mechanisms.lsh import LSH, Hashed
 from kinformer.mechanisms.lsh_published import PublishedLSH
 from kinformer.mechanisms.support.rotations import Rotations
 from kinformer.members.reformer import reformer
 from kinformer.models.lm import LM
-from kinformer.train.after_step import after_step
 from kinformer.train.checkpoint import load, save
 from tests.depth.test_reversible import kept
 

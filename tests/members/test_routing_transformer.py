@@ -9,6 +9,7 @@ from torch import Tensor
 
 from kinformer.biases.alibi import ALiBi
 from kinformer.biases.relative import Relative
+from kinformer.core.after_step import after_step
 from kinformer.core.layer import Context
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.routing_published import PublishedRouting
@@ -23,7 +24,6 @@ from kinformer.patterns.causal import Causal
 from kinformer.positions.learned import Learned
 from kinformer.positions.rotary import Rotary
 from kinformer.positions.sinusoidal import Sinusoidal
-from kinformer.train.after_step import after_step
 from kinformer.train.peek import reads_ahead
 
 TOKENS = torch.arange(60).remainder(11).view(3, 20)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from kinformer.core.bias import Bias
-from kinformer.discover import examples
+from kinformer.core.discover import examples
 from kinformer.laws.support.subject import Sampled, built
 
 LENGTHS = (13, 64)

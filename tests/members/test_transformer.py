@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from kinformer.core.block import Join
+from kinformer.core.recipe import Recipe, noam_peak
 from kinformer.generation import generate
 from kinformer.members.transformer import transformer
-from kinformer.train.recipe import Recipe, noam_peak
 from kinformer.train.recipe_lr import RecipeLR
 
 

@@ -14,9 +14,10 @@ from kinformer.biases.relative import Relative
 from kinformer.blocks.placed import Placed
 from kinformer.blocks.post_norm import PostNorm
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.discover import members
+from kinformer.core.keywords import parse_keywords, signature
 from kinformer.core.layer import Context
-from kinformer.discover import members
-from kinformer.keywords import parse_keywords, signature
+from kinformer.core.needs import has_effect
 from kinformer.members.bert import bert
 from kinformer.members.bloom import bloom
 from kinformer.members.da_transformer import da_transformer
@@ -25,7 +26,6 @@ from kinformer.members.llama import llama
 from kinformer.members.shaw import shaw
 from kinformer.members.support.wiring import SINUSOIDS, Norms, Positions, Wiring
 from kinformer.members.transformer import transformer
-from kinformer.needs import has_effect
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full

@@ -36,6 +36,6 @@ def test_compiled_code_calls_it_as_it_stands() -> None:
 
 @pytest.mark.prove
 def test_members_are_there_without_a_compiler() -> None:
-    code = "import sys; from kinformer.discover import members; members(); print('torch._dynamo' in sys.modules)"
+    code = "import sys; from kinformer.core.discover import members; members(); print('torch._dynamo' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from kinformer.core.discover import modules
 from kinformer.core.pattern import Heads
-from kinformer.discover import modules
 from kinformer.patterns.axial import Axial
 from kinformer.patterns.band import Band
 from kinformer.patterns.block import Block

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy
 import pytest
 
+from kinformer.core.discover import examples, modules
 from kinformer.core.task import Task
-from kinformer.discover import examples, modules
 
 ROWS, GUESSED = 100, 1500
 Solver = Callable[[str], str]

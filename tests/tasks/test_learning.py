@@ -10,10 +10,10 @@ import inspect
 import pytest
 import torch
 
+from kinformer.core.discover import find_member, members
 from kinformer.core.model import ACCURACY
 from kinformer.data.spec import read_spec
 from kinformer.data.task import SERVES
-from kinformer.discover import find_member, members
 from kinformer.members.gpt import gpt
 from kinformer.train.fit import fit
 

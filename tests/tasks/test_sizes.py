@@ -6,9 +6,9 @@ from typing import Any
 import numpy
 import pytest
 
+from kinformer.core.discover import modules
+from kinformer.core.keywords import signature
 from kinformer.core.task import Task
-from kinformer.discover import modules
-from kinformer.keywords import signature
 from tests.members.options import values
 
 EPISODES, STEPS, ROWS = 4, 40, 8

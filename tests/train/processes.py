@@ -49,8 +49,8 @@ def made(member: str, example: int, **keywords: Any) -> Any:
     """An example of a member for bytes, without dropout unless told, always with the same weights."""
     import torch
 
+    from kinformer.core.discover import modules
     from kinformer.core.example import Example
-    from kinformer.discover import modules
 
     file = modules("members")[member]  # which may have several members
     record = Example.of(file.EXAMPLES[example]).make().member
@@ -85,9 +85,9 @@ def data(model: Any) -> Any:
 
 def train_one(job: dict[str, Any], group: Any) -> dict[str, Any]:
     """What comes of a job: the loss of each step, and each measurement."""
+    from kinformer.core.recipe import Recipe
     from kinformer.train.budget import Steps
     from kinformer.train.loop import train
-    from kinformer.train.recipe import Recipe
     from kinformer.train.settings import Settings
 
     heard: list[dict[str, Any]] = []

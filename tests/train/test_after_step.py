@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from kinformer.attention import Attention
 from kinformer.blocks.pre_norm import PreNorm
+from kinformer.core.after_step import after_step, beneath
 from kinformer.depth.stack import Stack
 from kinformer.mechanisms.routing import Routing
 from kinformer.mechanisms.softmax import Softmax
@@ -16,7 +17,6 @@ from kinformer.models.lm import LM
 from kinformer.patterns.band import Band
 from kinformer.patterns.causal import Causal
 from kinformer.projections.qkv import QKV
-from kinformer.train.after_step import after_step, beneath
 
 
 class Told(nn.Module):

@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from kinformer.discover import Record
+from kinformer.core.discover import Record
 from kinformer.train.checkpoint import CheckpointError, formatted, load, read_tensors, save
 from tests.train import tiny
 

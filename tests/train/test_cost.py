@@ -16,10 +16,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from kinformer.core.discover import members
 from kinformer.core.expression import parse
 from kinformer.core.scores import allowed
 from kinformer.core.state import detach
-from kinformer.discover import members
 from kinformer.execute import EXECUTORS, attend, reference
 from kinformer.patterns.causal import Causal
 from kinformer.patterns.full import Full
@@ -155,8 +155,8 @@ BEFORE = """
 import os, sys
 import torch
 from kinformer.core.state import detach
-from kinformer.discover import members
-from kinformer.train.after_step import after_step
+from kinformer.core.discover import members
+from kinformer.core.after_step import after_step
 from kinformer.train.cost import cost, drawn
 from kinformer.train.optimise import adamw
 

@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.core.discover import members, modules
 from kinformer.core.example import Example
 from kinformer.core.numbering import numbered
 from kinformer.data.kind import Data
 from kinformer.data.text import Text
-from kinformer.discover import members, modules
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer import longformer

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.core.after_step import FrozenBuffers, hears
+from kinformer.core.discover import examples
 from kinformer.data.env import read
-from kinformer.discover import examples
 from kinformer.members.agent import agent
 from kinformer.members.support.lent import stack_of
 from kinformer.models.agent import Agent
 from kinformer.models.lm import LM
-from kinformer.train.after_step import FrozenBuffers, hears
 from kinformer.train.agent import Rollouts
 from kinformer.train.budget import Steps
 from kinformer.train.learner import Learner

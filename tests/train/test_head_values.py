@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from kinformer.attention import Attention
 from kinformer.core.bias import Bias
+from kinformer.core.discover import find_member
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context
-from kinformer.decoding.evaluating import evaluating
-from kinformer.discover import find_member
 from kinformer.mechanisms.retrieval import Retrieval
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.patterns.causal import Causal

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kinformer.core.discover import modules
 from kinformer.core.example import Example
-from kinformer.discover import modules
 from kinformer.train.checkpoint import load
 from tests.train.processes import asked
 

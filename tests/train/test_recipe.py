@@ -11,14 +11,14 @@ import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, SequentialLR
 from transformers import optimization as peer
 
-from kinformer.discover import member
+from kinformer.core.discover import member
+from kinformer.core.recipe import Recipe
 from kinformer.members.gpt import gpt
 from kinformer.members.shaw import shaw
 from kinformer.members.transformer import transformer
 from kinformer.train.budget import Minutes, Steps
 from kinformer.train.fit import fit
 from kinformer.train.loop import train
-from kinformer.train.recipe import Recipe
 from kinformer.train.recipe_lr import RecipeLR
 from kinformer.train.settings import Settings
 from tests.train import tiny
@@ -189,7 +189,7 @@ def test_numbers_without_a_meaning_are_refused(wrong: dict[str, Any], said: str)
 
 
 def test_it_imports_no_torch() -> None:
-    code = "import sys, kinformer.train.recipe; sys.exit('torch' in sys.modules)"
+    code = "import sys, kinformer.core.recipe; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

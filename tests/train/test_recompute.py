@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from kinformer.core.discover import members
 from kinformer.core.model import Model
 from kinformer.core.state import detach
 from kinformer.depth.reversible import Reversible
-from kinformer.discover import members
 from kinformer.members.gpt import gpt
 from kinformer.train.budget import Steps
 from kinformer.train.loop import train

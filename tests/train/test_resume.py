@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 
+from kinformer.core.discover import member, members
 from kinformer.core.model import Model
 from kinformer.data.batches import Batches
 from kinformer.data.text import Text
-from kinformer.discover import member, members
 from kinformer.members.adaptive_span import adaptive_span
 from kinformer.members.bert import bert
 from kinformer.members.gpt import gpt

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kinformer.cli.__main__ import run
+from kinformer.core.recipe import Recipe
 from kinformer.mechanisms.softmax import Softmax
 from kinformer.members.gpt import gpt
 from kinformer.members.longformer_lm import longformer_lm
@@ -17,7 +18,6 @@ from kinformer.train.budget import Minutes, Steps
 from kinformer.train.checkpoint import load
 from kinformer.train.history import History
 from kinformer.train.loop import train
-from kinformer.train.recipe import Recipe
 from kinformer.train.settings import Settings
 from kinformer.train.stages import carry, doubled, phase_recipe
 from tests.train.tiny import text

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from kinformer.attention import Attention
+from kinformer.core.discover import find_member
 from kinformer.core.memory import Remembered
-from kinformer.discover import find_member
 from kinformer.train.temporal_range import TemporalRange, remembered, temporal_range
 
 SIZES = {"d": 8, "depth": 2, "heads": 2, "vocab": 5}

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from kinformer.core.discover import member
 from kinformer.core.layer import Out
 from kinformer.core.loss import Loss
 from kinformer.core.model import Judged, Metric, Model, Writer, random_tokens, total
 from kinformer.data.text import Text
-from kinformer.discover import member
 
 
 class Bigram(Writer):

@@ -15,9 +15,9 @@ from kinformer.cli.support.progress import progress
 from kinformer.cli.support.training import Job, fitting, readable
 from kinformer.cli.support.trials import length_of
 from kinformer.cli.support.wanted import folder_name
+from kinformer.core.discover import members
+from kinformer.core.keywords import as_texts
 from kinformer.data.kind import Data
-from kinformer.discover import members
-from kinformer.keywords import as_texts
 from kinformer.train.cost import KEPT
 from kinformer.train.resident import before_training
 from kinformer.train.settings import Settings

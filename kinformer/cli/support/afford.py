@@ -10,8 +10,8 @@ from torch import nn
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.undrawn import Undrawn
 from kinformer.cli.support.wanted import Wanted
+from kinformer.core.discover import modules
 from kinformer.core.model import Forecaster
-from kinformer.discover import modules
 
 NUMBERS = 4  # of each weight: itself, its gradient and AdamW's two means
 KEPT = 3  # of each number that a layer gives: itself, its gradient, and what it was made from

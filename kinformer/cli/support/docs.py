@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from kinformer.discover import Origin
-from kinformer.keywords import describe
+from kinformer.core.discover import Origin
+from kinformer.core.keywords import describe
 
 NAMES = re.compile(r"(?P<names>[a-z_]\w*(, [a-z_]\w*)*): (?P<text>.*)")
 EQUATION = re.compile(r"^[\w().|~, ]{1,40}( [-+*/%|] [\w().|]+)* (=|<=|>=) ")

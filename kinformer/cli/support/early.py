@@ -15,13 +15,13 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support import unrun
 from kinformer.cli.support.wanted import apart
 from kinformer.core.absent import absent
+from kinformer.core.discover import has_plugins, own_files, refuse_no_member
+from kinformer.core.keywords import nearest, parse_keywords, split
+from kinformer.core.recipe import Recipe, check_betas, check_eps
 from kinformer.data.files import found
 from kinformer.data.support.words import refuse_unknown, words_of
-from kinformer.discover import has_plugins, own_files, refuse_no_member
 from kinformer.from_json import from_json
-from kinformer.keywords import nearest, parse_keywords, split
 from kinformer.train.kept import CONFIG, WEIGHTS, contents
-from kinformer.train.recipe import Recipe, check_betas, check_eps
 
 PLAN, RESULTS = "comparison.json", "results.json"  # of a comparison, in its folder
 ON_DISK = re.compile(r"\w+=(PATH|FILE|FOLDER)")  # the FORM of a kind of data that lies in files

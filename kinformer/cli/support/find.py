@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.parts import first_sentence, named
 from kinformer.cli.support.topics import TOPICS, topic
-from kinformer.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
+from kinformer.core.discover import Origin, has_plugins, kinds, modules, own_files, own_module, parse_keywords
 from kinformer.environments.support.making import played_in
 
 OWN = re.compile(r"(?P<file>[\w./~+-]+\.py):(?P<name>[A-Za-z_]\w*)")
@@ -50,7 +50,7 @@ def found(name: str, keywords: tuple[str, ...] = ()) -> list[Page] | Topic:
     name = name.strip()
     member = re.fullmatch(r"(?P<name>[a-z]\w*)\((?P<words>.*)\)", name)
     if member and member["name"] in _titles():
-        from kinformer.keywords import split
+        from kinformer.core.keywords import split
 
         return found(member["name"], tuple(one for one in split(member["words"]) if one))
     own = OWN.fullmatch(name) or (name.endswith(".py") and re.fullmatch(r"(?P<file>.*\.py)(?P<name>)", name))

@@ -5,12 +5,12 @@ from typing import Any, get_type_hints
 
 from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.wanted import Wanted, apart, member_named, wanted, with_keywords
+from kinformer.core.discover import find_member, parse_keywords
+from kinformer.core.keywords import signature
+from kinformer.core.needs import check_used
 from kinformer.data.kind import Data
 from kinformer.data.spec import kind_of
-from kinformer.discover import find_member, parse_keywords
-from kinformer.keywords import signature
 from kinformer.members.support.lent import spelled
-from kinformer.needs import check_used
 
 
 def lent(name: str, texts: Iterable[str], data: str) -> Wanted:

@@ -9,10 +9,10 @@ import torch
 from kinformer.cli.errors import UserError, from_user, noted
 from kinformer.cli.support.training import device_named
 from kinformer.cli.support.wanted import member_named
+from kinformer.core.discover import parse_keywords
+from kinformer.core.keywords import as_texts
 from kinformer.core.model import called
-from kinformer.discover import parse_keywords
-from kinformer.keywords import as_texts
-from kinformer.needs import check_used
+from kinformer.core.needs import check_used
 from kinformer.train.checkpoint import MemberNeeded, keywords_of, load
 
 

@@ -7,7 +7,7 @@ import torch
 
 from kinformer.cli.errors import UserError
 from kinformer.cli.support.wanted import Wanted, with_keywords
-from kinformer.keywords import signature
+from kinformer.core.keywords import signature
 
 NEAR = 0.1  # of the parameters of the first that another may have more or less
 BY = ("d", "depth")

@@ -12,8 +12,8 @@ from kinformer.cli.errors import UserError, from_user
 from kinformer.cli.support.afford import NUMBERS
 from kinformer.cli.support.undrawn import Undrawn
 from kinformer.cli.support.wanted import Wanted, wanted
+from kinformer.core.keywords import signature
 from kinformer.core.model import Model
-from kinformer.keywords import signature
 
 TABLE = Path(__file__).with_name("members.json")
 ROWS = {256: 4, 2048: 1}  # lengths that were measured, and rows of a batch there

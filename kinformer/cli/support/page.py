@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kinformer.cli.support.docs import Doc, arguments, doc, first_sentence, heading
 from kinformer.cli.support.find import Page, Topic, page_of
-from kinformer.discover import Origin
+from kinformer.core.discover import Origin
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -13,18 +13,18 @@ from kinformer.cli.support.early import refuse_model
 from kinformer.cli.support.training import FIRST, Job, claimed, learn, readable, spare, starting, tell_split, trainable
 from kinformer.cli.support.typed import as_typed, as_typed_in_phase
 from kinformer.cli.support.wanted import Wanted, with_keywords
+from kinformer.core.discover import parse_keywords
+from kinformer.core.keywords import as_texts, split
 from kinformer.core.model import Model
+from kinformer.core.recipe import Recipe
 from kinformer.data.files import contents as read_file
-from kinformer.discover import parse_keywords
 from kinformer.from_json import from_json
-from kinformer.keywords import as_texts, split
 from kinformer.train.begun import difference, fingerprint, in_form_of
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.decisions import Decisions
 from kinformer.train.files import write
 from kinformer.train.history import History
 from kinformer.train.kept import BEST
-from kinformer.train.recipe import Recipe
 from kinformer.train.run import Run
 from kinformer.train.settings import Settings
 from kinformer.train.stages import carry, doubled, finished, phase_recipe

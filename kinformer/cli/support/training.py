@@ -17,12 +17,12 @@ from kinformer.cli.support.damaged import ANEW, advised, instead_of, refuse_dama
 from kinformer.cli.support.made import telling_what_is_past
 from kinformer.cli.support.typed import as_typed
 from kinformer.cli.support.wanted import Wanted
+from kinformer.core.keywords import name_of, signature
 from kinformer.core.model import ColumnScales, Model
+from kinformer.core.needs import as_word
 from kinformer.data.kind import Data, refuse_other_tokens, refuse_unread
 from kinformer.data.spec import kind_of, read_spec
 from kinformer.data.text import Text
-from kinformer.keywords import name_of, signature
-from kinformer.needs import as_word
 from kinformer.train.begun import refuse_others
 from kinformer.train.budget import Budget, Minutes, Steps
 from kinformer.train.checkpoint import built_by, columns_of, keywords_of, load, occupied

@@ -4,7 +4,7 @@ import re
 import shlex
 from typing import Any
 
-from kinformer.keywords import as_texts
+from kinformer.core.keywords import as_texts
 
 OPTIONS = (
     "batch", "length", "lr", "schedule", "warmup", "betas", "eps", "seed", "clip", "accumulate", "precision",

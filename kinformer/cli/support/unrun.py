@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kinformer.cli.support.parts import sentence
-from kinformer.discover import own_files
+from kinformer.core.discover import own_files
 
 PACKAGE = Path(__file__).parents[2]
 DOC = re.compile(r'\s*r?"""(?P<text>.*?)"""', re.DOTALL)

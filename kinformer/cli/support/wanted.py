@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kinformer.cli.errors import UserError, from_user
-from kinformer.discover import Origin, find_member, own_module, parse_keywords
-from kinformer.keywords import called, name_of, nearest, signature, split
+from kinformer.core.discover import Origin, find_member, own_module, parse_keywords
+from kinformer.core.keywords import called, name_of, nearest, signature, split
 
 
 @dataclass(frozen=True)

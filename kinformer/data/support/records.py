@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kinformer.core.absent import absent
+from kinformer.core.keywords import nearest
 from kinformer.data.support.unpacked import lines
 from kinformer.from_json import from_json
-from kinformer.keywords import nearest
 
 ENDINGS = (".jsonl", ".ndjson", ".json")
 PACKINGS = (".gz", ".xz", ".zst")

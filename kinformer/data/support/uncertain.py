@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from kinformer.core.evaluating import evaluating
 from kinformer.data.batches import on
 from kinformer.data.carried import Carried
-from kinformer.decoding.evaluating import evaluating
 
 Form = Literal["uncertainty", "published_uncertainty"]
 

@@ -6,7 +6,7 @@ Nothing heavy is imported, so that a command can look before it begins.
 import re
 from collections.abc import Iterable, Mapping
 
-from kinformer.keywords import nearest
+from kinformer.core.keywords import nearest
 
 
 def words_of(spec: str, forms: Mapping[str, str]) -> tuple[str, str, dict[str, str]]:

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kinformer.discover import modules, own_module
-from kinformer.keywords import nearest, parse_keywords, split
+from kinformer.core.discover import modules, own_module
+from kinformer.core.keywords import nearest, parse_keywords, split
 
 if TYPE_CHECKING:
     import gymnasium

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from kinformer.core.discover import Record, modules
 from kinformer.core.example import Example
-from kinformer.discover import Record, modules
 from kinformer.laws.support.finding import Unjudged
 from kinformer.laws.support.forms import forms, kind_of
 from kinformer.laws.support.subject import Subject, Trained

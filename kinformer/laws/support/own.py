@@ -7,10 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kinformer.core.discover import Origin, Record, own_module
 from kinformer.core.example import Example
+from kinformer.core.keywords import nearest
 from kinformer.core.pattern import Pattern
-from kinformer.discover import Origin, Record, own_module
-from kinformer.keywords import nearest
 from kinformer.laws.support.forms import FORMS
 from kinformer.laws.support.judging import Judged, laws, told
 

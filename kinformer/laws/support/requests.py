@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from kinformer.core.bias import Bias
+from kinformer.core.discover import examples
 from kinformer.core.heads import Keys, Queries, Sizes
 from kinformer.core.pattern import Heads, Pattern
 from kinformer.core.request import Request
 from kinformer.core.scores import allowed
-from kinformer.discover import examples
 from kinformer.laws.pattern import draw
 from kinformer.laws.support.batch import LABEL, equal_keys, varied
 from kinformer.laws.support.subject import EFFORT

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kinformer.discover import members
-from kinformer.keywords import name_of, nearest, parse_keywords, signature, split
+from kinformer.core.discover import members
+from kinformer.core.keywords import name_of, nearest, parse_keywords, signature, split
+from kinformer.core.needs import check_used
 from kinformer.models.lm import LM
-from kinformer.needs import check_used
 
 
 def stack_of(text: str) -> LM:

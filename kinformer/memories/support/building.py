@@ -13,8 +13,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.checks import at_least, one_of
+from kinformer.core.evaluating import evaluating
 from kinformer.data.support.part import Part as Text
-from kinformer.decoding.evaluating import evaluating
 from kinformer.decoding.saved import fingerprint
 from kinformer.memories.support.indexing import forget
 from kinformer.memories.support.manifest import BUILDING, MANIFEST, Manifest, Part, keys_file, text_file

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen, finite
 from kinformer.core.batch import Steps
-from kinformer.decoding.evaluating import evaluating
+from kinformer.core.evaluating import evaluating
 from kinformer.models.support.measured import Measured
 
 

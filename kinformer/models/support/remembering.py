@@ -10,10 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from kinformer.core.acting import Actor, Player, Seen, finite
+from kinformer.core.evaluating import evaluating
 from kinformer.core.experience import Told
 from kinformer.core.layer import State
 from kinformer.core.state import reset
-from kinformer.decoding.evaluating import evaluating
 from kinformer.models.support.policies import Policy
 
 

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Context, Out
 from kinformer.core.model import total
-from kinformer.decoding.evaluating import evaluating
 from kinformer.models.continuous_cache import ContinuousCache
 from kinformer.models.nearest import Nearest
 from kinformer.models.support.by_token import log_probabilities

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from kinformer.core.discover import modules
+from kinformer.core.evaluating import evaluating
 from kinformer.core.layer import Layer, Out, State
 from kinformer.core.model import called
 from kinformer.core.numbering import numbered
-from kinformer.decoding.evaluating import evaluating
-from kinformer.discover import modules
 
 LAST_FFN_INPUT = "last_ffn_input"
 BLOCKS, PLACES = 64, 8  # that are looked for without being counted: places in a block, and blocks of a smaller one

@@ -2,9 +2,9 @@
 
 import inspect
 
+from kinformer.core.discover import modules, parse_keywords
+from kinformer.core.keywords import nearest
 from kinformer.core.search import Search
-from kinformer.discover import modules, parse_keywords
-from kinformer.keywords import nearest
 
 
 def search_named(text: str) -> Search:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from random import Random
 
-from kinformer.discover import members
+from kinformer.core.discover import members
 
 ODD = (
     "",

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from kinformer.discover import kinds, members
+from kinformer.core.discover import kinds, members
 from tests.cli.fuzz.asking import Asking
 from tests.cli.fuzz.drawing import FILES, LAWS, MODELS, NUMBERS, ODD, SHOWN, SMALL
 

@@ -9,7 +9,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 import re
 import sys
 import types
@@ -23,12 +22,16 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from kinformer.core.absent import absent
 from kinformer.core.example import Example
-from kinformer.keywords import check_keywords, name_of, nearest, parse_keywords, signature
-from kinformer.needs import Needs, by_keyword, check_used, recorded
+from kinformer.core.keywords import check_keywords, name_of, nearest, parse_keywords, signature
+from kinformer.core.needs import Needs, by_keyword, check_used, recorded
 
 if TYPE_CHECKING:
-    from kinformer.train.recipe import Recipe
+    from kinformer.core.recipe import Recipe
 
+PACKAGE = Path(__file__).resolve().parents[1]
+STOREYS = ("core", "attend", "nn", "", "lab")  # where folders of parts lie; a kind may have a folder in several
+EXAMPLES = rb"^EXAMPLES\b"
+PART = rb"^(EXAMPLES\b|OVER\b|@member\b)"  # what a file that is a part has at the start of a line
 DEEPEST = 2_000  # layers of a model that is still built in seconds
 P = ParamSpec("P")
 M = TypeVar("M")
@@ -51,15 +54,14 @@ __all__ = [
 
 def kinds() -> tuple[str, ...]:
     """Every kind of part: the folders that hold a file with EXAMPLES, and groups of plugins without a folder."""
-    package = Path(__file__).parent
-    folders = {path.name for path in package.iterdir() if path.is_dir()}
-    found = {name for name in folders if any(_has_examples(file) for file in (package / name).glob("*.py"))}
+    folders = [path for storey in STOREYS for path in (PACKAGE / storey).iterdir() if path.is_dir()]
+    parts = {path.name for path in folders if any(_has(EXAMPLES, file) for file in path.glob("*.py"))}
     groups = {group.removeprefix("kinformer.") for group in entry_points().groups if group.startswith("kinformer.")}
-    return tuple(sorted(found | (groups - folders)))
+    return tuple(sorted(parts | (groups - {path.name for path in folders})))
 
 
-def _has_examples(file: Path) -> bool:
-    return re.search(rb"^EXAMPLES\b", file.read_bytes(), re.M) is not None
+def _has(mark: bytes, file: Path) -> bool:
+    return re.search(mark, file.read_bytes(), re.M) is not None
 
 
 def _plugins(kind: str) -> tuple[EntryPoint, ...]:
@@ -82,7 +84,7 @@ def _import(name: str, load: Callable[[], object]) -> types.ModuleType:
 
 
 def modules(kind: str) -> dict[str, types.ModuleType]:
-    """Every module of a folder by name: the files of `kinformer/<kind>`, then plugins, each sorted.
+    """Every module of a kind by name: the files of its folders, then plugins, each sorted.
 
     A plugin is an entry point of the group `kinformer.<kind>` whose value is a module. One that cannot be imported, or
     has the name of a file, is left out with a warning of one line. `support` is no part: it is where a folder's helpers
@@ -92,20 +94,27 @@ def modules(kind: str) -> dict[str, types.ModuleType]:
     if not names and not _plugins(kind):
         raise LookupError(f"there is no kind {kind!r}{nearest(kind, kinds())}")
     found = {}
-    for name in names:
-        full = f"kinformer.{kind}.{name}"
+    for name, file in names.items():
+        full = _dotted(file)
         found[name] = _import(full, functools.partial(importlib.import_module, full))
     return found | plugged(kind, found)
 
 
 def own_files(kind: str) -> dict[str, Path]:
-    """The files of `kinformer/<kind>` by the names of their modules, sorted; nothing is imported."""
-    folder = Path(__file__).parent / kind
-    names = sorted(info.name for info in pkgutil.iter_modules([str(folder)]))
-    inside = (name for name in names if not name.startswith("_") and name != "support")
-    return {
-        name: file if (file := folder / f"{name}.py").is_file() else folder / name / "__init__.py" for name in inside
-    }
+    """The files of a kind's folders by the names of their modules, sorted; nothing is imported.
+
+    In a folder where some files have EXAMPLES, `@member` or a law's OVER, the others hold what several parts share.
+    """
+    files = {}
+    for storey in STOREYS:
+        own = [file for file in (PACKAGE / storey / kind).glob("[!_]*.py")]
+        files |= {file.stem: file for file in [file for file in own if _has(PART, file)] or own}
+    return dict(sorted(files.items()))
+
+
+def _dotted(file: Path) -> str:
+    """The name under which a file of the library is imported."""
+    return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
 def plugged(kind: str, taken: Iterable[str] = ()) -> dict[str, types.ModuleType]:
@@ -189,7 +198,7 @@ def member(
     (TypeError), and leaves on the model a `Record` named `member`: the name and every keyword with its value.
 
     needs: the condition of each keyword that has an effect only with certain values of other keywords, such as
-        {"length": "position=learned"} (`kinformer.needs`). A call that passes a keyword without effect raises a
+        {"length": "position=learned"} (`kinformer.core.needs`). A call that passes a keyword without effect raises a
         ValueError. `function.rebuild(**keywords)` takes a complete record of keywords and refuses none of them.
     """
     if function is None:
@@ -271,12 +280,11 @@ def own_module(path: str) -> types.ModuleType:
     Each call runs it anew: its classes are then others than before. A file of the library is imported under its own
     name: run anew, its classes would not be those that the library knows.
     """
-    file, package = Path(path).expanduser().resolve(), Path(__file__).resolve().parent
+    file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise LookupError(absent(path))
-    if file.suffix == ".py" and file.is_relative_to(package):
-        full = ".".join(file.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
-        return _import(path, functools.partial(importlib.import_module, full))
+    if file.suffix == ".py" and file.is_relative_to(PACKAGE):
+        return _import(path, functools.partial(importlib.import_module, _dotted(file)))
     try:
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
